@@ -91,3 +91,24 @@ def test_what_a_line_does_with_the_value_it_reads(tmp_path: Path) -> None:
     assert passes == {2: True, 4: True, 5: None, 8: None}
     assert [number for number, line in enumerate(at, 1) if lines.decides_a_loop(line)] == [10]
     assert lines.passes("nowhere.py:3") is None and lines.passes("") is None
+
+
+def test_what_was_computed_beside_is_not_kept() -> None:
+    """No cycle holds an operator's tensors, which a program may drop at once."""
+    spec = importlib.util.spec_from_file_location("tensors", INSIDE / "tensors.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        tensor = torch.nn.Parameter(torch.ones(3))
+        known = {id(tensor): tensor}
+        (found,) = module.on_host([[tensor]], known)[0]
+        assert found is tensor
+        gone = weakref.ref(tensor)
+        del tensor, known, found
+        assert gone() is None
+    finally:
+        if before:
+            gc.enable()

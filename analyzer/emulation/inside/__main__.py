@@ -56,7 +56,13 @@ class AfterTorch(importlib.abc.MetaPathFinder):
             from record import OperatorRecorder
         finally:
             sys.path.remove(folder)
-            for name in ("record", "values", "places", "lines"):  # the program's own modules may be called so
+            for name in (
+                "record",
+                "values",
+                "places",
+                "lines",
+                "tensors",
+            ):  # the program's own modules may be called so
                 sys.modules.pop(name, None)
         self.recorder = OperatorRecorder(
             self._job["kernels"], self._job["device"], self._job["assume"], self._job["until"]

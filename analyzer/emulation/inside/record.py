@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 from places import SourcePlaces
-from values import ProcessValues, _tensors
+from tensors import tensors
+from values import ProcessValues
 
 # As many events of the allocator are kept, the last ones: enough for thousands of steps.
 MOST_EVENTS = 4_000_000
@@ -169,7 +170,7 @@ class OperatorRecorder:
         after = self._seen = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills
             line, module, phase = self.places.here()
-            outputs = _tensors(result if isinstance(result, (list, tuple)) else [result], {})
+            outputs = tensors(result if isinstance(result, (list, tuple)) else [result], {})
             made = [
                 [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
                 for t in outputs
@@ -245,8 +246,8 @@ class OperatorRecorder:
                 found[t.untyped_storage().data_ptr()] = "parameters"
             for t in _parts(p.grad):
                 found[t.untyped_storage().data_ptr()] = "gradients"
-        for kind, tensors in (("optimizer state", states), ("buffers", buffers)):
-            for whole in tensors:
+        for kind, wholes in (("optimizer state", states), ("buffers", buffers)):
+            for whole in wholes:
                 for t in _parts(whole):
                     found[t.untyped_storage().data_ptr()] = kind
         self.roles[str(self.count())] = found

@@ -24,6 +24,7 @@ from typing import Any
 
 import lines  # beside this file
 import torch
+from tensors import extent, is_number, on_host, rows, tensors
 
 MOST_ELEMENTS = 65536
 LARGE_BYTES = 1 << 27
@@ -64,40 +65,12 @@ class _Operator:
         self.only_writes = self.name in _WRITERS or "out" in schema.overload_name.split("_")
 
 
-def _extent(tensor: torch.Tensor) -> int:
-    """Bytes from the tensor's first element to behind its last."""
-    if tensor.numel() == 0:
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size()
-
-
-def _is_number(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
 def _small(tensor: torch.Tensor, most: int = MOST_ELEMENTS) -> bool:
     return (
         tensor.numel() <= most
         and type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
     )
-
-
-def _tensors(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    found = []
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found.extend(item for item in value if isinstance(item, torch.Tensor))
-    return found
-
-
-def _rows(target: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> int | None:
-    """How many of a mask are true through which rows are written; None where one is written to all."""
-    one_a_row = values.dim() == target.dim() - mask.dim() + 1 and values.shape[0] != 1
-    return values.shape[0] if one_a_row else None
 
 
 class ProcessValues:
@@ -127,7 +100,7 @@ class ProcessValues:
             op = self._operators[func] = _Operator(func)
         if op.is_view:
             return run(*args, **kwargs)
-        given = _tensors(args, kwargs)
+        given = tensors(args, kwargs)
         written = [args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes]
         known = self._known(given, written if op.only_writes else []) if self._worth(given, kwargs) else None
         tainted = any(tensor.is_cuda and self._stands_in(tensor) for tensor in given)
@@ -167,7 +140,7 @@ class ProcessValues:
         if tensor.numel() <= MOST_ELEMENTS:
             return _small(tensor)
         room = min(LARGE_BYTES, self._work_left)
-        return not _is_number(tensor) and _small(tensor, room // tensor.element_size())
+        return not is_number(tensor) and _small(tensor, room // tensor.element_size())
 
     def _known(self, given: list[torch.Tensor], written: list[Any]) -> dict[int, torch.Tensor] | None:
         """Copies on the CPU of these tensors, by identity; None where one is not known. written: those whose values do not matter."""
@@ -192,12 +165,12 @@ class ProcessValues:
 
     def _spend(self, tensor: torch.Tensor) -> None:
         if tensor.numel() > MOST_ELEMENTS:
-            self._work_left = max(self._work_left - _extent(tensor), 0)
+            self._work_left = max(self._work_left - extent(tensor), 0)
 
     @staticmethod
     def _held(tensor: torch.Tensor, most: int = 8 * MOST_ELEMENTS) -> torch.Tensor | None:
         """What the device's memory holds there, a copy; None where not all of it is known, or there is more."""
-        nbytes = _extent(tensor)
+        nbytes = extent(tensor)
         if nbytes == 0:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         if nbytes > most:
@@ -220,7 +193,7 @@ class ProcessValues:
 
     def _keep(self, tensor: torch.Tensor, value: torch.Tensor, stand_in: bool) -> None:
         """The tensor holds this value."""
-        nbytes = _extent(tensor)
+        nbytes = extent(tensor)
         if nbytes == 0:
             return
         laid = self._value(tensor)  # what lies between its elements stays
@@ -239,7 +212,7 @@ class ProcessValues:
 
     def _forget(self, tensor: torch.Tensor) -> None:
         self._counts.pop(tensor.data_ptr(), None)
-        _RUNTIME.emulated_forget(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(_extent(tensor)))
+        _RUNTIME.emulated_forget(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(extent(tensor)))
         self._stand_ins.discard(tensor.data_ptr())
 
     def _after(
@@ -253,11 +226,11 @@ class ProcessValues:
         tainted: bool,
     ) -> None:
         """The operator's results are computed, stand in, or are not known."""
-        flat = [t for t in _tensors(outputs, {}) if t.is_cuda]
+        flat = [t for t in tensors(outputs, {}) if t.is_cuda]
         if not flat:
             for result in outputs:
                 if isinstance(result, tuple):
-                    flat = [t for t in _tensors(result, {}) if t.is_cuda]
+                    flat = [t for t in tensors(result, {}) if t.is_cuda]
         if not flat or any(
             type(t) not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided for t in flat
         ):
@@ -271,7 +244,7 @@ class ProcessValues:
             if computed is not None and i < len(computed) and computed[i].shape == tensor.shape:
                 self._spend(tensor)
                 self._keep(tensor, computed[i], tainted)
-            elif _small(tensor) and not _is_number(tensor) and not op.name.startswith(("empty", "new_empty")):
+            elif _small(tensor) and not is_number(tensor) and not op.name.startswith(("empty", "new_empty")):
                 self._keep(tensor, self._stand_in(op, args, tensor), True)
             else:
                 self._forget(tensor)
@@ -281,35 +254,25 @@ class ProcessValues:
     ) -> list[torch.Tensor] | None:
         """The results on the CPU; None where the CPU has no such operator."""
 
-        def here(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                return known.get(id(value), value)
-            if isinstance(value, (list, tuple)):
-                return type(value)(here(item) for item in value) if type(value) in (list, tuple) else value
-            if isinstance(value, torch.device):
-                return torch.device("cpu")
-            return value
-
         if op.name.startswith(("empty", "new_empty")):
             return None
-        more = {name: here(value) for name, value in kwargs.items()}
+        more = {name: on_host(value, known) for name, value in kwargs.items()}
         if "device" in more or op.name == "_to_copy":
             more["device"] = torch.device("cpu")
         more.pop("pin_memory", None)
         if op.generator:
             more["generator"] = self._generator
         try:
-            arguments = [here(value) for value in args]
+            arguments = [on_host(value, known) for value in args]
             if op.name == "resize_":  # what was looked up lies in memory that cannot grow
                 arguments[0] = arguments[0].clone()
             result = func(*arguments, **more)
         except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError):
             return None
         if op.writes:
-            return _tensors(
-                [arguments[i] if i < len(arguments) else more.get(op.names[i]) for i in op.writes], {}
-            )
-        return _tensors(result if isinstance(result, (list, tuple)) else [result], {})
+            result = [arguments[i] if i < len(arguments) else more.get(op.names[i]) for i in op.writes]
+        found: list[torch.Tensor] = tensors(result if isinstance(result, (list, tuple)) else [result], {})
+        return found
 
     def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:
         """What a healthy run would most likely have."""
@@ -352,7 +315,7 @@ class ProcessValues:
             asked = [args[0]]
         said = self._said()
         if said is None and "index_put" in op.name and len(asked) == len(args[1]) == 1:
-            said = _rows(args[0], asked[0], args[2])
+            said = rows(args[0], asked[0], args[2])
             if said is not None:
                 self._counts[asked[0].data_ptr()] = asked[0].numel(), said
         if said is not None:
@@ -445,14 +408,14 @@ class ProcessValues:
         value = None if known is None else known.get(id(source))
         if value is None:
             value = self._value(source)
-        is_number = _is_number(source)
+        numeric = is_number(source)
         if op.name == "equal":
             return self._equal(source, args[1], tainted)
         if value is None and (unknown or source.numel() > MOST_ELEMENTS):
-            value = torch.full((), 1.0 if is_number else 0.0, device="cpu").to(source.dtype)
+            value = torch.full((), 1.0 if numeric else 0.0, device="cpu").to(source.dtype)
             self._list(
                 "a number: 1"
-                if is_number and source.numel() == 1
+                if numeric and source.numel() == 1
                 else f"{source.numel():,} values that were not computed"
             )
             tainted = True

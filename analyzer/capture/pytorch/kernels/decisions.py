@@ -306,9 +306,10 @@ def transformer_encoder_layer(
     pre_ffn = x
     if norm_first:
         x = norm(x, norm_weight_2, norm_bias_2)
-    x = aten._addmm_activation(ffn_bias_1, x.view(-1, x.size(-1)), ffn_weight_1.t(), use_gelu=use_gelu)
-    x = x.view(*src.shape[:-1], -1)
-    x = aten.linear(x, ffn_weight_2, ffn_bias_2)
+    wide = aten._addmm_activation(ffn_bias_1, x.view(-1, x.size(-1)), ffn_weight_1.t(), use_gelu=use_gelu)
+    narrow = aten.linear(wide.view(*src.shape[:-1], -1), ffn_weight_2, ffn_bias_2)
+    del wide  # `ffn` is over, which was given x
+    x = narrow
     x.add_(pre_ffn)
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 

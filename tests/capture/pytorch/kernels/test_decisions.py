@@ -558,3 +558,23 @@ with torch.no_grad():
     )
     estimate = analyzer.run(script, device="h200", release={"torch": release}, engine="trace")
     assert estimate.incomplete is None
+
+
+def test_an_encoder_layer_keeps_what_its_second_half_is_given(tmp_path: Path) -> None:
+    """The fused layer's feed-forward part holds its input to its end; the peak is that of torch 2.11 itself, emulated."""
+    script = tmp_path / "encoder.py"
+    script.write_text(
+        """
+import torch
+layer = torch.nn.TransformerEncoderLayer(64, 2, 600, batch_first=True, norm_first=True).cuda().eval()
+x = torch.ones(663, 52, 64, device="cuda")
+with torch.no_grad():
+    layer(x)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    layer(x)
+    assert torch.cuda.max_memory_allocated() - before == 109220352
+"""
+    )
+    estimate = analyzer.run(script, device="h100", release={"torch": "2.11"}, engine="trace")
+    assert estimate.incomplete is None
