@@ -16,6 +16,7 @@ import gzip
 import importlib.resources
 import itertools
 import json
+import os
 import random
 import re
 import tempfile
@@ -59,6 +60,7 @@ class Compared:
 def run_emulated(python: str, out: Path, job: dict[str, Any]) -> None:
     """Append a line for each case of a job, in as many processes as it takes: one that a case ends goes on behind it, and leaves the rest of a
     group out that ended two."""
+    os.environ.setdefault("ANALYZER_PYTHON", python)  # whose cuDNN is asked, as it is by the traced side
     done = 0
     ended: collections.Counter[str] = collections.Counter()
     while True:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import random
 import sys
 import types
@@ -98,20 +99,26 @@ def dtypes(database: str, name: str) -> tuple[str, ...]:
 
 def samples(group: Group, limit: int) -> Iterator[Sample | str]:
     """The first samples of a group, evenly chosen where there are more than `limit`; a string: why one cannot be made."""
+    try:
+        found = sum(1 for _ in _made(group))
+        wanted = {int(number * max(found / limit, 1)) for number in range(min(found, limit))}
+        # All of them at once may be more than the machine has.
+        kept = [sample for number, sample in enumerate(_made(group)) if number in wanted]
+    except Exception as error:  # a list's own function, which may need anything
+        yield f"{type(error).__name__}: {error}"
+        return
+    yield from kept
+
+
+def _made(group: Group) -> Iterator[Sample]:
+    """A group's samples, each time the same."""
     seed = zlib.crc32(repr(group).encode())
     torch.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     make = {"op": _operator, "kernel": _kernel, "module": _module, "optim": _optimizer}[group.database]
-    try:
-        with _sizes(group.scale):
-            found = list(itertools.islice(make(entries(group.database)[group.name], group), 2000))
-    except Exception as error:  # a list's own function, which may need anything
-        yield f"{type(error).__name__}: {error}"
-        return
-    step = max(len(found) / limit, 1)
-    for number in range(min(len(found), limit)):
-        yield found[int(number * step)]
+    with _sizes(group.scale):
+        yield from itertools.islice(make(entries(group.database)[group.name], group), 2000)
 
 
 @contextlib.contextmanager
@@ -146,6 +153,8 @@ def _operator(entry: Any, group: Group) -> Iterator[Sample]:
     for number, sample in enumerate(entry.sample_inputs("cpu", dtype, requires_grad=differentiable)):
         arguments = (sample.input, sample.args, sample.kwargs)
         if plain is not None and number < len(plain) and description(arguments) == plain[number]:
+            if sum(_larger_bytes(value, group.scale) for value in tree_leaves(arguments)) > _MOST_BYTES:
+                continue
             arguments = tree_map(lambda value: _larger(value, group.scale), arguments)
         tensors = tuple(t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor))
         if sum(t.numel() * t.element_size() for t in tensors if t.layout is torch.strided) > _MOST_BYTES:
@@ -197,6 +206,12 @@ def _larger(value: Any, scale: int) -> Any:
         return value
     repeats = [1 if size == 1 else scale for size in value.shape]
     return value.detach().repeat(repeats).requires_grad_(value.requires_grad)
+
+
+def _larger_bytes(value: Any, scale: int) -> int:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return 0
+    return value.element_size() * math.prod(size if size == 1 else scale * size for size in value.shape)
 
 
 def _module(entry: Any, group: Group) -> Iterator[Sample]:

@@ -358,8 +358,12 @@ def _replace(where: str, replacement: Any, stack: contextlib.ExitStack) -> None:
     # A setting of a build with CUDA (`torch.backends.cudnn.benchmark_limit`) is its module's class's, and cannot be taken away.
     setting = isinstance(owner, ModuleType) and hasattr(type(owner), name)
     original = vars(owner)[name] if own else getattr(owner, name) if setting else None
+    if setting:  # which PyTorch's own tests freeze (`disable_global_flags`)
+        stack.callback(_set, owner, name, original)
+        _set(owner, name, replacement)
+        return
     setattr(owner, name, replacement)
-    if own or setting:
+    if own:
         stack.callback(setattr, owner, name, original)
     else:
         stack.callback(delattr, owner, name)
@@ -367,6 +371,11 @@ def _replace(where: str, replacement: Any, stack: contextlib.ExitStack) -> None:
     if home is not owner and isinstance(owner, ModuleType) and vars(home).get(name) is original:
         setattr(home, name, replacement)
         stack.callback(setattr, home, name, original)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    with torch.backends.__allow_nonbracketed_mutation():
+        setattr(owner, name, value)
 
 
 def declared(namespace: str, schemas: Mapping[str, str]) -> tuple[torch.library.Library, list[str]]:
