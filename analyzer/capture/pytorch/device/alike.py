@@ -17,9 +17,10 @@ _Answer = TypeVar("_Answer")
 
 
 class Alike:
-    """`capabilities`: compute capabilities of the known GPUs for which all is the same so far."""
+    """`capabilities`: compute capabilities of the known GPUs for which all is the same so far; known: what a tensor holds, or None."""
 
     def __init__(self, device: DeviceProfile) -> None:
+        self.known: Callable[[Any], Any] = lambda _: None
         self.device = device
         self._own = device.compute_capability
         self.capabilities = _known()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
-from analyzer.capture.pytorch.kernels.results import flat_rnn_count
+from analyzer.capture.pytorch.kernels.results import accumulated, flat_rnn_count
 from analyzer.capture.pytorch.patches import registered
 from analyzer.capture.pytorch.recording.formulas import cumprod_backward
 from analyzer.releases import Span
@@ -45,7 +45,16 @@ def batch_norm(
     eps: float,
     cudnn: bool,
 ) -> Any:
-    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible."""
+    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible; of nothing only what would be kept is made."""
+    if not x.numel():
+        kept = [x.new_empty(x.size(1), dtype=accumulated(x.dtype)) for _ in range(2)]
+        out = x.clone()
+        if weight is not None:
+            out = out * weight[0]
+        if bias is not None:
+            out = out + bias[0]
+        del kept
+        return out
     eligible = (
         cudnn
         and torch.backends.cudnn.enabled
@@ -314,30 +323,34 @@ def transformer_encoder_layer(
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
-def ctc_loss(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
-    zero_infinity: bool = False,
-) -> Any:  # fmt: skip
+def _ctc_loss(alike: Alike) -> Callable[..., Any]:
     """`LossCTC.cpp`: cuDNN's where all integers are 32-bit tensors; else lengths are read on the host, and then it is as for
     lengths that are numbers.
 
     Lengths that only data tells are taken to be as long as they can be: all of the input, all of the targets.
     """
-    steps, batch = log_probs.size(0), log_probs.size(1)
-    longest = targets.size(1) if targets.dim() == 2 else -(-targets.size(0) // batch)
 
-    def read(lengths: Any, most: int) -> list[int]:
-        known = lengths.device.type != "meta"
-        return [int(n) for n in lengths.tolist()] if known else [most] * batch
+    def run(
+        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+        zero_infinity: bool = False,
+    ) -> Any:  # fmt: skip
+        steps, batch = log_probs.size(0), log_probs.size(1)
+        longest = targets.size(1) if targets.dim() == 2 else -(-targets.size(0) // batch)
 
-    heard, said = read(input_lengths, steps), read(target_lengths, longest)
-    small = input_lengths.dtype == target_lengths.dtype == torch.int32
-    if small and _cudnn_takes_ctc(log_probs, targets, heard, said, blank):
-        losses = aten._cudnn_ctc_loss.Tensor(
-            log_probs, targets, input_lengths, target_lengths, blank, True, zero_infinity
-        )[0]
-        return _reduced_ctc(losses, target_lengths.to(losses.device), reduction, zero_infinity)
-    return aten.ctc_loss.IntList(log_probs, targets, heard, said, blank, reduction, zero_infinity)
+        def read(lengths: Any, most: int) -> list[int]:
+            value = lengths if lengths.device.type != "meta" else alike.known(lengths)
+            return [most] * batch if value is None else [int(n) for n in value.tolist()]
+
+        heard, said = read(input_lengths, steps), read(target_lengths, longest)
+        small = input_lengths.dtype == target_lengths.dtype == torch.int32
+        if small and _cudnn_takes_ctc(log_probs, targets, heard, said, blank):
+            losses = aten._cudnn_ctc_loss.Tensor(
+                log_probs, targets, input_lengths, target_lengths, blank, True, zero_infinity
+            )[0]
+            return _reduced_ctc(losses, target_lengths.to(losses.device), reduction, zero_infinity)
+        return aten.ctc_loss.IntList(log_probs, targets, heard, said, blank, reduction, zero_infinity)
+
+    return run
 
 
 def ctc_loss_of_numbers(
@@ -377,6 +390,24 @@ def _reduced_ctc(losses: Any, lengths: Any, reduction: int, zero_infinity: bool)
     return losses.sum() if reduction == 2 else losses
 
 
+def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """`TensorCompare.cpp`: what is no number in both is found in place."""
+    floating = x.is_floating_point() or x.is_complex()
+    if not (equal_nan and floating and x.dtype is other.dtype and rtol >= 0 and atol >= 0):
+        return aten.isclose.default.decompose(x, other, rtol, atol, equal_nan)
+    close = x == other
+    close.bitwise_or_(x.isnan().bitwise_and_(other.isnan()))
+    if rtol == atol == 0:
+        return close
+    share = rtol * other
+    magnitude = share.abs()
+    allowed = atol + magnitude
+    del magnitude, share  # in the order of C++
+    actual = (x - other).abs()
+    close.bitwise_or_(actual.isfinite().bitwise_and_(actual <= allowed))
+    return close
+
+
 def one_hot(x: Any, num_classes: int = -1) -> Any:
     """`Onehot.cpp`: ones are scattered into zeros; meta tensors are compared with every class instead."""
     if x.numel() == 0:
@@ -411,9 +442,10 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
         aten.log_softmax.int: keeping_input(log_softmax) if keeps else log_softmax,
         aten._weight_norm.default: weight_norm,
         aten.one_hot.default: one_hot,
+        aten.isclose.default: isclose,
         aten.cumprod_backward.default: cumprod_backward,
         aten.grid_sampler.default: grid_sampler,
-        aten.ctc_loss.Tensor: ctc_loss,
+        aten.ctc_loss.Tensor: _ctc_loss(alike),
         aten.ctc_loss.IntList: ctc_loss_of_numbers,
         aten.lstm_cell.default: lstm_cell,
         aten.gru_cell.default: gru_cell,

@@ -162,7 +162,7 @@ def native_batch_norm_backward(
     return dx, *rest
 
 
-def _accumulated(dtype: torch.dtype) -> torch.dtype:
+def accumulated(dtype: torch.dtype) -> torch.dtype:
     """`toAccumulateType` on CUDA: float32 for 16-bit floats."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
@@ -170,13 +170,13 @@ def _accumulated(dtype: torch.dtype) -> torch.dtype:
 def batch_norm_stats(x: Any, eps: float) -> Any:
     """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation of each channel, as accumulated."""
     del eps
-    channels, dtype = x.size(1), _accumulated(x.dtype)
+    channels, dtype = x.size(1), accumulated(x.dtype)
     return torch.empty(channels, dtype=dtype, device=META), torch.empty(channels, dtype=dtype, device=META)
 
 
 def batch_norm_gather_stats(_x: Any, mean: Any, *_: Any, **__: Any) -> Any:
     """`batch_norm_gather_stats_cuda_template`, `cuda/Normalization.cuh`: all ranks' statistics of each channel as one."""
-    dtype = _accumulated(mean.dtype)
+    dtype = accumulated(mean.dtype)
     return tuple(torch.empty(mean.size(1), dtype=dtype, device=META) for _ in range(2))
 
 
@@ -483,8 +483,15 @@ def linalg_lstsq(matrix: Any, other: Any, rcond: Any = None, *, driver: str | No
     return solution.squeeze(-1) if vector else solution, residuals, rank, values
 
 
+def geqrf(matrix: Any) -> Any:
+    """`BatchLinearAlgebra.cpp`: the factors by columns, and a scale of each reflector."""
+    scales = matrix.new_empty((*matrix.shape[:-2], min(matrix.shape[-2:])))
+    return torch.empty_like(matrix.mT, memory_format=torch.contiguous_format).mT, scales
+
+
 META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.linalg_lstsq.default: linalg_lstsq,
+    aten.geqrf.default: geqrf,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,

@@ -108,7 +108,11 @@ def _equal(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
     if one.shape != other.shape or not one.numel():
         return one.shape == other.shape
     with recorder:
-        return bool(aten._local_scalar_dense.default(aten.eq.Tensor(one, other).all()))
+        alike = aten.eq.Tensor(one, other)
+        every = alike.all()
+        equal = bool(aten._local_scalar_dense.default(every))
+        del every, alike  # in the order of C++
+        return equal
 
 
 OWN: dict[Any, Own] = {

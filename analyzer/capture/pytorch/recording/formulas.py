@@ -110,6 +110,13 @@ def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
     weighted = output.conj() * grad
     zeros = x == 0
     zeros.any()
-    found = weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
+    found = _summed_from_the_end(weighted, dim).div(x.conj())
     del zeros, weighted  # in the order of C++
     return found
+
+
+def _summed_from_the_end(x: Any, dim: int) -> Any:
+    """`reversed_cumsum` of the same file: what is turned lives until all is done."""
+    turned = x.flip(dim)
+    summed = turned.cumsum(dim)
+    return summed.flip(dim)

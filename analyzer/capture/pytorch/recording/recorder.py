@@ -122,6 +122,7 @@ class Recorder(TorchDispatchMode):
         self.places = Places(self.streams, step.__file__)
         self.storages = Storages(self.places, self.streams, self._known, memory)
         self.values = ProgramValues(self.places, self.storages, self._known, self.note)
+        alike.known = self.values.known
         self.operators: list[Operator] = []
         self.of_parts = OfParts()
         self._saw_parts = False  # the program has made a tensor that consists of others

@@ -23,7 +23,6 @@ Not modelled: TunableOp, cuBLASLt preferred for everything, sparse operands.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
@@ -31,6 +30,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     is_contiguous,
     is_dense,
+    turned,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
@@ -213,10 +213,13 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     "aten::addbmm",
     "aten::addbmm_",
 )
-def vector_product(_operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A product with a vector, or of vectors: the result, and cuBLAS's workspace."""
+def vector_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A product with a vector, or of vectors: the result, and cuBLAS's workspace, unless a matrix has no elements."""
     script.outputs()
-    take_workspace(script, device)
+    if _multiplies(
+        operator, operator.tensor("mat", "self") if operator.name.rstrip("_").endswith("mv") else None
+    ):
+        take_workspace(script, device)
 
 
 # What CUTLASS's arguments of one group take: three pointers, three strides of 8 bytes, three sizes of 4 bytes. Pointers are
@@ -278,15 +281,15 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
     """
     script.outputs()
     matrix, result = operator.tensor("self"), operator.outputs[0]
-    if matrix is None or result is None or not result.element_count:
+    if matrix is None or result is None:
+        return
+    if not result.element_count:
+        take_workspace(script, device)
         return
     unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])
-    columns = replace(
-        matrix,
-        shape=(*matrix.shape[:-2], *matrix.shape[:-3:-1]),
-        stride=(*matrix.stride[:-2], *matrix.stride[:-3:-1]),
+    given = matrix.shape[:-2] == result.shape[:-2] and (
+        is_contiguous(matrix) or is_contiguous(turned(matrix))
     )
-    given = matrix.shape[:-2] == result.shape[:-2] and (is_contiguous(matrix) or is_contiguous(columns))
     script.temporary(0 if given else systems * unknowns**2 * dtype_bytes(matrix.dtype))
     triangular_systems(script, device, systems, unknowns)
 

@@ -19,7 +19,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.libraries import cusolver
 from analyzer.runtimes.pytorch.scratch.blas import _SYSTEMS_IN_TURN, _UNKNOWNS_IN_TURN, take_workspace
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, turned
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 POINTER_BYTES, INFO_BYTES, INDEX_BYTES = 8, 4, 8
@@ -71,9 +71,14 @@ def at_once(rows: int, count: int) -> bool:
     return rows <= 256 and count >= max(2, rows // 16)
 
 
+def typed(tensor: TensorMeta | None) -> TensorMeta | None:
+    """The matrices of a call, where they are of a type cuSOLVER has."""
+    return tensor if tensor is not None and tensor.dtype in ELEMENTS else None
+
+
 def solvable(tensor: TensorMeta | None) -> TensorMeta | None:
-    """The matrices of a call, where they have elements of a type cuSOLVER has."""
-    return tensor if tensor is not None and tensor.element_count and tensor.dtype in ELEMENTS else None
+    """The matrices of a call, where they have elements besides."""
+    return tensor if (tensor := typed(tensor)) is not None and tensor.element_count else None
 
 
 @rule("aten::linalg_cholesky_ex", name="cholesky", sure=_SURE)
@@ -99,7 +104,7 @@ def choleskied(operator: Operator, matrix: TensorMeta, script: Script) -> None:
 def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A copy of the factor beside the result, and for one matrix what went wrong: before the result, where a system is solved."""
     solved = operator.tensor("A")
-    matrix = solvable(operator.tensor("A", "self"))
+    matrix = typed(operator.tensor("A", "self"))
     if matrix is None:
         script.outputs()
         return
@@ -128,7 +133,7 @@ def lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
 def lu_unpack(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The permutation as indices, of a batch copied for each matrix."""
     script.outputs()
-    matrix = solvable(operator.tensor("LU_data"))
+    matrix = typed(operator.tensor("LU_data"))
     if matrix is not None and operator.argument("unpack_pivots", default=True):
         permuted(script, matrix)
 
@@ -144,7 +149,8 @@ def permuted(script: Script, matrix: TensorMeta) -> None:
 
 @rule("aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex", name="lu-solve", sure=_SURE)
 def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The factors first, where there are none yet (an inverse keeps neither them nor their pivots); then what solving takes."""
+    """The factors first, where there are none yet (an inverse keeps neither them nor their pivots), else a copy of those that lie by rows;
+    then what solving takes."""
     inverse = "inv" in operator.name
     script.outputs()
     matrix, result = solvable(operator.tensor("A", "LU")), operator.outputs[0]
@@ -153,7 +159,10 @@ def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if inverse:
         script.temporary(bytes_of(matrix))
         script.temporary(count_of(matrix) * matrix.shape[-1] * INFO_BYTES)
-    if "lu_solve" not in operator.name:
+    if "lu_solve" in operator.name:
+        script.temporary(contiguous_copy_bytes(operator.tensor("pivots")))
+        script.temporary(contiguous_copy_bytes(turned(matrix)))
+    else:
         factorized(script, device, matrix)
     vector = len(result.shape) < len(matrix.shape)
     _solved(script, device, matrix, 1 if vector else result.shape[-1], bytes_of(result))
@@ -217,17 +226,17 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     area and its own report of what went wrong; then so is Q."""
     script.outputs()
     whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
-    matrix, q = solvable(operator.tensor("A", "self", "input")), operator.outputs[0]
-    if matrix is None or q is None:
+    matrix, q = typed(operator.tensor("A", "self", "input")), operator.outputs[0]
+    if matrix is None or q is None or (product and not matrix.element_count):
         return
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
     script.temporary(count * reflectors * dtype_bytes(matrix.dtype) if whole else 0)
     if not product and at_once(rows, count):
-        addressed(script, device, count, 2)
+        addressed(script, device, count if matrix.element_count else 0, 2)
     elif not product:
         reported(script, count, cusolver.geqrf_bytes(of, rows, columns))
-    if product or (whole and q.element_count):
+    if product or (whole and 0 not in q.shape[-2:]):
         if product and (scales := operator.tensor("tau")) is not None:
             reflectors = scales.shape[-1]
         reported(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))

@@ -98,6 +98,12 @@ def contiguous_like(tensor: TensorMeta) -> TensorMeta:
     return replace(tensor, stride=contiguous_strides(tensor.shape), offset=0)
 
 
+def turned(tensor: TensorMeta) -> TensorMeta:
+    """The tensor with its last two dimensions exchanged, as a view."""
+    shape, stride = tensor.shape, tensor.stride
+    return replace(tensor, shape=(*shape[:-2], *shape[:-3:-1]), stride=(*stride[:-2], *stride[:-3:-1]))
+
+
 def broadcast_shape(tensors: Sequence[TensorMeta]) -> tuple[int, ...]:
     """The shape that all of them are brought to."""
     shape = [1] * max(len(tensor.shape) for tensor in tensors)

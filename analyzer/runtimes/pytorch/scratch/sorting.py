@@ -36,10 +36,12 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
 )
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, converted, reduce, reduced_dims
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _SMALL_SORT, _SMALL_MODE = 4096, 2048
 _INDEX_BYTES = 8
+_HALF_BYTES = 4  # a quotient of integers is a float32
 _SEGMENTS = 128  # rows from which on each is sorted for itself
 # Rows at most -> elements a row must have to be shared by several thread blocks.
 _SHARED_ROWS = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800))
@@ -125,8 +127,8 @@ def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::median", "aten::nanmedian")
 def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Of all elements: they are sorted, into a copy and with their positions, and the one in the middle is picked. Along a dimension:
-    the results alone.
+    """Of all elements: they are sorted, into a copy and with their positions, and the one in the middle is picked, of `nanmedian` once those
+    that are no numbers have been counted. Along a dimension: the results alone.
     """
     source = operator.tensor("self")
     if source is None or source.element_count == 0 or len(operator.outputs) != 1:
@@ -140,9 +142,24 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
     script.release(row)
     script.release(places)
-    found = script.temporary(1)
+    found = script.temporary(1) if operator.name == "aten::median" else _middle(script, device, count)
     script.outputs()
     script.release(found)
+
+
+def _middle(script: Script, device: DeviceProfile, count: int) -> int:
+    """The token of the place in the middle: how many are no numbers is taken from how many there are, and halved."""
+    flags = TensorMeta(0, (count,), (1,), "bool", 0)
+    held = [script.temporary(count), script.temporary(_INDEX_BYTES)]
+    numbers, copy = converted(script, flags, "int64")
+    reduce(script, device, numbers, reduced_dims(numbers, None), ("int64",), kernel=ReductionKernel(8))
+    if copy is not None:
+        script.release(copy)
+    held += [script.temporary(_INDEX_BYTES), script.temporary(_HALF_BYTES)]
+    place = script.temporary(_INDEX_BYTES)
+    for token in held[::-1]:
+        script.release(token)
+    return place
 
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))

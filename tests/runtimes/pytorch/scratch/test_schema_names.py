@@ -48,6 +48,7 @@ OTHERS_HAVE = {
     "aten::cholesky_inverse": {"A"},
     "aten::index_put": {"unsafe"},
     "aten::index_put_": {"unsafe"},
+    "aten::linalg_inv_ex": {"pivots"},
     "aten::linalg_qr": {"tau"},
     "aten::norm.Scalar": {"dim", "keepdim"},
     "aten::segment_reduce": {"grad", "output"},
