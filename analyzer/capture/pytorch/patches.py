@@ -255,6 +255,9 @@ PATCHES: dict[str, Patch] = {
         f"torch.Tensor.{name}": Patch("in a real run, large tensors repeat one block of random values (`runs/program.py`)")
         for name in ("normal_", "uniform_")
     },
+    "torch._C._cuda_jiterator_compile_and_launch_kernel": Patch(
+        "an elementwise kernel of the program's own code: its results (`device/functions.py`)", cuda_only=True
+    ),
     "torch._C._cuda_getCurrentRawStream": Patch("the default stream, by number; libraries look for it", cuda_only=True),
     "torch.autograd._engine_run_backward": Patch(
         "nodes made in a backward pass are numbered by autograd's own thread (`device_thread.py`)"

@@ -6,12 +6,14 @@ Nothing is initialised, no GPU is asked. Why each is replaced stands in `patches
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_strides
 
 from analyzer.capture.pytorch.device import build
 from analyzer.capture.pytorch.device.communication import communication
@@ -95,6 +97,16 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         found["set_default_tensor_type"] = choose
         with replaced({f"torch.{name}": answer for name, answer in found.items()}):
             yield
+
+
+def _jitted(_code: str, _name: str, _by_ref: bool, count: int, tensors: Any, _more: Any) -> Any:
+    """`torch.cuda.jiterator`: results as of any elementwise kernel (`CUDAJitLoops.cuh`)."""
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    deciding = [tensor for tensor in tensors if tensor.dim()] or tensors
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in deciding))
+    stride = compute_elementwise_output_strides(*(tensor.expand(shape) for tensor in tensors))
+    made = [torch.empty_strided(shape, stride, dtype=dtype, device=CUDA_TYPE) for _ in range(count)]
+    return made[0] if count == 1 else tuple(made)
 
 
 def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -231,6 +243,7 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "backends.cudnn.benchmark_limit": build.table()["_C._cuda_get_cudnn_benchmark_limit()"],
         "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
         "_C._cuda_getDeviceCount": lambda: recorder.gpu_count,
+        "_C._cuda_jiterator_compile_and_launch_kernel": _jitted,
         "_C._cuda_getCurrentRawStream": lambda *a: 0,
         "_has_compatible_shallow_copy_type": lambda *a: True,
         "_use_cudnn_rnn_flatten_weight": lambda: True,

@@ -47,7 +47,7 @@ def batch_norm(
 ) -> Any:
     """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible; of nothing only what would be kept is made."""
     if not x.numel():
-        kept = [x.new_empty(x.size(1), dtype=accumulated(x.dtype)) for _ in range(2)]
+        kept = [x.new_empty(x.shape[1:2] or 0, dtype=accumulated(x.dtype)) for _ in range(2)]
         out = x.clone()
         if weight is not None:
             out = out * weight[0]
@@ -408,6 +408,16 @@ def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_
     return close
 
 
+def svdvals(x: Any, *, driver: str | None = None) -> Any:
+    """`BatchLinearAlgebra.cpp`: vectors are computed where a gradient needs them; of meta tensors always."""
+    return aten._linalg_svd(x, False, torch.is_grad_enabled() and x.requires_grad, driver=driver)[1]
+
+
+def eigvalsh(x: Any, uplo: str = "L") -> Any:
+    """As `svdvals`."""
+    return aten._linalg_eigh(x, uplo, torch.is_grad_enabled() and x.requires_grad)[0]
+
+
 def one_hot(x: Any, num_classes: int = -1) -> Any:
     """`Onehot.cpp`: ones are scattered into zeros; meta tensors are compared with every class instead."""
     if x.numel() == 0:
@@ -443,6 +453,8 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
         aten._weight_norm.default: weight_norm,
         aten.one_hot.default: one_hot,
         aten.isclose.default: isclose,
+        aten.linalg_svdvals.default: svdvals,
+        aten.linalg_eigvalsh.default: eigvalsh,
         aten.cumprod_backward.default: cumprod_backward,
         aten.grid_sampler.default: grid_sampler,
         aten.ctc_loss.Tensor: _ctc_loss(alike),

@@ -47,6 +47,8 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
             rest[0] = to_device(recorder, rest[0])
         if any(index is not None and recorder.storages.on_host(index) for index in indices):
             indices = [part for index in indices for part in _moved(recorder, index)]
+        if rest:
+            rest[0] = _spread(recorder, target, indices, rest[0])
     return Instead(func, (target, indices, *rest))
 
 
@@ -58,6 +60,18 @@ def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tens
     mask: torch.Tensor = given[0]
     before = next(place for place, index in enumerate(indices) if index is not None)
     return mask[(...,) + (None,) * (target.dim() - before - mask.dim())]
+
+
+def _spread(recorder: Recorder, target: torch.Tensor, indices: Any, values: torch.Tensor) -> torch.Tensor:
+    """What is written through a mask alone whose values are known, as large as what it selects."""
+    place, mask = next((place, index) for place, index in enumerate(indices) if index is not None)
+    if not is_mask(mask) or any(index is not None for index in indices[place + 1 :]):
+        return values
+    known = recorder.values.known(mask)
+    if known is None:
+        return values
+    before, behind = target.shape[:place], target.shape[place + mask.dim() :]
+    return values.expand(*before, int(known.count_nonzero()), *behind)
 
 
 def _moved(recorder: Recorder, index: Any) -> list[Any]:

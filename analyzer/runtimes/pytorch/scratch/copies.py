@@ -19,9 +19,11 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
+    accumulator_dtype,
     bytes_of,
     contiguous_copy_bytes,
 )
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _INDEX_BYTES = 8
@@ -68,26 +70,28 @@ def unpooling(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 
 @rule("aten::renorm", "aten::renorm_")
-def renorm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The norm of every row, which then is the factor it is multiplied by."""
+def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The norm of every row, with the staging memory of its reduction, which then is the factor it is multiplied by."""
     source = operator.tensor("self")
     script.outputs()
     if source is None or not source.shape:
         return
     dim = operator.integer("dim") % len(source.shape)
     script.temporary(source.shape[dim] * accumulator_bytes(source.dtype))
+    others = frozenset(range(len(source.shape))) - {dim}
+    kernel = ReductionKernel(accumulator_bytes(source.dtype))
+    reduce(script, device, source, others, (accumulator_dtype(source.dtype),), kernel=kernel, keepdim=True)
 
 
 @rule("aten::unfold_backward", name="unfold-grad")
 def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The positions along the dimension that was unfolded: of the result, or of the pieces where these do not overlap."""
+    """The positions in the result along the dimension that was unfolded; pieces that do not overlap are copied to their places."""
     script.outputs()
-    pieces, result = operator.tensor("grad_in"), operator.outputs[0]
-    if pieces is None or result is None or not result.shape:
+    result = operator.outputs[0]
+    if result is None or not result.shape:
         return
-    dim = operator.integer("dim") % len(result.shape)
-    overlap = operator.integer("step", default=1) < operator.integer("size", default=1)
-    script.temporary((result if overlap else pieces).shape[dim] * _INDEX_BYTES)
+    if operator.integer("step", default=1) < operator.integer("size", default=1):
+        script.temporary(result.shape[operator.integer("dim") % len(result.shape)] * _INDEX_BYTES)
 
 
 @rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean")

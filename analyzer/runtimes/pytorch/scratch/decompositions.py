@@ -20,7 +20,7 @@ from __future__ import annotations
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.libraries import cusolver
-from analyzer.runtimes.pytorch.scratch.blas import triangular_systems
+from analyzer.runtimes.pytorch.scratch.blas import take_workspace, triangular_systems
 from analyzer.runtimes.pytorch.scratch.factorizations import (
     ELEMENTS,
     INDEX_BYTES,
@@ -35,8 +35,9 @@ from analyzer.runtimes.pytorch.scratch.factorizations import (
     permuted,
     reported,
     solvable,
+    typed,
 )
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, turned
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce, reduced_dims
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
@@ -69,13 +70,14 @@ def _real_bytes(matrix: TensorMeta) -> int:
 def determinant(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, the factors and pivots, and what factorizing takes; then the diagonal and the pivots are looked through."""
     script.outputs()
-    matrix = solvable(operator.tensor("A"))
+    matrix = typed(operator.tensor("A"))
     if matrix is None:
         return
     count, rows, width = count_of(matrix), matrix.shape[-1], dtype_bytes(matrix.dtype)
     logarithm = operator.name.endswith("_slogdet")
     script.temporary(count * INFO_BYTES)
-    factorized(script, device, matrix)
+    if matrix.element_count:
+        factorized(script, device, matrix)
     product = script.temporary(0 if logarithm else count * width)
     counted = [script.temporary(rows * INFO_BYTES), script.temporary(count * rows)]
     swaps = script.temporary(count * INDEX_BYTES)
@@ -102,7 +104,7 @@ def _is_complex(matrix: TensorMeta) -> bool:
 def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Permutation, L and U, and the factors they are taken from."""
     script.outputs()
-    matrix = solvable(operator.tensor("A"))
+    matrix = typed(operator.tensor("A"))
     if matrix is None:
         return
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
@@ -111,7 +113,8 @@ def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None
     script.temporary(pivots)
     script.temporary(count * INFO_BYTES)
     pivoted = bool(operator.argument("pivot", default=True))
-    factorized(script, device, matrix, pivoted)
+    if matrix.element_count:
+        factorized(script, device, matrix, pivoted)
     script.release(factors)
     if pivoted:
         permuted(script, matrix)
@@ -149,10 +152,11 @@ def ldl_factor(operator: Operator, _device: DeviceProfile, script: Script) -> No
 
 @rule("aten::linalg_ldl_solve", name="ldl-solve")
 def ldl_solve(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result; the pivots as the interface of 64 bits takes them, and a report."""
+    """The result; a copy of factors that lie by rows; the pivots as the interface of 64 bits takes them, and a report."""
     script.outputs()
     matrix = solvable(operator.tensor("LD"))
     if matrix is not None:
+        script.temporary(contiguous_copy_bytes(turned(matrix)))
         script.temporary(count_of(matrix) * matrix.shape[-1] * INDEX_BYTES)
         script.temporary(INFO_BYTES)
 
@@ -161,19 +165,23 @@ def ldl_solve(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 def triangular_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result and a copy of the matrix; then as `linalg_solve_triangular`."""
     script.outputs()
-    matrix = solvable(operator.tensor("A"))
-    if matrix is not None:
+    if (matrix := typed(operator.tensor("A"))) is None:
+        return
+    if matrix.element_count:
         triangular_systems(script, device, count_of(matrix), matrix.shape[-1])
+    else:
+        take_workspace(script, device)
 
 
 @rule("aten::ormqr", name="reflected", sure=_SURE)
 def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, a report, and a work area for one matrix after the other."""
+    """The result, a copy of reflectors that lie by rows, a report, and a work area for one matrix after the other."""
     script.outputs()
     reflectors, scales, other = (operator.tensor(name) for name in ("self", "input2", "input3"))
-    if solvable(other) is None or reflectors is None or scales is None or other is None:
+    if typed(other) is None or reflectors is None or scales is None or other is None:
         return
     of, left = ELEMENTS[other.dtype], bool(operator.argument("left", default=True))
+    script.temporary(contiguous_copy_bytes(turned(reflectors)))
     script.temporary(INFO_BYTES)
     rows, columns = other.shape[-2:]
     nbytes = cusolver.ormqr_bytes(of, left, rows, columns, scales.shape[-1])
@@ -231,7 +239,7 @@ def _triangular(script: Script, device: DeviceProfile, count: int, unknowns: int
 @rule("aten::_linalg_eigvals", "aten::linalg_eig", name="eigenvalues", sure=_SURE)
 def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Whether all is finite, where vectors are wanted; report, vectors, values and a copy of the matrix, and a work area; then the results."""
-    matrix = solvable(operator.tensor("self"))
+    matrix = typed(operator.tensor("self"))
     if matrix is None:
         script.outputs()
         return
@@ -246,7 +254,7 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
     parts = [script.temporary(count * size * width if real else 0)]
     copy = script.temporary(bytes_of(matrix))
     parts.append(script.temporary(bytes_of(matrix) if real and vectors else 0))
-    in_turn(script, 1, cusolver.geev_bytes(ELEMENTS[matrix.dtype], int(vectors), size))
+    in_turn(script, 1 if elements else 0, cusolver.geev_bytes(ELEMENTS[matrix.dtype], int(vectors), size))
     script.release(copy)
     if real:
         flags = script.temporary(count * size)

@@ -20,6 +20,7 @@ from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.libraries import cusolver
 from analyzer.runtimes.pytorch.scratch.blas import _SYSTEMS_IN_TURN, _UNKNOWNS_IN_TURN, take_workspace
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, turned
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce, reduced_dims
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 POINTER_BYTES, INFO_BYTES, INDEX_BYTES = 8, 4, 8
@@ -79,6 +80,24 @@ def typed(tensor: TensorMeta | None) -> TensorMeta | None:
 def solvable(tensor: TensorMeta | None) -> TensorMeta | None:
     """The matrices of a call, where they have elements besides."""
     return tensor if (tensor := typed(tensor)) is not None and tensor.element_count else None
+
+
+@rule("aten::_linalg_check_errors", name="errors-read")
+def errors(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Whether any report is not zero.
+
+    Source: `aten/src/ATen/native/BatchLinearAlgebra.cpp` (`_linalg_check_errors`).
+    """
+    info = operator.tensor("info")
+    if info is None:
+        return
+    found = script.temporary(_ONE_BYTE)
+    if info.element_count == 1:
+        script.release(script.temporary(_ONE_BYTE))
+    else:
+        kernel = ReductionKernel(INFO_BYTES)
+        reduce(script, device, info, reduced_dims(info, None), ("bool",), kernel=kernel)
+    script.release(found)
 
 
 @rule("aten::linalg_cholesky_ex", name="cholesky", sure=_SURE)
@@ -165,7 +184,11 @@ def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     else:
         factorized(script, device, matrix)
     vector = len(result.shape) < len(matrix.shape)
-    _solved(script, device, matrix, 1 if vector else result.shape[-1], bytes_of(result))
+    if vector and "_solve_ex" in operator.name:  # written into a matrix of one column, then copied
+        script.temporary(bytes_of(result))
+    left = bool(operator.argument("left", default=True))
+    turned_round = "lu_solve" in operator.name and bool(operator.argument("adjoint", default=False)) == left
+    _solved(script, device, matrix, 1 if vector else result.shape[-1], bytes_of(result), turned_round)
 
 
 def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivoted: bool = True) -> None:
@@ -187,9 +210,11 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
         script.release(script.temporary(min(rows, columns) * INFO_BYTES))
 
 
-def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: int, nbytes: int) -> None:
-    """Systems with their factors: one after the other (`getrs`), at once, or as triangular systems, once their rows are permuted. nbytes: of
-    the right sides."""
+def _solved(
+    script: Script, device: DeviceProfile, matrix: TensorMeta, sides: int, nbytes: int, adjoint: bool
+) -> None:
+    """Systems with their factors: one after the other (`getrs`), at once, or as triangular systems, once their rows are permuted; of the
+    adjoint matrix what is found is permuted. nbytes: of the right sides."""
     unknowns, count = matrix.shape[-1], count_of(matrix)
     few = unknowns <= 128 and count <= 2
     if (
@@ -211,11 +236,14 @@ def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: in
         tokens = [script.temporary(rows)] if count > 1 else [indices]
         if count > 1:
             script.release(indices)
-        tokens += [script.temporary(row), script.temporary(rows), script.temporary(nbytes)]
+        if not adjoint:
+            tokens += [script.temporary(row), script.temporary(rows), script.temporary(nbytes)]
         if count > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
             addressed(script, device, count, 2)
             addressed(script, device, count, 2)
         take_workspace(script, device)
+        if adjoint:
+            script.release(script.temporary(nbytes))
         for token in tokens[::-1]:
             script.release(token)
 
@@ -227,7 +255,12 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.outputs()
     whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
     matrix, q = typed(operator.tensor("A", "self", "input")), operator.outputs[0]
-    if matrix is None or q is None or (product and not matrix.element_count):
+    scales = operator.tensor("tau")
+    if (
+        matrix is None
+        or q is None
+        or (scales is not None and not (matrix.element_count and scales.shape[-1]))
+    ):
         return
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
@@ -237,7 +270,7 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     elif not product:
         reported(script, count, cusolver.geqrf_bytes(of, rows, columns))
     if product or (whole and 0 not in q.shape[-2:]):
-        if product and (scales := operator.tensor("tau")) is not None:
+        if scales is not None:
             reflectors = scales.shape[-1]
         reported(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))
 

@@ -217,7 +217,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     given = tuple(index for index in indices if index is not None)
     if target is None or values is None or not given:
         return
-    unsafe = operator.integer("unsafe")
+    unsafe = operator.integer("unsafe")  # `_unsafe_index_put` is not: it calls `index_put`
     autograd = unsafe or (operator.phase is Phase.BACKWARD and operator.integer("accumulate"))
     count = selected(target, indices, values, written=not autograd)  # autograd's are as many as were taken
     indices, held = looked_through(script, device, indices, count)
@@ -236,7 +236,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
             indexed *= target.shape[dim]
     row //= max(indexed, 1)
     array = count * _INDEX_BYTES
-    checked = not unsafe and operator.phase is not Phase.BACKWARD
+    own = operator.phase is Phase.BACKWARD and operator.name != "aten::_unsafe_index_put"
+    checked = not unsafe and not own
     linear = None
     for entry in given:
         if checked:
@@ -276,6 +277,21 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
         script.release(copy)
         script.release(script.temporary(1))
         script.release(extreme)
+
+
+@rule("aten::index_reduce", "aten::index_reduce_", name="index-reduce")
+def index_reduce(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Means count what is added: a tensor of counts like the result, ones like the source, and a mask of the counts that are zero.
+
+    Source: `aten/src/ATen/native/cuda/Indexing.cu` (`index_reduce_func_cuda_impl`).
+    """
+    script.outputs()
+    target, source = operator.tensor("self"), operator.tensor("source")
+    if operator.argument("reduce") != "mean" or target is None or source is None:
+        return
+    script.temporary(bytes_of(target))
+    script.release(script.temporary(bytes_of(source)))
+    script.release(script.temporary(target.element_count))
 
 
 @rule("aten::embedding_renorm_", name="embedding-renorm")

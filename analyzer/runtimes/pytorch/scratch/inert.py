@@ -54,7 +54,7 @@ _BY_MECHANISM = {
     """,
     "factories and copies": """
         arange bernoulli binomial cauchy copy empty empty_like empty_permuted empty_strided exponential eye fill full full_like
-        geometric _standard_gamma _standard_gamma_grad _dirichlet_grad poisson linspace log_normal logspace new_empty new_empty_strided new_full new_ones new_zeros normal
+        geometric _standard_gamma _standard_gamma_grad _dirichlet_grad poisson linspace log_normal logspace new_empty new_empty_strided new_full new_ones new_zeros
         normal_functional ones ones_like rand rand_like randint randint_like randn randn_like random scalar_tensor
         uniform zero zeros zeros_like _to_copy to _copy_from contiguous tril triu tril_indices triu_indices flip rot90
         repeat _efficientzerotensor constant_pad_nd expand_copy permute_copy select_copy slice_copy view_copy
@@ -65,12 +65,12 @@ _BY_MECHANISM = {
         native_channel_shuffle pin_memory _pin_memory
     """,
     "gathers and scatters": """
-        cat gather take index_select index_add index_copy index_fill index_reduce scatter scatter_add
+        cat gather take index_select index_add index_copy index_fill scatter scatter_add
         _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
          trace put glu_jvp nonzero_static fractional_max_pool2d fractional_max_pool3d fractional_max_pool3d_backward
         replication_pad1d_backward _embedding_bag_per_sample_weights_backward _pdist_forward
-         searchsorted bucketize
+         bucketize
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
         upsample_bicubic2d upsample_linear1d upsample_trilinear3d _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts
         _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo

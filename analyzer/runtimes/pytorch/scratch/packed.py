@@ -52,7 +52,8 @@ def split_with_sizes_copy(operator: Operator, device: DeviceProfile, script: Scr
 
 @rule("fsdp::chunk_cat", "aten::_chunk_cat", name="chunk-cat-table")
 def chunk_cat(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A table of addresses, sizes and blocks while the kernel is launched; it is made before the result."""
+    """A table of addresses, sizes and blocks while the kernel is launched; it is made after the result."""
+    script.outputs()
     tensors = tuple(tensors_in(operator.argument("tensors")))
     out = next(tensors_in(operator.argument("out")), None)
     if tensors:
@@ -67,4 +68,3 @@ def chunk_cat(operator: Operator, _device: DeviceProfile, script: Script) -> Non
             for tensor in tensors
         )
         script.temporary((6 * len(tensors) + 2 + blocks) * _ENTRY_BYTES)
-    script.outputs()

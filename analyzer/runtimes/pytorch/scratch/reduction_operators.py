@@ -110,6 +110,10 @@ def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.outputs()
     keepdim = bool(operator.integer("keepdim"))
     result = operator.outputs[0]
+    if (
+        source.element_count == 1 and source.dtype != "bool"
+    ):  # one element is converted and copied (`ReduceOps.cpp`)
+        script.release(script.temporary(1))
     dtype = result.dtype if result is not None else "bool"
     reduce(
         script,
@@ -242,7 +246,7 @@ def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None
     """
     source = operator.inputs[0]
     script.outputs()
-    if operator.argument("min", default=0) != operator.argument("max", default=0):
+    if operator.argument("min", default=0) != operator.argument("max", default=0) or not source.element_count:
         return
     for _ in range(2):
         extreme = script.temporary(dtype_bytes(source.dtype))

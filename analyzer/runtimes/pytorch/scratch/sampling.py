@@ -3,7 +3,8 @@
 1. **multinomial** of one draw, or without replacement, checks its weights and draws as the largest of weight / exponential:
    largest and smallest weight and the flags made of them; sums and whether one is zero; exponentials of the weights' size;
    their largest places (one), or largest k with their values. The flags stay until the end.
-2. Several draws with replacement keep three arrays of the weights' size: a copy, normalised ones, and their running sums.
+2. Several draws with replacement keep three arrays of the weights' size: a copy, normalised ones, and their running sums, which of a single
+   row are CUB's scan.
 3. **bincount** looks for the smallest and the largest value before the counts are made (not of uint8).
 4. **Dirichlet** draws gamma variates into the result and divides by their sums.
 
@@ -20,6 +21,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_strides,
@@ -65,6 +67,10 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
     if operator.integer("replacement") and count > 1:
         for _ in range(3):
             script.temporary(bytes_of(weights))
+        if weights.element_count == weights.shape[-1]:
+            script.release(
+                script.temporary(scan_bytes(device, weights.element_count, dtype_bytes(weights.dtype)))
+            )
         return
     _checks(script, device, weights)
     script.temporary(bytes_of(weights))
@@ -137,3 +143,14 @@ def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None
         return
     script.temporary(source.element_count // source.shape[-1] * dtype_bytes(source.dtype))
     sum_over(script, device, _dense(source, source.shape, source.dtype), (-1,))
+
+
+@rule("aten::normal", "aten::normal_")
+def normal(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The result, and, where means are a tensor and their deviation a number, one like it, which only its shape is taken of.
+
+    Source: `aten/src/ATen/native/DistributionTemplates.h` (`normal_out_impl`).
+    """
+    script.outputs()
+    if operator.name.endswith(".Tensor_float") and (result := operator.outputs[0]) is not None:
+        script.release(script.temporary(bytes_of(result)))

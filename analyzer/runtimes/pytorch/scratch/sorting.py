@@ -36,7 +36,13 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, converted, reduce, reduced_dims
+from analyzer.runtimes.pytorch.scratch.reduction import (
+    ReductionKernel,
+    both_extremes,
+    converted,
+    reduce,
+    reduced_dims,
+)
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _SMALL_SORT, _SMALL_MODE = 4096, 2048
@@ -160,6 +166,18 @@ def _middle(script: Script, device: DeviceProfile, count: int) -> int:
     for token in held[::-1]:
         script.release(token)
     return place
+
+
+@rule("aten::searchsorted")
+def searchsorted(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The smallest and the largest place of an order that is given are looked at first.
+
+    Source: `aten/src/ATen/native/BucketizationUtils.h` (`searchsorted_pre_check`).
+    """
+    if (order := operator.tensor("sorter")) is not None and order.element_count:
+        for token in both_extremes(script, device, order)[::-1]:
+            script.release(token)
+    script.outputs()
 
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))

@@ -36,6 +36,7 @@ OTHERS_HAVE = {
     "aten::_fused_rms_norm_backward": {"bias"},
     "aten::_is_all_true": {"dim", "keepdim"},
     "aten::_is_any_true": {"dim", "keepdim"},
+    "aten::_linalg_solve_ex": {"adjoint"},
     "aten::_scaled_dot_product_efficient_attention_backward": {
         "bias_requires_grad", "cu_seqlens_q", "max_seqlen_q", "max_seqlen_k",
     },
@@ -48,7 +49,7 @@ OTHERS_HAVE = {
     "aten::cholesky_inverse": {"A"},
     "aten::index_put": {"unsafe"},
     "aten::index_put_": {"unsafe"},
-    "aten::linalg_inv_ex": {"pivots"},
+    "aten::linalg_inv_ex": {"pivots", "left", "adjoint"},
     "aten::linalg_qr": {"tau"},
     "aten::norm.Scalar": {"dim", "keepdim"},
     "aten::segment_reduce": {"grad", "output"},
