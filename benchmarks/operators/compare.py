@@ -2,7 +2,8 @@
 
     python -m benchmarks operators beside PYTHON NAME                                  one operator, both histories of every sample
     python -m benchmarks operators emulate PYTHON OUT.jsonl [--only NAME] [--dtype float32] [--scale 8] ...
-    python -m benchmarks operators compare OUT.jsonl [--show] [--only NAME]
+    python -m benchmarks operators compare OUT.jsonl [--show] [--only NAME] [-o COMPARED.jsonl]
+    python -m benchmarks operators table COMPARED.jsonl ...                            docs/evidence/DISPATCHER.md
 
 PYTHON: of an environment with a CUDA build of torch, run under the emulated runtime; `compare` follows the same cases with the
 torch it is run with, which should be of the same release. A case is a call of an operator, module or optimizer on a sample of PyTorch's
@@ -217,7 +218,7 @@ def _matches(name: str, wanted: str) -> bool:
 @click.argument("recorded", type=Path)
 @click.option("--only", multiple=True, help="Entries of this name, or that begin so with a * at the end.")
 @click.option("--show", is_flag=True, help="Both histories of the first case that differs so.")
-@click.option("-o", "--output", type=Path, help="A line of JSON for each case that differs.")
+@click.option("-o", "--output", type=Path, help="A line of JSON for each case, for `table`.")
 def compare(recorded: Path, only: tuple[str, ...], show: bool, output: Path | None) -> None:
     """Follow the recorded cases, and say where they differ."""
     rows = [json.loads(line) for line in recorded.read_text("utf-8").splitlines()]
@@ -227,13 +228,10 @@ def compare(recorded: Path, only: tuple[str, ...], show: bool, output: Path | No
     with (output or Path("/dev/null")).open("w", encoding="utf-8") as stream:
         for one in compared(rows):
             kinds[one.kind] += 1
+            line = [rows[0]["torch"], one.case, one.sample[:200], one.kind, one.at[:200], one.under_bytes]
+            print(json.dumps(line), file=stream, flush=True)
             if one.kind == "same":
                 continue
-            print(
-                json.dumps([one.case, one.sample, one.kind, one.at, one.under_bytes, one.unknown]),
-                file=stream,
-                flush=True,
-            )
             found = places[one.kind, f"{one.case[1]}: {one.at}"]
             found.append(one)
             if show and len(found) == 1:

@@ -13,6 +13,7 @@ import json
 import pytest
 
 from benchmarks.operators.compare import Compared, compared
+from benchmarks.operators.table import Row, page
 from tests.paths import DATA
 
 RECORDED = DATA / "emulation/operators.json.gz"
@@ -44,3 +45,22 @@ def test_the_same_requests_in_the_same_order(found: list[Compared]) -> None:
 def test_none_is_under_by_more_than_a_mebibyte(found: list[Compared]) -> None:
     """But where the estimate says that it is no bound."""
     assert not [one.case for one in found if one.under_bytes > 2**20 and not one.unknown]
+
+
+def test_the_page_counts_what_differs_and_says_why() -> None:
+    rows = [
+        Row("2.11", ("op", "mm", "float32", 8, 0, "contiguous", "plain"), "", "same", "", 0),
+        Row(
+            "2.11",
+            ("op", "nonzero", "float32", 8, 0, "contiguous", "plain"),
+            "",
+            "sizes",
+            "forward: x",
+            2**21,
+        ),
+        Row("2.11", ("op", "new", "float32", 8, 0, "contiguous", "plain"), "", "emulator", "", 0),
+    ]
+    written = page(rows, "today")
+    assert "| 2.11 | op | float32 | 8 | contiguous, plain | 3 | 1 | 0 | 1 | 0 | 1 | 50.00 % |" in written
+    assert "more than 1 MiB: 1; worst nonzero (2,097,152 bytes)" in written
+    assert "| values decide how large a result is" in written and "not yet found" in written

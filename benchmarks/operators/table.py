@@ -1,0 +1,132 @@
+"""The page of PyTorch's own tests traced beside emulated: `python -m benchmarks operators table COMPARED.jsonl ...` (`compare.py`).
+
+Of a case that is in several files the last one counts. Each case that differs stands under a reason (`REASONS`), or under none.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from benchmarks import ROOT
+
+PAGE = ROOT / "docs/evidence/DISPATCHER.md"
+KINDS = ("same", "order", "sizes", "not followed", "emulator")
+MIB = 2**20
+_ON_DEVICE = "a host tensor made of numbers on the device is counted on the device"
+_CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
+_NORMS = "its steps depend on the matrices' norms; no rule, and the estimate says that it is no bound"
+_DATA = "values decide how large a result is, and one of the two sides does not know them"
+# Entry, or the beginning of its name -> why it differs.
+REASONS = {
+    "matrix_exp": _NORMS,
+    "linalg.matrix_exp": _NORMS,
+    "sparse.sampled_addmm": "refused in plain words",
+    "to_sparse": "entries that are vectors are refused in plain words; of others " + _DATA,
+    "masked_": _DATA,
+    "nonzero": _DATA,
+    "unique": _DATA,
+    "prod": "whether an element is zero is taken for granted not to be; the emulated runtime takes the other way",
+    "repeat_interleave": "the sample scaled contradicts itself: its result's size is not the sum of its repeats",
+    "linspace": _ON_DEVICE,
+    "logspace": _ON_DEVICE,
+    "nn.Lazy": "a lazy module that is moved to the GPU before its first call is not followed",
+    "nn.functional.conv": _CUDNN,
+    "nn.Conv": _CUDNN,
+    "topk": "a copy is counted of a source whose dimension is not the fast one",
+    "sgn": "a gradient that is a tensor of zeros without memory is counted with memory",
+    "linalg.eigh": "its gradient writes a diagonal in place, and into a copy of meta tensors",
+    "linalg.matrix_rank": "a sum is written into a result that is there already, and made anew of meta tensors",
+}
+
+
+class Row(NamedTuple):
+    """A compared case."""
+
+    torch: str
+    case: tuple[Any, ...]
+    sample: str
+    kind: str
+    at: str
+    under_bytes: int
+
+    @property
+    def reason(self) -> str:
+        """Why it differs; empty where nobody has said."""
+        found = [said for name, said in REASONS.items() if self.case[1].startswith(name)]
+        return found[-1] if found else ""
+
+
+def read(paths: Sequence[Path]) -> list[Row]:
+    """The cases of these files that PyTorch runs, each once."""
+    found: dict[str, Row] = {}
+    for path in paths:
+        for line in path.read_text("utf-8").splitlines():
+            row = Row(*json.loads(line))
+            found[json.dumps([row.torch, row.case])] = row
+    return [row for row in found.values() if row.kind in KINDS]
+
+
+def page(rows: Sequence[Row], date: str) -> str:
+    """The page."""
+    return "\n".join(_lines(rows, date)) + "\n"
+
+
+def _lines(rows: Sequence[Row], date: str) -> Iterator[str]:
+    yield "# PyTorch's own tests, traced beside emulated"
+    yield ""
+    yield (
+        f"Written by `python -m benchmarks operators table` on {date}. A case is a call of PyTorch's own test lists (`op_db`, `module_db`, "
+        "`optim_db`) and its backward pass, as an H200's; *same*: the same requests to the allocator in the same order, and the same order of returns, as by PyTorch's "
+        "own host code under the emulated runtime. What PyTorch refuses, scaled, counts for nothing."
+    )
+    yield ""
+    yield "| torch | list | type | times the size | layout, way | cases | " + " | ".join(KINDS) + " | same |"
+    yield "|---|---|---|---|---|---|" + "---|" * (len(KINDS) + 1)
+    groups: dict[tuple[Any, ...], list[Row]] = collections.defaultdict(list)
+    for row in rows:
+        database, _, dtype, scale, _, layout, way = row.case
+        groups[row.torch, database, dtype, scale, f"{layout}, {way}"].append(row)
+    for key, found in sorted(groups.items()):
+        yield f"| {' | '.join(map(str, key))} | {_counted(found)} |"
+    yield f"| all | | | | | {_counted(rows)} |"
+    differing = [row for row in rows if row.kind != "same"]
+    worst = max(differing, key=lambda row: row.under_bytes, default=None)
+    yield ""
+    over = sum(row.under_bytes > MIB for row in differing)
+    if worst is not None:
+        yield f"Under by more than 1 MiB: {over}; worst {worst.case[1]} ({worst.under_bytes:,} bytes)."
+    yield ""
+    yield "## What differs"
+    yield ""
+    yield "| entry | cases | how | where first | under by, bytes | reason |"
+    yield "|---|---|---|---|---|---|"
+    entries: dict[str, list[Row]] = collections.defaultdict(list)
+    for row in differing:
+        entries[row.case[1]].append(row)
+    for name, found in sorted(entries.items()):
+        kinds = ", ".join(dict.fromkeys(row.kind for row in found))
+        under = max(row.under_bytes for row in found)
+        at = found[0].at.replace("|", "/")[:90]
+        yield f"| {name} | {len(found)} | {kinds} | {at} | {under:,} | {found[0].reason or 'not yet found'} |"
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    kinds = collections.Counter(row.kind for row in rows)
+    counts = " | ".join(f"{kinds[kind]:,}" for kind in KINDS)
+    run = len(rows) - kinds["emulator"]
+    return f"{len(rows):,} | {counts} | {100 * kinds['same'] / max(run, 1):.2f} %"
+
+
+@click.command("table")
+@click.argument("compared", nargs=-1, required=True, type=Path)
+def main(compared: tuple[Path, ...]) -> None:
+    """Write docs/evidence/DISPATCHER.md."""
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    PAGE.write_text(page(read(compared), date), encoding="utf-8")
