@@ -120,14 +120,6 @@ def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None
         permuted(script, matrix)
 
 
-@rule("aten::_linalg_check_errors", name="errors-checked")
-def errors_checked(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The host asks how it went (`BatchLinearAlgebra.cpp`)."""
-    infos = operator.tensor("info")
-    if infos is not None:
-        looked_at(script, infos.element_count)
-
-
 @rule("aten::cholesky", name="cholesky-checked", sure=_SURE)
 def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """As `linalg_cholesky_ex`, and the host asks how it went."""
