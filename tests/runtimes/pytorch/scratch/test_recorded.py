@@ -69,7 +69,6 @@ KNOWN_DIFFERENCES = {
     "aten::median": 1,  # the copy is given back earlier
     "aten::_fft_r2c": 4,  # a copy of a signal that is not contiguous
     "aten::_fft_c2r": 2,
-    "aten::topk": 2,  # we count a copy that a small one does not take
     "aten::isin.Tensor_Tensor": 1,
     "aten::masked_scatter": 1,  # a target that is broadcast
     "aten::masked_select": 1,  # of one number
