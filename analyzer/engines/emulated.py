@@ -1,7 +1,7 @@
-"""A program or target emulated as a request that can go to another process, with an overlay of its own.
+"""A program or target emulated as a request that goes to another process: `python -m analyzer.engines.emulated REQUEST.json ANSWER.json`.
 
-A process in a mount namespace sees what the program wrote there before (`sandbox/`), so it asks the process outside to start this module:
-`python -m analyzer.engines.emulated REQUEST.json ANSWER.json`.
+That process has an overlay of its own, which the kernel keeps where it may: what compilers write there can be loaded as a library. One in a
+mount namespace sees what the program wrote there before (`sandbox/`), so it asks the process outside to start the other.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ class Request:
 
 def emulate(request: Request) -> Estimate:
     """The estimate, by a run that finds nothing of what an earlier one wrote. Raises AnalyzerError."""
-    box = sandbox.current()
-    if box is None or box.outside is None:
-        with sandbox.apart(request.keep, request.network):
-            return _here(request)
     from analyzer.report.json import from_dict
 
-    answer = json.loads(box.outside.ask(START, json.dumps(asdict(request))))
+    box, asked = sandbox.current(), json.dumps(asdict(request))
+    outside = None if box is None else box.outside
+    answer = json.loads(start(asked) if outside is None else outside.ask(START, asked))
     if "estimate" not in answer:
         raise RunError(answer["error"], answer["hint"])
     return from_dict(answer["estimate"])

@@ -12,7 +12,7 @@ Source: `aten/src/ATen/native/LinearAlgebra.cpp`, `BatchLinearAlgebra.cpp`, `nat
 and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/decompositions.json.gz`), of which
 work areas are an H100's.
 
-Not modelled: a matrix for which Jacobi's method does not converge (gesvd follows then); `linalg_matrix_exp`, whose steps depend on norms.
+Not modelled: a matrix for which Jacobi's method does not converge (gesvd follows then).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _SURE = (Basis.EXACT, Basis.MEASURED)
 _ONE_BYTE = 1
 _AT_ONCE = 32  # rows and columns of matrices of a batch that Jacobi's method takes together
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
+_POWERS = 5  # of a matrix, from which its exponential is made
 _LOGIC = ReductionKernel(1)
 
 
@@ -322,3 +323,35 @@ def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.release(token)
     script.release(copy)
     looked_at(script, count)
+
+
+@rule("aten::linalg_matrix_exp", name="matrix-exponential", sure=Basis.BOUNDED)
+def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A polynomial of a degree that the matrix's norm decides, of the matrix scaled and squared again: taken to be the highest, 18, and squared
+    once, which is what takes most. Its five powers lie in one piece, and so do the five sums made of them; several matrices are told
+    apart by their norms (`mexp`, `compute_T18_scale_square`, LinearAlgebra.cpp).
+    """
+    matrix = operator.tensor("self")
+    script.outputs()
+    if matrix is None or not matrix.element_count or matrix.shape[-1] == 1:
+        return
+    size, count = bytes_of(matrix), count_of(matrix)
+    norms = count * _real_bytes(matrix)
+
+    def taken(*sizes: int) -> list[int]:
+        return [script.temporary(nbytes, Basis.BOUNDED) for nbytes in sizes]
+
+    with script.function():
+        taken(size, norms * matrix.shape[-1], norms, count * INDEX_BYTES)  # the columns' sums, the largest
+    taken(norms)
+    if count == 1:
+        taken(size, size)  # a copy that is scaled, and the one of this degree
+    with script.function():
+        taken(_POWERS * size)
+        script.release(*taken(size))
+        take_workspace(script, device)
+        script.release(*taken(_POWERS * size))
+        taken(count * INDEX_BYTES, count * INDEX_BYTES)
+        taken(size, size)
+        with script.function():
+            taken(size, size)
