@@ -143,8 +143,8 @@ BENCHMARKS = {
     ),
     "published": Benchmark("figures other people published, beside predictions", EVIDENCE + "PUBLISHED.md", {"table": "published.compare:main"}),
     "random": Benchmark(
-        "programs drawn by hypothesis, traced beside emulated", "tests/data/random_programs_*.json.gz",
-        {"score": "random.campaign:score", "shrink": "random.campaign:shrink", "record": "random.campaign:record"},
+        "programs drawn by hypothesis, traced beside emulated", EVIDENCE + "RANDOM.md",
+        {"score": "random.campaign:score", "table": "random.campaign:table", "shrink": "random.campaign:shrink", "record": "random.campaign:record"},
     ),
     "ranks": Benchmark(
         "distributed programs and --parallel, rank by rank, beside two H200", EVIDENCE + "RANKS.md",

@@ -21,7 +21,7 @@ KINDS = ("same", "order", "sizes", "not followed", "emulator")
 MIB = 2**20
 _ON_DEVICE = "a host tensor made of numbers on the device is counted on the device"
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
-_NORMS = "its steps depend on the matrices' norms; no rule, and the estimate says that it is no bound"
+_NORMS = "its steps depend on the matrices' norms; bounded by those that take most, some small requests apart"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
 # Entry, or the beginning of its name -> why it differs.
 REASONS = {
@@ -32,14 +32,14 @@ REASONS = {
     "masked_": _DATA,
     "nonzero": _DATA,
     "unique": _DATA,
-    "prod": "whether an element is zero is taken for granted not to be; the emulated runtime takes the other way",
+    "prod": "no element is taken to be zero, as in nearly every program; the emulated runtime takes all to be",
     "repeat_interleave": "the sample scaled contradicts itself: its result's size is not the sum of its repeats",
     "linspace": _ON_DEVICE,
     "logspace": _ON_DEVICE,
     "nn.Lazy": "a lazy module that is moved to the GPU before its first call is not followed",
     "nn.functional.conv": _CUDNN,
     "nn.Conv": _CUDNN,
-    "topk": "a copy is counted of a source whose dimension is not the fast one",
+    "topk": "CUB's temporary of a scan over very many blocks, some 1,500 bytes",
     "sgn": "a gradient that is a tensor of zeros without memory is counted with memory",
     "linalg.eigh": "its gradient writes a diagonal in place, and into a copy of meta tensors",
     "linalg.matrix_rank": "a sum is written into a result that is there already, and made anew of meta tensors",

@@ -2,6 +2,7 @@
 
     python -m benchmarks random score PYTHON [--seed 7] [--count 60] [-o OUT.jsonl]
     python -m benchmarks random shrink PYTHON [--seed 7] [--count 60]     the first that differs, made as small as hypothesis can
+    python -m benchmarks random table OUT.jsonl ...                       docs/evidence/RANDOM.md
     python -m benchmarks random record OUT.jsonl -o FILE.json.gz          what the tests follow: those that ran, with what was emulated
 
 PYTHON: of an environment with a CUDA build of torch. A seed gives the same programs with the same release of hypothesis.
@@ -9,6 +10,7 @@ PYTHON: of an environment with a CUDA build of torch. A seed gives the same prog
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import subprocess
@@ -22,9 +24,11 @@ from typing import Any
 import click
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from benchmarks import ROOT
+from benchmarks.harness import pages
 from benchmarks.random.programs import programs
 
-DEVICE = "h100"
+DEVICE, PAGE = "h100", ROOT / "docs/evidence/RANDOM.md"
 _SECONDS = 300
 
 
@@ -133,6 +137,40 @@ def shrink(python: str, number: int, count: int) -> None:
         click.echo(str(found))
     else:
         click.echo(f"none of {count} differs")
+
+
+@click.command("table")
+@click.argument("rows", nargs=-1, required=True, type=Path)
+def table(rows: tuple[Path, ...]) -> None:
+    """Write the page of what these campaigns found."""
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    counted: list[tuple[object, ...]] = []
+    differing: list[tuple[object, ...]] = []
+    for path in rows:
+        every = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        kinds = Counter(row["kind"] for row in every)
+        counted.append(
+            (every[0]["seed"], len(every), *(kinds[kind] for kind in ("same", "peaks", "differs", "ended")))
+        )
+        for row in every:
+            if row["kind"] in ("differs", "ended"):
+                off = [pages.off(*row[name]) if name in row else "" for name in ("allocated", "reserved")]
+                differing.append((row["seed"], row["number"], *off, row["at"].replace("|", "/")[:160]))
+    PAGE.write_text(
+        f"""# Random programs, traced beside emulated
+
+Written by `python -m benchmarks random table` on {date}: programs drawn by hypothesis (`benchmarks/random/programs.py`), followed by
+`analyze run` and run by PyTorch's own CUDA build under the emulated runtime, as an {DEVICE}. *same*: the same requests and returns in the
+same order; *peaks*: other requests, the same peaks; *ended*: one of the two got no further. A seed's figures are those of the day it was first run.
+
+{pages.table(("seed", "programs", "same", "peaks", "differs", "ended"), counted)}
+
+## What differed
+
+{pages.table(("seed", "number", "allocated", "reserved", "where first"), differing) if differing else "Nothing."}
+""",
+        encoding="utf-8",
+    )
 
 
 @click.command("record")

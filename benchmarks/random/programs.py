@@ -132,7 +132,7 @@ def _network(pick: Callable[..., str], number: Callable[[int, int], int], n: int
         first = layers[0].partition("(")[2].partition(",")[0]
         return _net(layers), f"torch.randn({n}, {first}, device=dev, dtype=torch.KIND)"
     if family == "cnn":
-        c, size, channels = number(1, 4), number(9, 48), number(1, 6) * 8
+        c, size, channels = number(1, 4), number(20, 48), number(1, 6) * 8
         kernel, stride, groups = number(1, 5), number(1, 2), number(1, 2)
         layers = [
             f"nn.Conv2d({c}, {channels}, {kernel}, stride={stride}, padding={number(0, 2)}, bias={pick('True', 'False')})",

@@ -73,6 +73,12 @@ def _small(tensor: torch.Tensor, most: int = MOST_ELEMENTS) -> bool:
     )
 
 
+def _dim(op: _Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The argument of this name; None: there is none."""
+    place = op.names.index("dim") if "dim" in op.names else len(args)
+    return args[place] if place < len(args) else kwargs.get("dim")
+
+
 class ProcessValues:
     """The values of one process. `reads`: "line: what" -> how often it was read; `assumed`: what was asked for of what is assumed."""
 
@@ -332,14 +338,14 @@ class ProcessValues:
                 self._list(
                     f"the size of {op.name}'s result depends on data: taken to be the largest, {tensor.numel():,}"
                 )
-            if value is None and op.name.startswith("unique_dim"):
-                sizes += [tensor.shape[args[1]]] * 4
+            if value is None and "unique" in op.name and (dim := _dim(op, args, kwargs)) is not None:
+                sizes += [tensor.shape[dim]] * 4
             elif value is None:
                 sizes.append(tensor.numel())
             elif op.name == "repeat_interleave":
                 sizes.append(int(value.sum()))
             elif "unique" in op.name:
-                sizes += [self._distinct(op, args, value)] * 4
+                sizes += [self._distinct(op, _dim(op, args, kwargs), value)] * 4
             else:
                 count = int((value != 0).sum())
                 sizes.append(tensor.numel() if self._stands_in(tensor) else count)
@@ -383,13 +389,10 @@ class ProcessValues:
             return int(indices.shape[1])
         return int(torch.unique(value, dim=1).shape[1])
 
-    def _distinct(self, op: _Operator, args: Any, value: torch.Tensor) -> int:
-        if op.name.startswith("unique_dim"):
-            runs = torch.unique if op.name == "unique_dim" else torch.unique_consecutive
-            return int(runs(value, dim=args[1]).shape[args[1]])
-        if op.name == "unique_consecutive":
-            return int(torch.unique_consecutive(value).numel())
-        return int(torch.unique(value).numel())
+    def _distinct(self, op: _Operator, dim: int | None, value: torch.Tensor) -> int:
+        """How many different values, or slices along a dimension, there are, or runs of them."""
+        found = (torch.unique_consecutive if "consecutive" in op.name else torch.unique)(value, dim=dim)
+        return int(found.numel() if dim is None else found.shape[dim])
 
     # -- what the host reads -----------------------------------------------------------------------------------------
 
