@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from torch.jit._builtins import _register_builtin
 
 from analyzer.releases import Span
 
@@ -60,6 +61,9 @@ def is_scripting() -> bool:
     """What stands for `torch.jit.is_scripting` where the release of the figures keeps what the installed one drops."""
     caller = sys._getframe(1)
     return caller.f_code is F.multi_head_attention_forward.__code__ and caller.f_lineno in _drops()
+
+
+_register_builtin(is_scripting, "aten::is_scripting")  # what TorchScript compiles asks so, too
 
 
 class AttentionChoice:

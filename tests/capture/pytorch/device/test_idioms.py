@@ -317,6 +317,20 @@ x = torch.ones(8, 8, device="cuda")
     assert caveat.startswith("TorchScript is assumed")
 
 
+def test_what_is_compiled_may_ask_whether_it_is(followed: Callable[[str], Estimate]) -> None:
+    """`torch.jit.is_scripting` is another function while a program is followed, in figures of torch 2.11."""
+    followed(
+        """
+@torch.jit.script
+def doubled(x: torch.Tensor):
+    if torch.jit.is_scripting():
+        return x * 2
+    return x
+assert doubled(torch.ones(2)).tolist() == [2, 2] and not torch.jit.is_scripting()
+"""
+    )
+
+
 def test_script_modules_are_followed_as_the_eager_code_they_are(followed: Callable[[str], Estimate]) -> None:
     """With a trace made of them, whose constants are folded; what else is a module is no script module."""
     text = """
