@@ -164,13 +164,14 @@ class Door:
                 ended = error.message
             if ended is None:
                 said = f"tracing met: {doubt}; so torch {torch.version} itself was run, emulated"
-                return Answer(_noted(found, said))
+                return Answer(replace(found, notes=(said, *found.notes)))
             said = f"emulated, torch {torch.version} gets no further: {ended}"
         if stands is None:
             assert failed is not None
             raise _hinted(failed, said) from failed
         met = _hinted(stands.error, said) if isinstance(stands.error, AnalyzerError) else stands.error
-        return replace(stands, estimate=_noted(stands.estimate, f"tracing met: {doubt}; {said}"), error=met)
+        notes = (*stands.estimate.notes, f"tracing met: {doubt}; {said}")
+        return replace(stands, estimate=replace(stands.estimate, notes=notes), error=met)
 
     def _emulated(self, request: Request) -> Estimate:
         found = emulate(request)
@@ -189,11 +190,9 @@ def _is_of(torch: Torch, options: Options) -> bool:
 
 
 def _hinted(error: AnalyzerError, said: str) -> AnalyzerError:
-    return type(error)(error.message, "; ".join(filter(None, (said, error.hint))))
-
-
-def _noted(estimate: Estimate, note: str) -> Estimate:
-    return replace(estimate, notes=(note, *estimate.notes))
+    """The error with what else helps: before its own hint, but where PyTorch itself is missing."""
+    hints = (error.hint, said) if isinstance(error, MissingDependencyError) else (said, error.hint)
+    return type(error)(error.message, "; ".join(filter(None, hints)))
 
 
 def _install_hint() -> str:

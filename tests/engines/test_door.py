@@ -109,7 +109,7 @@ def test_where_emulation_gets_no_further_the_traced_estimate_stands(
     emulated(**answer)
     estimate = analyzer.run(_script(tmp_path, FAILS), device="h100")
     assert (estimate.engine, estimate.peak_allocated) == ("trace", 4096)
-    assert estimate.notes[0].endswith("emulated, torch 2.11.0+cu130 gets no further: it ended, too")
+    assert estimate.notes[-1].endswith("emulated, torch 2.11.0+cu130 gets no further: it ended, too")
     assert "its own" in (estimate.incomplete or "")
     assert build.exists()
 
@@ -118,7 +118,7 @@ def test_without_a_build_the_command_that_brings_one_is_named(tmp_path: Path, em
     asked = emulated()
     estimate = analyzer.run(_script(tmp_path, COMPILED), device="h100")
     assert estimate.engine == "trace"
-    assert "analyze engine install torch==2.11.0" in estimate.notes[0]
+    assert "analyze engine install torch==2.11.0" in estimate.notes[-1]
     assert asked == []
     with pytest.raises(MissingDependencyError, match="analyze engine install"):
         analyzer.run(_script(tmp_path, PLAIN), engine="emulate")

@@ -47,6 +47,8 @@ def compressed_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, 
         return aten.ccol_indices.default(tensor), aten.row_indices.default(tensor), values
 
 
+# Those of tensors with memory of their own.
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 # Types of wrappers that a program made, by `torch.Tensor._make_wrapper_subclass`.
 _wrappers = weakref.WeakSet[type]()
 
@@ -68,7 +70,7 @@ def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if has_parts(tensor):
         yield from coo_parts(tensor) if is_sparse(tensor) else compressed_parts(tensor)
         return
-    if not unwraps_itself(type(tensor)):
+    if type(tensor) in PLAIN or not unwraps_itself(type(tensor)):
         yield tensor
         return
     if hasattr(tensor, "__tensor_flatten__"):

@@ -33,7 +33,7 @@ from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
-from analyzer.capture.pytorch.recording.parts import has_parts, inside, unwraps_itself
+from analyzer.capture.pytorch.recording.parts import PLAIN, has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.refused import reason
 from analyzer.capture.pytorch.recording.schema import Schema
@@ -363,7 +363,7 @@ class Recorder(TorchDispatchMode):
             if isinstance(out, torch.Tensor)
             else [t for t in tree_iter(out) if t is None or isinstance(t, torch.Tensor)]
         )
-        if any(t is not None and unwraps_itself(type(t)) for t in results):
+        if any(t is not None and type(t) not in PLAIN and unwraps_itself(type(t)) for t in results):
             results = [part for t in results if t is not None for part in inside(t)]
         written = schema.written(args, kwargs) if schema.writes else _NONE_WRITTEN
         for tensor in written:
