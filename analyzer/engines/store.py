@@ -21,6 +21,7 @@ import venv
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
     python = folder / "bin" / "python"
     if not python.exists():
         tell(f"an environment in {folder}")
-        venv.create(folder, with_pip=find_spec("pip") is None)
+        venv.create(folder, with_pip=not _has_pip())
     (folder / "engine.json").unlink(missing_ok=True)
     tell("pip looks for what it takes")
     wheels = _resolved(python, wanted)
@@ -206,11 +207,20 @@ def _download(python: Path, folder: Path, wheels: Sequence[_Wheel], tell: Callab
         done += wheel.nbytes or 0
 
 
+def _has_pip() -> bool:
+    """Whether this Python has pip. (Looking for the module would change which distutils setuptools takes, `_distutils_hack`.)"""
+    try:
+        metadata.distribution("pip")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def _pip(python: Path, *words: str) -> str:
     """What pip prints. Raises RunError in its words."""
     pip = (
         [str(python), "-m", "pip"]
-        if find_spec("pip") is None
+        if not _has_pip()
         else [sys.executable, "-m", "pip", "--python", str(python)]
     )
     command = [*pip, "--quiet", "--disable-pip-version-check", *words]
