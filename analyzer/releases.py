@@ -103,6 +103,11 @@ def parse(text: str) -> Release:
     return int(found[1]), int(found[2])
 
 
+def distance_between(one: Release, other: Release) -> tuple[int, int]:
+    """How far apart two releases are: what is nearest is the least."""
+    return abs(one[0] - other[0]), abs(one[1] - other[1])
+
+
 def asked(requested: Mapping[str, str]) -> dict[str, str]:
     """`--release NAME=VERSION`, checked and as "2.11". Raises OptionError."""
     for name in requested:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import click
 
 from analyzer.cli._output import STDOUT, check_writable
+from analyzer.engines import ENGINES
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.report import formats
@@ -149,7 +150,7 @@ def engine_options(function: _Function) -> _Function:
     """`--engine` and `--python`: who runs a PyTorch program."""
     engine = click.option(
         "--engine",
-        type=click.Choice(("auto", "trace", "emulate")),
+        type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
         help="trace: follow it; emulate: PyTorch's own CUDA build runs it, without a GPU; auto: trace, and emulate where tracing "

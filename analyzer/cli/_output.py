@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from analyzer import sandbox
+from analyzer.engines import START
 from analyzer.errors import OptionError, TargetError
 from analyzer.report.words import ascii_only, clean
 
@@ -81,9 +82,8 @@ def write_file(option: str, path: Path, content: str | bytes) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """`path` holds all of `data`, or is untouched; a device or pipe is written through. Raises OSError."""
-    box = sandbox.current()
-    if box is not None and box.outside is not None:
-        box.outside.ask("write", path, data)
+    if (outside := sandbox.outside()) is not None:
+        outside.ask("write", path, data)
         return
     if path.exists() and not path.is_file():  # before links are resolved: /dev/stdout leads to no path
         path.write_bytes(data)
@@ -117,7 +117,7 @@ def keep_apart(target: str, outputs: Path | None = None, network: bool = True, l
             lambda message, hint: complain("error", message, hint),
             kept,
             network,
-            {"emulate": _start_emulated},
+            {START: _start_emulated},
         )
     except OSError as error:
         raise OptionError(

@@ -3,3 +3,7 @@
 `door.py` traces first and emulates where tracing leaves a doubt (`doubts.py`), if a CUDA build of PyTorch is within reach
 (`reach.py`): one of the user's, or an environment that `store.py` made.
 """
+
+ENGINES = ("auto", "trace", "emulate")
+# What `emulated.start` is called by a process that asks the one outside of its sandbox for it.
+START = "emulate"

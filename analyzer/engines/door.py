@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer import releases, sandbox
 from analyzer.analysis import Analysis
+from analyzer.engines import ENGINES
 from analyzer.engines.doubts import doubt_of
 from analyzer.engines.emulated import Request, emulate
 from analyzer.errors import AnalyzerError, CaptureError, MissingDependencyError, OptionError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from analyzer.emulation.launch import Torch
 
-ENGINES = ("auto", "trace", "emulate")
 Tell = Callable[[str], None]
 
 
@@ -139,48 +139,57 @@ class Door:
             if torch is None:
                 raise MissingDependencyError("no CUDA build of PyTorch is within reach", _install_hint())
             return Answer(self._emulated(request(torch)))
-        stands: Answer | None = None
-        failed: AnalyzerError | None = None
+        traced: Answer | AnalyzerError
         try:
-            stands = trace()
-            doubt = doubt_of(stands.estimate)
+            traced = trace()
+            doubt = doubt_of(traced.estimate)
         except (CaptureError, MissingDependencyError) as error:
-            failed, doubt = error, error.message
-        if self.engine == "trace" or doubt is None or unless():
-            if stands is None:
-                assert failed is not None
-                raise failed
-            return stands
+            traced, doubt = error, error.message
+        if self.engine == "auto" and doubt is not None and not unless():
+            found, said = self._instead(request, options, doubt)
+            if found is not None:
+                return Answer(found)
+            traced = _with(traced, doubt, said)
+        if isinstance(traced, AnalyzerError):
+            raise traced
+        return traced
+
+    def _instead(
+        self, request: Callable[[Torch], Request], options: Options, doubt: str
+    ) -> tuple[Estimate | None, str]:
+        """The emulated estimate in the place of one that leaves a doubt; None: there is none, and why, or what would help."""
+        from analyzer.engines.reach import within_reach
+
         torch = within_reach(self.python)
         if torch is None or not _is_of(torch, options):
-            said = _install_hint()
-        else:
-            if self.tell is not None:
-                self.tell(f"tracing met: {doubt}; emulating torch {torch.version}")
-            try:
-                found = self._emulated(request(torch))
-                ended = found.incomplete
-            except AnalyzerError as error:
-                ended = error.message
-            if ended is None:
-                said = f"tracing met: {doubt}; so torch {torch.version} itself was run, emulated"
-                return Answer(replace(found, notes=(said, *found.notes)))
-            said = f"emulated, torch {torch.version} gets no further: {ended}"
-        if stands is None:
-            assert failed is not None
-            raise _hinted(failed, said) from failed
-        met = _hinted(stands.error, said) if isinstance(stands.error, AnalyzerError) else stands.error
-        notes = (*stands.estimate.notes, f"tracing met: {doubt}; {said}")
-        return replace(stands, estimate=replace(stands.estimate, notes=notes), error=met)
+            return None, _install_hint()
+        if self.tell is not None:
+            self.tell(f"tracing met: {doubt}; emulating torch {torch.version}")
+        try:
+            found = self._emulated(request(torch))
+            ended = found.incomplete
+        except AnalyzerError as error:
+            ended = error.message
+        if ended is not None:
+            return None, f"emulated, torch {torch.version} gets no further: {ended}"
+        said = f"tracing met: {doubt}; so torch {torch.version} itself was run, emulated"
+        return replace(found, notes=(said, *found.notes)), ""
 
     def _emulated(self, request: Request) -> Estimate:
-        found = emulate(request)
-        box = sandbox.current()
-        if box is not None and box.outside is not None and found.incomplete is None:
-            box.outside.ask(
-                "keep nothing"
-            )  # of what the traced program wrote: what the emulated one did is kept
+        found, outside = emulate(request), sandbox.outside()
+        if outside is not None and found.incomplete is None:
+            # Of what the traced program wrote: what the emulated one did is kept.
+            outside.ask("keep nothing")
         return found
+
+
+def _with(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer | AnalyzerError:
+    """What tracing came to, and what is to be said of its doubt besides."""
+    if isinstance(traced, AnalyzerError):
+        return _hinted(traced, said)
+    notes = (*traced.estimate.notes, f"tracing met: {doubt}; {said}")
+    error = _hinted(traced.error, said) if isinstance(traced.error, AnalyzerError) else traced.error
+    return replace(traced, estimate=replace(traced.estimate, notes=notes), error=error)
 
 
 def _is_of(torch: Torch, options: Options) -> bool:
@@ -192,7 +201,9 @@ def _is_of(torch: Torch, options: Options) -> bool:
 def _hinted(error: AnalyzerError, said: str) -> AnalyzerError:
     """The error with what else helps: before its own hint, but where PyTorch itself is missing."""
     hints = (error.hint, said) if isinstance(error, MissingDependencyError) else (said, error.hint)
-    return type(error)(error.message, "; ".join(filter(None, hints)))
+    hinted = type(error)(error.message, "; ".join(filter(None, hints)))
+    hinted.__cause__ = error
+    return hinted
 
 
 def _install_hint() -> str:

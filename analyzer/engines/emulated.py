@@ -7,7 +7,6 @@ mount namespace sees what the program wrote there before (`sandbox/`), so it ask
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer import sandbox
+from analyzer.engines import START
 from analyzer.errors import AnalyzerError, RunError
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
@@ -46,27 +46,23 @@ def emulate(request: Request) -> Estimate:
     """The estimate, by a run that finds nothing of what an earlier one wrote. Raises AnalyzerError."""
     from analyzer.report.json import from_dict
 
-    box, asked = sandbox.current(), json.dumps(asdict(request))
-    outside = None if box is None else box.outside
+    outside, asked = sandbox.outside(), json.dumps(asdict(request))
     answer = json.loads(start(asked) if outside is None else outside.ask(START, asked))
     if "estimate" not in answer:
         raise RunError(answer["error"], answer["hint"])
     return from_dict(answer["estimate"])
 
 
-START = "emulate"  # what `start` is called by the process that asks for it
-
-
 def start(request: str) -> str:
     """Run a request in a process of its own; what it answers, as JSON. Called outside of every overlay."""
+    from analyzer.runs import jobs
+
     with tempfile.TemporaryDirectory(prefix="analyze-request-") as folder:
         asked, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
         asked.write_text(request, "utf-8")
-        root = str(Path(__file__).parents[2])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         done = subprocess.run(
             [sys.executable, "-m", "analyzer.engines.emulated", str(asked), str(answer)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=jobs.own_environment(),
             stdout=sys.stderr.fileno(),
             check=False,
         )
@@ -111,11 +107,8 @@ def _main(asked: Path, answer: Path) -> None:
         found: dict[str, Any] = {"estimate": to_dict(_here(request))}
     except AnalyzerError as error:
         found = {"error": error.message, "hint": error.hint}
-    box = sandbox.current()
-    if box is None or box.outside is None:
-        write(json.dumps(found))
-    else:
-        box.outside.ask("write", json.dumps(found))
+    outside, text = sandbox.outside(), json.dumps(found)
+    write(text) if outside is None else outside.ask("write", text)
     sandbox.finish(0)
 
 

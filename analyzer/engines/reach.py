@@ -12,8 +12,6 @@ from analyzer.emulation.launch import Torch, find_torch
 from analyzer.engines import store
 from analyzer.errors import AnalyzerError
 
-VARIABLE = "ANALYZER_PYTHON"
-
 
 def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
     """The first of: the one of `python`; of the Python that `ANALYZER_PYTHON` names; of this one; of an environment that
@@ -34,8 +32,7 @@ def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
 def _places() -> Iterator[str | Path]:
     if not sys.platform.startswith("linux"):  # the emulated runtime takes the place of libcuda.so.1
         return
-    if named := os.environ.get(VARIABLE):
+    if named := os.environ.get("ANALYZER_PYTHON"):
         yield named
     yield sys.executable
-
     yield from (engine.python for engine in store.installed("torch", near=releases.RECORDED["torch"]))

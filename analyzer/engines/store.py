@@ -11,7 +11,6 @@ Source: pip's installation report (https://pip.pypa.io/en/stable/reference/insta
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -27,16 +26,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from analyzer import releases
+from analyzer import cache, releases
 from analyzer.errors import OptionError, RunError, did_you_mean
 
 DEFAULT = "torch==" + ".".join(map(str, releases.RECORDED["torch"])) + ".0"
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?(==(?P<version>[\w.+!-]+))?")
 _ENGINES = ("torch", "vllm")
 _BESIDE_TORCH = ("torchvision", "torchaudio")
-_UNPACKED = (
-    2.0  # bytes on disk for a byte downloaded, measured: torch 2.11.0 with CUDA 13 (docs/EMULATION.md)
-)
+# Bytes on disk for a byte downloaded: torch 2.11.0 with CUDA 13, 2.8 and 5.0 GB (docs/EMULATION.md).
+_UNPACKED = 1.8
 _ASK_SECONDS = 30
 
 
@@ -65,9 +63,7 @@ class _Wheel:
 
 def home() -> Path:
     """The folder the environments lie in."""
-    from platformdirs import user_cache_path
-
-    return Path(os.environ.get("ANALYZER_CACHE") or user_cache_path("gpu-memory-analyzer")) / "engines"
+    return cache.folder() / "engines"
 
 
 def every() -> Iterator[Engine]:
@@ -84,8 +80,7 @@ def installed(package: str, near: releases.Release) -> list[Engine]:
     """The complete environments made for this package, the release nearest to `near` first."""
 
     def distance(engine: Engine) -> tuple[int, int]:
-        release = releases.parse(engine.name.partition("-")[2])
-        return abs(release[0] - near[0]), abs(release[1] - near[1])
+        return releases.distance_between(releases.parse(engine.name.partition("-")[2]), near)
 
     found = (engine for engine in every() if engine.complete and engine.name.startswith(f"{package}-"))
     return sorted(found, key=distance)
@@ -218,11 +213,7 @@ def _has_pip() -> bool:
 
 def _pip(python: Path, *words: str) -> str:
     """What pip prints. Raises RunError in its words."""
-    pip = (
-        [str(python), "-m", "pip"]
-        if not _has_pip()
-        else [sys.executable, "-m", "pip", "--python", str(python)]
-    )
+    pip = [sys.executable, "-m", "pip", "--python", str(python)] if _has_pip() else [str(python), "-m", "pip"]
     command = [*pip, "--quiet", "--disable-pip-version-check", *words]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:

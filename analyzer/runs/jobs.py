@@ -75,15 +75,19 @@ def environment_of(options: Options) -> dict[str, str]:
     return found
 
 
+def own_environment() -> dict[str, str]:
+    """This process's variables, with which a Python it starts finds this very package."""
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run the job in a process of its own and return its result, also when it dies without one."""
     with ends_on_request(), tempfile.TemporaryDirectory(prefix="analyzer-verify-") as folder:
         path = Path(folder) / "job.json"
         path.write_text(json.dumps({**job, "folder": folder}))
         command = [sys.executable, "-m", "analyzer.runs.worker", str(path)]
-        root = str(Path(__file__).parents[2])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}
+        variables = {**own_environment(), **(environment or {})}
         try:
             done = subprocess.run(
                 command, env=variables, capture_output=True, text=True, errors="replace", check=False,

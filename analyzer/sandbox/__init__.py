@@ -156,6 +156,11 @@ def current() -> Sandbox | None:
     return _current
 
 
+def outside() -> Outside | None:
+    """The process outside of the sandbox this one is in, which does what is asked of it; None: there is none."""
+    return None if _current is None else _current.outside
+
+
 def enter(
     write: Callable[..., None],
     complain: Callable[[str, str], None],
@@ -214,9 +219,10 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
 def finish(code: int) -> None:
     """The command is done, and ends with this exit code. Where nothing that is still in memory is to be kept, the process ends here:
     taking down an interpreter with torch in it costs as much as importing it."""
-    if _current is None or _current.outside is None:
+    if (there := outside()) is None:
         return
-    _current.outside.ask("done", code)
+    there.ask("done", code)
+    assert _current is not None
     if not _current.keeps:
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import click
 
 from benchmarks import ROOT
+from benchmarks.harness.pages import MIB, table
 
 PAGE = ROOT / "docs/evidence/DISPATCHER.md"
 KINDS = ("same", "order", "sizes", "not followed", "emulator")
-MIB = 2**20
 _ON_DEVICE = "a host tensor made of numbers on the device is counted on the device"
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
 _NORMS = "its steps depend on the matrices' norms; bounded by those that take most, some small requests apart"
@@ -75,38 +75,33 @@ def read(paths: Sequence[Path]) -> list[Row]:
 
 def page(rows: Sequence[Row], date: str) -> str:
     """The page."""
-    return "\n".join(_lines(rows, date)) + "\n"
-
-
-def _lines(rows: Sequence[Row], date: str) -> Iterator[str]:
-    yield "# PyTorch's own tests, traced beside emulated"
-    yield ""
-    yield (
-        f"Written by `python -m benchmarks operators table` on {date}. A case is a call of PyTorch's own test lists (`op_db`, `module_db`, "
-        "`optim_db`) and its backward pass, as an H200's; *same*: the same requests to the allocator in the same order, and the same order of returns, as by PyTorch's "
-        "own host code under the emulated runtime. What PyTorch refuses, scaled, counts for nothing."
-    )
-    yield ""
-    yield "| torch | list | type | times the size | layout, way | cases | " + " | ".join(KINDS) + " | same |"
-    yield "|---|---|---|---|---|---|" + "---|" * (len(KINDS) + 1)
     groups: dict[tuple[Any, ...], list[Row]] = collections.defaultdict(list)
     for row in rows:
         database, _, dtype, scale, _, layout, way = row.case
         groups[row.torch, database, dtype, scale, f"{layout}, {way}"].append(row)
-    for key, found in sorted(groups.items()):
-        yield f"| {' | '.join(map(str, key))} | {_counted(found)} |"
-    yield f"| all | | | | | {_counted(rows)} |"
+    counted = [(*key, *_counted(found)) for key, found in sorted(groups.items())]
+    head = ("torch", "list", "type", "times the size", "layout, way", "cases", *KINDS, "same")
     differing = [row for row in rows if row.kind != "same"]
-    worst = max(differing, key=lambda row: row.under_bytes, default=None)
-    yield ""
     over = sum(row.under_bytes > MIB for row in differing)
-    if worst is not None:
-        yield f"Under by more than 1 MiB: {over}; worst {worst.case[1]} ({worst.under_bytes:,} bytes)."
-    yield ""
-    yield "## What differs"
-    yield ""
-    yield "| entry | cases | how | where first | under by, bytes | reason |"
-    yield "|---|---|---|---|---|---|"
+    worst = max(differing, key=lambda row: row.under_bytes, default=None)
+    under = "" if worst is None else f"{worst.case[1]} ({worst.under_bytes:,} bytes)"
+    return f"""# PyTorch's own tests, traced beside emulated
+
+Written by `python -m benchmarks operators table` on {date}. A case is a call of PyTorch's own test lists
+(`op_db`, `module_db`, `optim_db`) and its backward pass, as an H200's; *same*: the same requests to the
+allocator in the same order, and the same order of returns, as by PyTorch's own host code under the emulated
+runtime. What PyTorch refuses, scaled, counts for nothing.
+
+{table(head, [*counted, ("all", "", "", "", "", *_counted(rows))])}
+{f"Under by more than 1 MiB: {over}; worst {under}." if under else ""}
+
+## What differs
+
+{table(("entry", "cases", "how", "where first", "under by, bytes", "reason"), _entries(differing))}"""
+
+
+def _entries(differing: Sequence[Row]) -> Iterator[tuple[object, ...]]:
+    """The rows of the entries that differ."""
     entries: dict[str, list[Row]] = collections.defaultdict(list)
     for row in differing:
         entries[row.case[1]].append(row)
@@ -114,14 +109,14 @@ def _lines(rows: Sequence[Row], date: str) -> Iterator[str]:
         kinds = ", ".join(dict.fromkeys(row.kind for row in found))
         under = max(row.under_bytes for row in found)
         at = found[0].at.replace("|", "/")[:90]
-        yield f"| {name} | {len(found)} | {kinds} | {at} | {under:,} | {found[0].reason or 'not yet found'} |"
+        yield name, len(found), kinds, at, f"{under:,}", found[0].reason or "not yet found"
 
 
-def _counted(rows: Sequence[Row]) -> str:
+def _counted(rows: Sequence[Row]) -> tuple[str, ...]:
     kinds = collections.Counter(row.kind for row in rows)
-    counts = " | ".join(f"{kinds[kind]:,}" for kind in KINDS)
     run = len(rows) - kinds["emulator"]
-    return f"{len(rows):,} | {counts} | {100 * kinds['same'] / max(run, 1):.2f} %"
+    counts = (f"{kinds[kind]:,}" for kind in KINDS)
+    return f"{len(rows):,}", *counts, f"{100 * kinds['same'] / max(run, 1):.2f} %"
 
 
 @click.command("table")

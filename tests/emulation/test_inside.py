@@ -7,12 +7,22 @@ import gc
 import importlib.util
 import weakref
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import analyzer.emulation
 
 INSIDE = Path(analyzer.emulation.__file__).parent / "inside"
+
+
+def loaded(name: str) -> Any:
+    """One of its files as a module, which imports none of the others."""
+    spec = importlib.util.spec_from_file_location(name, INSIDE / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_what_its_files_import_of_one_another_is_there() -> None:
@@ -34,11 +44,7 @@ def test_what_its_files_import_of_one_another_is_there() -> None:
 
 def test_no_module_is_kept_alive_to_know_its_name() -> None:
     """A program that drops a model, and what its parameters hold, has the memory back when it would."""
-    spec = importlib.util.spec_from_file_location("places", INSIDE / "places.py")
-    assert spec is not None and spec.loader is not None
-    places = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(places)
-    known = places.SourcePlaces()
+    known = loaded("places").SourcePlaces()
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:
@@ -80,10 +86,7 @@ if first: said = "yes"
 
 
 def test_what_a_line_does_with_the_value_it_reads(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("lines", INSIDE / "lines.py")
-    assert spec is not None and spec.loader is not None
-    lines = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(lines)
+    lines = loaded("lines")
     (tmp_path / "checks.py").write_text(CHECKS)
     at = [f"{tmp_path / 'checks.py'}:{number}" for number in range(1, 12)]
     passes = {number: lines.passes(line) for number, line in enumerate(at, 1) if lines.asserts(line)}
@@ -95,16 +98,13 @@ def test_what_a_line_does_with_the_value_it_reads(tmp_path: Path) -> None:
 
 def test_what_was_computed_beside_is_not_kept() -> None:
     """No cycle holds an operator's tensors, which a program may drop at once."""
-    spec = importlib.util.spec_from_file_location("tensors", INSIDE / "tensors.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    on_host = loaded("tensors").on_host
     before = gc.isenabled()
     gc.disable()
     try:
         tensor = torch.nn.Parameter(torch.ones(3))
         known = {id(tensor): tensor}
-        (found,) = module.on_host([[tensor]], known)[0]
+        (found,) = on_host([[tensor]], known)[0]
         assert found is tensor
         gone = weakref.ref(tensor)
         del tensor, known, found

@@ -56,14 +56,8 @@ class AfterTorch(importlib.abc.MetaPathFinder):
             from record import OperatorRecorder
         finally:
             sys.path.remove(folder)
-            for name in (
-                "record",
-                "values",
-                "places",
-                "lines",
-                "tensors",
-            ):  # the program's own modules may be called so
-                sys.modules.pop(name, None)
+            for file in Path(folder).glob("[!_]*.py"):  # the program's own modules may be called so
+                sys.modules.pop(file.stem, None)
         self.recorder = OperatorRecorder(
             self._job["kernels"], self._job["device"], self._job["assume"], self._job["until"]
         )
@@ -71,8 +65,8 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels" (`allocators/process.py`),
-    "device" (whose history it is), "assume" (place -> value, `ProcessValues`), "packages" (folders to import from besides), "until" (`OperatorRecorder`) and "figures" (whether
-    anyone wants them); OUT: where what was seen is written."""
+    "device" (whose history it is), "assume" (place -> value, `ProcessValues`), "packages" (folders to import from besides),
+    "until" (`OperatorRecorder`) and "figures" (whether anyone wants them); OUT: where what was seen is written."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # as before, for whatever the program starts
         before = os.environ.pop(f"ANALYZER_EMULATED_{name}", None)
@@ -102,18 +96,12 @@ def main() -> None:
         ended = {"how": "interrupted"}
     except BaseException as error:
         kind = type(error).__name__
-        ended = (
-            {}
-            if kind == "Enough"
-            else {
-                "how": {"OutOfMemoryError": "memory", "Stuck": "stuck"}.get(kind, "error"),
-                "kind": kind,
-                "message": str(error),
-            }
-        )
-        if not ended:
-            ended = {"how": "ended"}
-        elif ended["how"] == "error":
+        ended = {
+            "how": {"OutOfMemoryError": "memory", "Stuck": "stuck", "Enough": "ended"}.get(kind, "error"),
+            "kind": kind,
+            "message": str(error),
+        }
+        if ended["how"] == "error":
             traceback.print_exc()
     found: dict[str, Any] = {"ended": ended}
     if job["figures"] and watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():

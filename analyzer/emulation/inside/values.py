@@ -8,8 +8,9 @@
    are finite, nothing is a NaN, `all` is true, `any` and comparisons are false, indices are 0, or in order where something is sorted. What is
    computed from a stand-in is one, too.
 4. The size of a result that depends on data comes from known values; else it is the largest it can be.
-5. A stand-in that a check reads (`assert`, an `if` that raises) is what passes it (`lines.py`). A stand-in, or an unknown number (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for
-   ends the program with its line when nothing has changed for `MOST_WAITS` reads.
+5. A stand-in that a check reads (`assert`, an `if` that raises) is what passes it (`lines.py`). A stand-in, or an unknown number
+   (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for ends the program with its
+   line when nothing has changed for `MOST_WAITS` reads.
 6. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or how large a result is.
 7. What other ranks send is as known as it is there (`native/nccl.c`).
 """
@@ -90,9 +91,8 @@ class ProcessValues:
         self._operators: dict[Any, _Operator] = {}
         self._stand_ins: set[int] = set()
         self._work_left = LARGE_WORK
-        self._counts: dict[
-            int, tuple[int, int]
-        ] = {}  # of masks by address: their elements, and how many of them are true
+        # Of masks by address: their elements, and how many of them are true.
+        self._counts: dict[int, tuple[int, int]] = {}
         self._generator = torch.Generator()
         self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
         self._waits = Counter[str]()
@@ -355,8 +355,8 @@ class ProcessValues:
         return sizes
 
     def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
-        """What a kernel reads of its own: that no number is infinite, no deviation negative; of an exponential that all matrices need the highest degree, are
-        scaled alike and squared once, before which the norm of one alone is read: a large one."""
+        """What a kernel reads of its own: that no number is infinite, no deviation negative; of an exponential that all matrices need
+        the highest degree, are scaled alike and squared once, before which the norm of one alone is read: a large one."""
         if op.name != "linalg_matrix_exp":
             return [1]
         self._list("the degree of matrix_exp depends on norms: taken to be the highest")

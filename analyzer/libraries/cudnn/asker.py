@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from analyzer.cache import folder
 from analyzer.libraries.cudnn.convolution import Plan, Question
 from analyzer.libraries.cudnn.finding import Library
 from analyzer.libraries.cudnn.recorded import RELEASE
@@ -38,9 +39,7 @@ _SECONDS = 120.0
 def _folder() -> Path:
     """Where answers are kept; nowhere for a user without a home, or in another environment, whose program is emulated."""
     try:
-        from platformdirs import user_cache_path
-
-        return Path(os.environ.get("ANALYZER_CACHE") or user_cache_path("gpu-memory-analyzer"))
+        return folder()
     except (ImportError, RuntimeError):
         return Path(os.devnull)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from analyzer.releases import Release
+from analyzer.releases import Release, distance_between
 
 # cuDNN's releases by the torch release whose CUDA 12.6 to 13.0 wheels bring it; between two the earlier holds.
 # Source: the wheels' own metadata (Requires-Dist: nvidia-cudnn-cu12, nvidia-cudnn-cu13).
@@ -45,8 +45,7 @@ def library_for(torch_release: Release) -> Library | None:
     found = within_reach(os.environ.get("ANALYZER_CUDNN", ""), os.environ.get("ANALYZER_PYTHON", ""))
 
     def distance(library: Library) -> tuple[int, int]:
-        release = library.release or (0, 0)
-        return abs(release[0] - wanted[0]), abs(release[1] - wanted[1])
+        return distance_between(library.release or (0, 0), wanted)
 
     return min(found, key=distance, default=None)
 

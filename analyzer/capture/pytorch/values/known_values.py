@@ -22,7 +22,6 @@ changes and views stay right.
    is within bounds: more are not seen in a thousand million runs (Bernstein's inequality).
 9. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each row.
 10. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
-
 11. Integers and truth values made of small ones may be larger than `LIMIT` (a mask of all pairs, or triplets, of labels), up to
     `LARGE_BYTES` each, until `LARGE_WORK` bytes of such were read and written.
 

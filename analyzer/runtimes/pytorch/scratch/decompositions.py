@@ -98,7 +98,7 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 
 def _is_complex(matrix: TensorMeta) -> bool:
-    return ELEMENTS[matrix.dtype].is_complex
+    return matrix.dtype.startswith("complex")
 
 
 @rule("aten::linalg_lu", name="lu-whole", sure=_SURE)
@@ -336,7 +336,7 @@ def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script
     if matrix is None or not matrix.element_count or matrix.shape[-1] == 1:
         return
     size, count = bytes_of(matrix), count_of(matrix)
-    norms = count * dtype_bytes(matrix.dtype) // (2 if matrix.dtype.startswith("complex") else 1)
+    norms = count * _real_bytes(matrix)
 
     def taken(*sizes: int) -> list[int]:
         return [script.temporary(nbytes, Basis.BOUNDED) for nbytes in sizes]

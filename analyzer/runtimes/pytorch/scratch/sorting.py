@@ -175,8 +175,8 @@ def searchsorted(operator: Operator, device: DeviceProfile, script: Script) -> N
     Source: `aten/src/ATen/native/BucketizationUtils.h` (`searchsorted_pre_check`).
     """
     if (order := operator.tensor("sorter")) is not None and order.element_count:
-        for token in both_extremes(script, device, order)[::-1]:
-            script.release(token)
+        with script.function():
+            both_extremes(script, device, order)
     script.outputs()
 
 
