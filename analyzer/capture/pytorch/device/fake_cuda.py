@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients, HostMemory, Pinned
+from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients, HostMemory, Pinned, data_of
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
@@ -141,6 +142,7 @@ class FakeCuda(TorchFunctionMode):
             self._handlers[getter("shape")] = self._handlers[tensor.size] = self._size
         gradients = Gradients()
         self._handlers[vars(torch._C.TensorBase)["data"].__set__] = gradients.set_data
+        self._handlers[getter("data")] = data_of
         self._handlers[getter("grad")] = gradients.of
         self._handlers[vars(torch._C.TensorBase)["grad"].__set__] = self._set_gradient
         self._gradients = gradients
@@ -152,6 +154,10 @@ class FakeCuda(TorchFunctionMode):
         kwargs = kwargs or {}
         handler = self._handlers.get(func)
         if handler is not None:
+            if types and not _UNINITIALIZED.isdisjoint(types):
+                # Such a parameter refuses what a handler asks it for in turn.
+                with torch._C.DisableTorchFunctionSubclass():
+                    return handler(*args, **kwargs)
             return handler(*args, **kwargs)
         if kwargs and kwargs.pop("pin_memory", False):
             return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
@@ -445,6 +451,8 @@ class FakeCuda(TorchFunctionMode):
 
     def _to(self, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor:
         """`Tensor.to` in its three forms: (dtype, ...), (device, dtype, ...), (other, ...)."""
+        if is_lazy(tensor):
+            tensor = data_of(tensor)  # the parameter itself has no shape to read
         device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
         if "tensor" in kwargs:
             args = (kwargs.pop("tensor"), *args)
@@ -501,6 +509,7 @@ _PLAIN = frozenset(
         numpy.bool_, numpy.int32, numpy.int64, numpy.float32, numpy.float64,
     }
 )  # fmt: skip
+_UNINITIALIZED = {UninitializedParameter, UninitializedBuffer}
 _GETITEM, _SETITEM = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 _CALLS = frozenset({BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType})
 _MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor"})

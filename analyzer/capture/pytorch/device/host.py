@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
 
@@ -249,6 +250,14 @@ class Gradients:
             if (other is tensor or owner is tensor) and owner.device.type == other.device.type:
                 self.forget(owner)
                 owner.grad = other
+
+
+def data_of(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor.data`. An uninitialized parameter's is empty, and made unseen: what records an operator reads shapes, which it refuses."""
+    if not is_lazy(tensor):
+        return tensor.data
+    with _disable_current_modes():
+        return tensor.data
 
 
 def _of_no_mode(value: torch.Tensor) -> torch.Tensor:

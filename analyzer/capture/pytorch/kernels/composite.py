@@ -36,6 +36,8 @@ NAMES = (
     "block_diag.default", "cholesky_solve.default", "conv_tbc.default", "count_nonzero.default",
     "dist.default", "embedding_renorm.default", "fft_fftfreq.default", "fft_rfftfreq.default",
     "isinf.default", "ldexp.Tensor", "ldexp_.default", "linalg_pinv.atol_rtol_tensor",
+    "linspace.Scalar_Tensor", "linspace.Tensor_Scalar", "linspace.Tensor_Tensor",
+    "logspace.Scalar_Tensor", "logspace.Tensor_Scalar", "logspace.Tensor_Tensor",
     "logsumexp.default", "logsumexp.out", "masked_scatter_backward.default", "mvlgamma.default", "mvlgamma_.default",
     "norm.ScalarOpt_dtype", "put.default", "rrelu_with_noise_backward.default",
     "soft_margin_loss.default", "soft_margin_loss.out", "soft_margin_loss_backward.default", "soft_margin_loss_backward.grad_input",

@@ -93,6 +93,13 @@ def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
     return _new(dense, dense.size(0) * dense.size(1) if total is None else total, *dense.shape[2:])
 
 
+def _zeros(size: Any, dtype: Any = None, **_: Any) -> Any:
+    """`ZeroTensorFallback.cpp`, `TensorFactories.cpp`: zeros that nobody reads one by one have no memory."""
+    zeros = torch._efficientzerotensor(size, dtype=dtype, device=META)
+    zeros.untyped_storage().resize_(0)
+    return zeros
+
+
 # A quantized tensor is followed as the whole numbers it holds: its scale is known to the host alone.
 _HELD = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
 
@@ -122,6 +129,7 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     "int_repr": lambda x: torch.empty_like(x, device=META),
     "q_scale": lambda _: 1.0,
     "q_zero_point": lambda _: 0,
+    "_efficientzerotensor": _zeros,
     "is_set_to": lambda x, y: x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride(),
     "_aminmax": lambda x: (_new(x), _new(x)),  # `ReduceAllOps.cpp`
 }  # fmt: skip

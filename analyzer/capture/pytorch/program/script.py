@@ -31,6 +31,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -118,6 +119,7 @@ class Phases:
         self._forward_seen = self._started = False
         self._calls = Phase.FORWARD  # what calling a model is for, now
         self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._uninitialized: set[str] = set()  # paths of lazy modules before their first call
         self._paths: dict[int, str] = {}
         self._leaf: set[int] = set()
         self._leaves_of: int | None = None
@@ -215,12 +217,19 @@ class Phases:
             if not any(True for _ in part.children()):
                 self._leaf.add(id(part))
         self._roots[id(root)] = weakref.ref(root)
+        self._label_weights(root)
+
+    def _label_weights(self, module: torch.nn.Module) -> None:
+        """Label parameters and buffers; those of a lazy module are not there before its first call is over."""
+        path = self._paths[id(module)]
         for category, tensors in (
-            (Category.PARAMETER, root.named_parameters()),
-            (Category.BUFFER, root.named_buffers()),
+            (Category.PARAMETER, module.named_parameters(path)),
+            (Category.BUFFER, module.named_buffers(path)),
         ):
             for name, tensor in tensors:
-                if tensor.is_cuda:
+                if is_lazy(tensor):
+                    self._uninitialized.add(name.rpartition(".")[0])
+                elif tensor.is_cuda:
                     self._recorder.label(tensor, name, category)
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
 
@@ -228,6 +237,9 @@ class Phases:
         """What a module returned; of the leaves of the first model in its first forward pass it goes into the naive sum."""
         if not self._recorder.places.modules:
             self.evaluations.returned(module, out)
+        if self._uninitialized and self._paths.get(id(module)) in self._uninitialized:
+            self._uninitialized.discard(self._paths[id(module)])
+            self._label_weights(module)
         if self._leaves_of == id(module):
             self._leaves_of = -1
         elif self._leaves_of not in (None, -1) and id(module) in self._leaf:

@@ -125,7 +125,10 @@ class FanIn:
         if func is aten.add.Tensor:
             return (aten.add_.Tensor, args) if self._accumulates_in_place(node, *args[:2]) else (func, args)
         if func in IN_PLACE and called_by_engine():
-            return in_place(func, node, previous, self._is_own(args[0])), args
+            found = in_place(func, node, previous, self._is_own(args[0]))
+            if isinstance(found, torch._ops.OpOverload):
+                return found, args
+            return Formula(func, lambda _, given: found(*given)), args
         return func, args
 
     def _instead(self, otherwise: Otherwise, node: Any, func: Any) -> Formula:

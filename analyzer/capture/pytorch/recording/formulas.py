@@ -25,6 +25,14 @@ aten = torch.ops.aten
 _CLASSIFIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
 _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 _EXTREMES = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
+
+
+def _onto_diagonal(target: torch.Tensor, source: torch.Tensor, *where: int) -> torch.Tensor:
+    """`diagonal_scatter` as `linalg_eig_backward` writes it."""
+    target.diagonal(*where).copy_(source)
+    return target
+
+
 # What is called for meta tensors, and instead of it on CUDA by the nodes' names; "" stands for every other node.
 IN_PLACE: dict[Any, dict[str, Any]] = {
     aten.index_put.default: {"IndexBackward0": aten._index_put_impl_.default},
@@ -34,6 +42,7 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
     aten.index_fill.int_Tensor: {"TraceBackward0": aten.index_fill_.int_Tensor},
     aten.put.default: {"TakeBackward0": aten.put_.default},
     aten.masked_scatter.default: {"MaskedSelectBackward0": aten.masked_scatter_.default},
+    aten.diagonal_scatter.default: {"LinalgEighBackward0": _onto_diagonal},
     aten.masked_fill.Scalar: {"Atan2Backward0": aten.masked_fill_.Scalar},
     aten.logical_and.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_and_.default),
     aten.logical_or.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_or_.default),

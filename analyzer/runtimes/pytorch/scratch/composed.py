@@ -70,7 +70,7 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
     script.temporary(contiguous_copy_bytes(repeats))
     script.temporary(count * _INDEX_BYTES)
     copy = script.temporary(contiguous_copy_bytes(repeats))
-    script.release(script.temporary(scan_bytes(device, count, _INDEX_BYTES)))
+    script.release(script.temporary(scan_bytes(device, count)))
     script.release(copy)
     if operator.argument("output_size") is None:
         signs = script.temporary(count)

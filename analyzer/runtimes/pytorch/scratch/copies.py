@@ -71,7 +71,8 @@ def unpooling(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 @rule("aten::renorm", "aten::renorm_")
 def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The norm of every row, with the staging memory of its reduction, which then is the factor it is multiplied by."""
+    """The norm of every row, with the staging memory of its reduction, and the factor a row is multiplied by, which overwrites the norm
+    where it has its type."""
     source = operator.tensor("self")
     script.outputs()
     if source is None or not source.shape:
@@ -81,6 +82,8 @@ def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     others = frozenset(range(len(source.shape))) - {dim}
     kernel = ReductionKernel(accumulator_bytes(source.dtype))
     reduce(script, device, source, others, (accumulator_dtype(source.dtype),), kernel=kernel, keepdim=True)
+    if accumulator_bytes(source.dtype) != dtype_bytes(source.dtype):
+        script.temporary(source.shape[dim] * dtype_bytes(source.dtype))
 
 
 @rule("aten::unfold_backward", name="unfold-grad")

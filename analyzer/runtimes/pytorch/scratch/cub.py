@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from analyzer.devices import DeviceProfile
+from analyzer.graph import dtype_bytes
 from analyzer.releases import Span
 
 _ALIGNMENT, _BINS, _PADDING_TILES = 256, 256, 32
@@ -158,15 +159,27 @@ def _control(device: DeviceProfile) -> tuple[int, ...]:
     return (1,) if device.releases["torch"] in _HAS_CONTROL else ()
 
 
+_OF_NO_CPLUSPLUS = ("float16", "bfloat16", "complex32", "complex64", "complex128")
+
+
 def look_back_bytes(count: int, element_bytes: int = 8) -> int:
     """A scan's look-back table: an entry of twice the element for each tile and 32 more."""
-    tile = 128 * (7 if element_bytes > 4 else 15)
-    return (-(-count // tile) + _PADDING_TILES) * max(4, 2 * element_bytes)
+    return _scan_entries(count, element_bytes) * max(4, 2 * element_bytes)
 
 
-def scan_bytes(device: DeviceProfile, count: int, element_bytes: int = 8) -> int:
-    """Temporary bytes to scan `count` elements: a look-back entry of twice the element for each tile and 32 more."""
-    return aliased_bytes(look_back_bytes(count, element_bytes), *_control(device))
+def scan_bytes(device: DeviceProfile, count: int, dtype: str = "int64") -> int:
+    """Temporary bytes to scan `count` elements: the look-back table, which of a type C++ does not have (half precision, complex numbers)
+    is three, of states, partial and inclusive results (`ScanTileState`, CUB's `single_pass_scan_operators.cuh`)."""
+    width = dtype_bytes(dtype)
+    if dtype not in _OF_NO_CPLUSPLUS:
+        return aliased_bytes(look_back_bytes(count, width), *_control(device))
+    entries = _scan_entries(count, width)
+    return aliased_bytes(4 * entries, width * entries, width * entries, *_control(device))
+
+
+def _scan_entries(count: int, element_bytes: int) -> int:
+    """Tiles, and 32 more: of 128 threads of 15 elements of 4 bytes, of smaller ones at most twice as many."""
+    return -(-count // (128 * min(30, 60 // element_bytes))) + _PADDING_TILES
 
 
 def scan_by_key_bytes(count: int) -> int:

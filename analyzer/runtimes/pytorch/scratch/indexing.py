@@ -342,4 +342,4 @@ def cumulative(operator: Operator, device: DeviceProfile, script: Script) -> Non
     script.temporary(contiguous_copy_bytes(source))
     dim = operator.integer("dim")
     if source.shape and source.element_count and source.shape[dim] == source.element_count:
-        script.temporary(scan_bytes(device, source.element_count, dtype_bytes(source.dtype)))
+        script.temporary(scan_bytes(device, source.element_count, source.dtype))

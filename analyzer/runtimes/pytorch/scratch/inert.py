@@ -53,7 +53,7 @@ _BY_MECHANISM = {
         _nested_view_from_buffer mT mH T H resize_ resize_as_ as_strided_
     """,
     "factories and copies": """
-        arange bernoulli binomial cauchy copy empty empty_like empty_permuted empty_strided exponential eye fill full full_like
+        arange binomial cauchy copy empty empty_like empty_permuted empty_strided exponential eye fill full full_like
         geometric _standard_gamma _standard_gamma_grad _dirichlet_grad poisson linspace log_normal logspace new_empty new_empty_strided new_full new_ones new_zeros
         normal_functional ones ones_like rand rand_like randint randint_like randn randn_like random scalar_tensor
         uniform zero zeros zeros_like _to_copy to _copy_from contiguous tril triu tril_indices triu_indices flip rot90
@@ -66,7 +66,7 @@ _BY_MECHANISM = {
     """,
     "gathers and scatters": """
         cat gather take index_select index_add index_copy index_fill scatter scatter_add
-        _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
+        grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
          trace put glu_jvp nonzero_static fractional_max_pool2d fractional_max_pool3d fractional_max_pool3d_backward
         replication_pad1d_backward _embedding_bag_per_sample_weights_backward _pdist_forward

@@ -7,9 +7,11 @@
    row are CUB's scan.
 3. **bincount** looks for the smallest and the largest value before the counts are made (not of uint8).
 4. **Dirichlet** draws gamma variates into the result and divides by their sums.
+5. **bernoulli** takes probabilities as float32, for results of float64 as float64.
 
 Source: `aten/src/ATen/native/Distributions.cpp` (`multinomial_out`), `cuda/MultinomialKernel.cu`, `cuda/SummaryOps.cu`
-(`_bincount_cuda_template`), `cuda/Distributions.cpp` (`_s_dirichlet_cuda`); orders and sizes as recorded (H200, torch 2.11,
+(`_bincount_cuda_template`), `cuda/Distributions.cpp` (`_s_dirichlet_cuda`), `cuda/DistributionTemplates.h` (`bernoulli_kernel`);
+orders and sizes as recorded (H200, torch 2.11,
 `tests/data/operators_h200.json.gz`).
 
 Not modelled: counts summed in memory of each thread block (`weights` with many bins).
@@ -30,6 +32,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
     ReductionKernel,
     both_extremes,
+    converted,
     reduce,
     reduced_dims,
     sum_over,
@@ -38,6 +41,7 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.sorting import topk_temporaries
 
 _FLAG = "bool"
+_DOUBLE = "float64"
 _DOUBLE_BYTES = 8
 
 
@@ -51,6 +55,17 @@ def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
     found = script.temporary(width)
     reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=ReductionKernel(width))
     return found
+
+
+@rule("aten::bernoulli", "aten::bernoulli_")
+def bernoulli(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Probabilities of another type than the kernel reads are converted; without an argument they are the tensor itself."""
+    target, chances = operator.tensor("self"), operator.tensor("p")
+    script.outputs()
+    if operator.name == "aten::bernoulli" and operator.argument("p") is None:
+        chances = target
+    if target is not None and chances is not None:
+        converted(script, chances, _DOUBLE if target.dtype == _DOUBLE else "float32")
 
 
 @rule("aten::multinomial", sure=(Basis.EXACT, Basis.MEASURED))
@@ -68,9 +83,7 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
         for _ in range(3):
             script.temporary(bytes_of(weights))
         if weights.element_count == weights.shape[-1]:
-            script.release(
-                script.temporary(scan_bytes(device, weights.element_count, dtype_bytes(weights.dtype)))
-            )
+            script.release(script.temporary(scan_bytes(device, weights.element_count, weights.dtype)))
         return
     _checks(script, device, weights)
     script.temporary(bytes_of(weights))

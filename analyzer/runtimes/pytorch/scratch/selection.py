@@ -117,5 +117,5 @@ def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) ->
         script.temporary(target.element_count * _COUNT_BYTES)
         plain = mask.shape == target.shape and is_contiguous(mask)
         script.temporary(0 if plain else target.element_count)
-        script.release(script.temporary(scan_bytes(device, target.element_count, _COUNT_BYTES)))
+        script.release(script.temporary(scan_bytes(device, target.element_count)))
         script.temporary(contiguous_copy_bytes(source))

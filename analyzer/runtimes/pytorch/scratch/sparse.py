@@ -109,7 +109,7 @@ def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) ->
     script.outputs()
 
 
-@rule("aten::_embedding_bag", name="embedding-bag")
+@rule("aten::_embedding_bag", "aten::_embedding_bag_forward_only", name="embedding-bag")
 def embedding_bag(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The bags' sizes, which bag each index is of, the result, and where the maximum was."""
     for result in (2, 1, 0, 3):

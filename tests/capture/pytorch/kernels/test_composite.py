@@ -69,6 +69,12 @@ def calls(device: str) -> dict[Any, tuple[Any, ...]]:
         aten.fft_fftfreq.default: (8,),
         aten.fft_rfftfreq.default: (8,),
         aten.linalg_pinv.atol_rtol_tensor: (drawn(3, 3),),
+        aten.linspace.Scalar_Tensor: (1.0, places[0], 5),
+        aten.linspace.Tensor_Scalar: (places[0], 9.0, 5),
+        aten.linspace.Tensor_Tensor: (places[0], places[1], 5),
+        aten.logspace.Scalar_Tensor: (1.0, places[0], 5, 2.0),
+        aten.logspace.Tensor_Scalar: (places[0], 9.0, 5, 2.0),
+        aten.logspace.Tensor_Tensor: (places[0], places[1], 5, 2.0),
         aten.mvlgamma_.default: (drawn(5) + 9, 2),
         aten.put.default: (drawn(10), places, drawn(3)),
         aten.rrelu_with_noise_backward.default: (drawn(5), drawn(5), drawn(5), 0.1, 0.3, True, False),
@@ -112,7 +118,7 @@ class Seen(TorchDispatchMode):
 
 @pytest.mark.parametrize("func", CALLED, ids=str)
 def test_the_parts_are_those_of_pytorchs_own_kernel(func: Any) -> None:
-    factory, named = str(func).split(".")[1].endswith(("window", "freq")), NAMED.get(func, {})
+    factory, named = str(func).split(".")[1].endswith(("window", "freq", "space")), NAMED.get(func, {})
     on_cpu, seen = calls("cpu")[func], Seen()
     with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), seen:
         func._op_dk(key_of(func), *on_cpu, **named, **({"device": torch.device("cpu")} if factory else {}))

@@ -229,13 +229,13 @@ def test_roll_over_several_dimensions() -> None:
 def test_running_sums() -> None:
     """Input brought to the result's type and made contiguous; over a whole tensor in one line, CUB's scan."""
     name, line = "aten::cumsum", tensor(2000)
-    scan = scan_bytes(H200, 2000, 4)
+    scan = scan_bytes(H200, 2000, "float32")
     assert words(call(name, (line, 0), (line,))) == f"=0 +{scan} -{scan}"
     assert words(call(name, (tensor(4, 6), 1), (tensor(4, 6),))) == "=0"
     assert words(call(name, (tensor(1, 2000), 1), (tensor(1, 2000),))) == f"=0 +{scan} -{scan}"
     assert words(call(name, (tensor(1, 2000), 0), (tensor(1, 2000),))) == "=0"
     assert words(call(name, (tensor(1, 2000),), (tensor(1, 2000),))) == "=0"
-    wide = scan_bytes(H200, 2000, 8)
+    wide = scan_bytes(H200, 2000)
     converted = call(name, (tensor(2000, dtype="bool"), 0), (index(2000),))
     assert words(converted) == f"=0 +16000 +{wide} -{wide} -16000"
     assert words(call(name, (spread(tensor(4, 6)), 1), (tensor(4, 6),))) == "=0 +96 -96"

@@ -57,10 +57,15 @@ def test_scan_and_unique() -> None:
     """A look-back entry a tile (896 elements of 8 bytes, 1,920 of 4) and 32 more, and a control word."""
     assert scan_bytes(H200, 128 * 7 * 32) == up(64 * 16) + 256 + 255
     assert scan_bytes(H200, 128 * 7 * 32 + 1) == up(65 * 16) + 256 + 255
-    assert scan_bytes(H200, 128 * 15 * 33, 4) == up(65 * 8) + 256 + 255
-    assert scan_bytes(H200, 128 * 15 * 33, 5) == up((-(-33 * 15 // 7) + 32) * 10) + 256 + 255
-    assert scan_bytes(H200, 1920 * 33, 1) == up(65 * 4) + 256 + 255
-    assert scan_bytes(H200, 1920 * 96, 1) == up(128 * 4) + 256 + 255
+    assert scan_bytes(H200, 128 * 15 * 33, "float32") == up(65 * 8) + 256 + 255
+    assert scan_bytes(H200, 3840 * 33, "int8") == up(65 * 4) + 256 + 255
+    assert scan_bytes(H200, 3840 * 96, "int16") == up(128 * 4) + 256 + 255
+    # As PyTorch 2.11 asks for `torch.cumsum` of so many elements (`analyze emulate`).
+    for dtype, count, nbytes in (
+        ("float16", 320, 1279), ("bfloat16", 1_000_000, 3327), ("float16", 10_000_000, 22_015),
+        ("complex64", 1_000_000, 23_551), ("complex128", 3_000_000, 283_391), ("int8", 10_000_000, 11_263),
+    ):  # fmt: skip
+        assert scan_bytes(H200, count, dtype) == nbytes
     assert unique_bytes(H200, 2304 * 32) == 512 + 256 + 256 + 255
     assert unique_bytes(H200, 2304 * 32 + 1) == 768 + 256 + 256 + 255
 
