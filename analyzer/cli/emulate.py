@@ -57,8 +57,9 @@ class _Emulate(Command):
 @script_words
 @click.option(
     "--python",
+    envvar="ANALYZER_PYTHON",
     metavar="PATH",
-    help="The Python whose PyTorch runs it, or its environment's folder (default: this one).",
+    help="The Python whose PyTorch runs it, or its environment's folder (default: ANALYZER_PYTHON, or this one).",
 )
 @click.option(
     "--nproc-per-node",

@@ -171,7 +171,18 @@ def _ran(
         raise RunError(
             f"the process of {program.name} was ended {_by(code)}", "what it wrote last stands above"
         )
-    return dict(json.loads(out.read_text("utf-8")))
+    children = Path(f"{out}.children").read_text("utf-8").splitlines()
+    return largest(json.loads(out.read_text("utf-8")), [json.loads(line) for line in children])
+
+
+def largest(found: dict[str, Any], children: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the process saw that held most memory of the GPU, of the program's own and those it started."""
+    if not children:
+        return found
+    held = [process for process in (found, *children) if "events" in process]
+    largest = max(held, key=lambda process: int(process["peak_reserved_bytes"]))
+    besides = sum(int(process["peak_reserved_bytes"]) for process in held if process is not largest)
+    return {**largest, "ended": found["ended"], "processes": len(held), "besides": besides}
 
 
 def _by(code: int) -> str:

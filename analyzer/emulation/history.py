@@ -203,6 +203,12 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
     notes = [f"ran through {steps} optimizer step{'' if steps == 1 else 's'}" if steps else "ran through"]
     if found["ended"]["how"] != "ended":
         notes = [f"the program ended before its end, after {steps} optimizer step{'' if steps == 1 else 's'}"]
+    elif (
+        found.get("failed") and found["failed"][1] != "OutOfMemoryError"
+    ):  # which programs try for, and is counted
+        line, kind, text = found["failed"]
+        said = text.strip().splitlines()[0] if text.strip() else ""
+        notes.append(f"the program caught an error of an operator: {_short(line)}: {kind}: {said}")
     reads = sorted(found["reads"].items(), key=lambda item: -item[1])
     for what, count in reads:
         line, _, said = what.partition(": ")
@@ -213,6 +219,14 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
     if found.get("others"):
         notes.append(
             f"{found['others']:,} bytes lie reserved on other GPUs than this process's own, with a context each; they are not counted"
+        )
+    if "processes" in found:
+        count, besides = int(found["processes"]), int(found["besides"])
+        notes.append(
+            "figures are of a process that the program started"
+            if count == 1
+            else f"{count} processes of the program used the GPU; figures are of the one that held most, the others held at most "
+            f"{besides:,} bytes and a context each besides"
         )
     notes += [text for name, text in _LATER.items() if found.get(name)]
     if found.get("pools"):

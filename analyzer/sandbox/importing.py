@@ -42,7 +42,10 @@ def once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[Non
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        if (
+            sys.meta_path is not None
+        ):  # as it is when the interpreter ends, and a process that joined was open until then
+            sys.meta_path.remove(finder)
 
 
 Replacement: TypeAlias = tuple[Any, str, Any]

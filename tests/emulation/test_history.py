@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from analyzer.devices import load
+from analyzer.emulation.emulate import largest
 from analyzer.emulation.history import estimate_of
 from analyzer.options import Options
 from analyzer.report import formats
@@ -79,6 +80,28 @@ def test_private_pools_are_said_to_be_more_than_is_known() -> None:
         any("private pools" in note for note in estimate(seen(events, pools=p)).notes) for p in (True, False)
     ]
     assert said == [True, False]
+
+
+def test_of_several_processes_the_one_that_held_most_counts() -> None:
+    events = [("segment_alloc", 0, 2 * MIB), ("alloc", 0, 512)]
+    child = seen(events, peak_reserved_bytes=2 * MIB)
+    own = seen([], peak_reserved_bytes=1 * MIB)
+    ended = {"ended": {"how": "ended"}}
+    assert largest(own, []) is own
+    alone, both = largest(ended, [child]), largest(own, [child])
+    for found, said in (
+        (alone, "a process that the program started"),
+        (both, "held at most 1,048,576 bytes"),
+    ):
+        came_out = estimate(found)
+        assert came_out.peak_allocated == 512 and any(said in note for note in came_out.notes)
+
+
+def test_an_error_the_program_caught_is_said() -> None:
+    events = [("segment_alloc", 0, 2 * MIB), ("alloc", 0, 512)]
+    for kind, said in (("ValueError", True), ("OutOfMemoryError", False)):
+        notes = estimate(seen(events, failed=["/a/train.py:3", kind, "bad\nmore"])).notes
+        assert ("the program caught an error of an operator: train.py:3: ValueError: bad" in notes) is said
 
 
 def test_expandable_segments_grow_at_their_end() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import gc
 import importlib.util
+import json
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -112,3 +115,60 @@ def test_what_was_computed_beside_is_not_kept() -> None:
     finally:
         if before:
             gc.enable()
+
+
+def test_lbfgs_reads_losses_that_fall_and_remembers_its_steps() -> None:
+    lines, path = loaded("lines"), sys.modules[torch.optim.LBFGS.__module__].__file__ or ""
+    remembers = [
+        line
+        for number, line in enumerate(Path(path).read_text().splitlines(), 1)
+        if lines.remembers(f"{path}:{number}")
+    ]
+    assert len(remembers) == 1 and "ys > 1e-10" in remembers[0]
+    assert not lines.remembers("") and not lines.remembers("train.py:3")
+    names: dict[str, Any] = {"minimizes": lines.minimizes}
+    exec(compile("inside = minimizes()", path, "exec"), names)
+    assert names["inside"] and not lines.minimizes()
+
+
+STARTS = """
+import json, multiprocessing, os, sys, types
+from pathlib import Path
+
+def work(out):
+    Path(out).write_text(os.environ.get("LD_LIBRARY_PATH", "") + json.dumps(sys.argv[1:]))
+
+if __name__ == "__main__":
+    inside, folder = sys.argv[1:]
+    sys.path.insert(0, inside)
+    import children
+    recorder = types.SimpleNamespace(close=lambda: {"process": os.getpid()})
+    sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: True))
+    seen = os.open(folder + "/children", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    variables = {"ANALYZER_EMULATED_LD_LIBRARY_PATH": "/as/before"}
+    children.follow(types.SimpleNamespace(recorder=recorder), folder + "/job", seen, variables)
+    for way in ("fork", "spawn"):
+        process = multiprocessing.get_context(way).Process(target=work, args=(folder + "/" + way,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0 and "ANALYZER_EMULATED_LD_LIBRARY_PATH" not in os.environ
+        print(way, process.pid)
+"""
+
+
+def test_processes_that_a_program_starts_are_seen_to_their_end(tmp_path: Path) -> None:
+    """A forked one writes what its recorder saw; a spawned one begins in this folder, with the variables put back."""
+    (tmp_path / "program.py").write_text(STARTS)
+    (tmp_path / "job").write_text("{}")
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "program.py", INSIDE, tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    started = dict(line.split() for line in ran.stdout.splitlines())
+    lines = (tmp_path / "children").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"process": int(started["fork"])}]
+    assert (tmp_path / "spawn").read_text().startswith("/as/before[")
+    assert "as/before" not in (tmp_path / "fork").read_text()

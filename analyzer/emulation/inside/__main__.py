@@ -7,6 +7,7 @@ to watch when the program imports torch, so that what the program sets before is
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.abc
 import importlib.util
 import json
@@ -15,6 +16,7 @@ import runpy
 import signal
 import sys
 import traceback
+from multiprocessing.spawn import spawn_main
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +52,32 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
     def begin(self) -> None:
         """Watch from here on."""
-        folder = str(Path(__file__).parent)
-        sys.path.insert(0, folder)
-        try:
-            from record import OperatorRecorder
-        finally:
-            sys.path.remove(folder)
-            for file in Path(folder).glob("[!_]*.py"):  # the program's own modules may be called so
-                sys.modules.pop(file.stem, None)
-        self.recorder = OperatorRecorder(
-            self._job["kernels"], self._job["device"], self._job["assume"], self._job["until"]
-        )
+        job = self._job
+        recorder = beside("record").OperatorRecorder
+        self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"])
+
+
+def beside(name: str) -> Any:
+    """A module of this folder; the program's own modules may be called so too."""
+    folder = str(Path(__file__).parent)
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
+        for file in Path(folder).glob("[!_]*.py"):
+            sys.modules.pop(file.stem, None)
+
+
+def _own_variables() -> dict[str, str]:
+    """The variables by which the emulated libraries were loaded, which are as before for whatever the program starts."""
+    found: dict[str, str] = {}
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
+        kept = f"ANALYZER_EMULATED_{name}"
+        found |= {key: os.environ.pop(key) for key in (name, kept) if key in os.environ}
+        if kept in found:
+            os.environ[name] = found[kept]
+    return found
 
 
 def main() -> None:
@@ -68,14 +85,21 @@ def main() -> None:
     "device" (whose history it is), "assume" (place -> value, `ProcessValues`), "packages" (folders to import from besides),
     "until" (`OperatorRecorder`) and "figures" (whether anyone wants them); OUT: where what was seen is written."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
-    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # as before, for whatever the program starts
-        before = os.environ.pop(f"ANALYZER_EMULATED_{name}", None)
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before
-    job, out = json.loads(Path(sys.argv[1]).read_text("utf-8")), Path(sys.argv[2])
+    variables = _own_variables()
+    is_child = sys.argv[1] == "--child"
+    job_file = sys.argv[1 + is_child]
+    job = json.loads(Path(job_file).read_text("utf-8"))
     watch = AfterTorch(job)
     sys.meta_path.insert(0, watch)
+    out = Path(sys.argv[2])
+    seen = (
+        int(sys.argv[3]) if is_child else os.open(f"{out}.children", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    )
+    beside("children").follow(watch, job_file, seen, variables)
+    if is_child:
+        keywords = json.loads(sys.argv[4])
+        sys.argv[1:] = ["--multiprocessing-fork"]
+        spawn_main(**keywords)
     script, arguments = job["script"], job["arguments"]
     sys.argv = [script, *arguments]
     ended: dict[str, Any] = {"how": "ended"}

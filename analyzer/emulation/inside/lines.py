@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import linecache
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 _OWN = str(Path(__file__).parent)
+_LBFGS = str(Path("torch/optim/lbfgs.py"))
 
 
 def reading() -> str:
@@ -45,6 +47,22 @@ def passes(line: str) -> bool | None:
     """The truth value by which the check of this line passes; None: it is no check, or several values decide."""
     wanted = {value for test, truth in _checks(line) for value in _needed(test, truth)}
     return wanted.pop() if len(wanted) == 1 else None
+
+
+def minimizes() -> bool:
+    """Whether whoever reads a value is called by L-BFGS, which watches its loss."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_LBFGS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def remembers(line: str) -> bool:
+    """Whether L-BFGS asks here if a step is worth to be remembered, which a step along a gradient that grows is."""
+    path, _, number = line.rpartition(":")
+    return path.endswith(_LBFGS) and "ys > " in linecache.getline(path, int(number))
 
 
 def _checks(line: str) -> Iterator[tuple[ast.expr, bool]]:

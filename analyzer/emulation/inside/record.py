@@ -109,6 +109,7 @@ class OperatorRecorder:
         self.places = SourcePlaces()
         self.values = ProcessValues(self.places.line, assume)
         self.operators: list[list[Any]] = []
+        self.failed: list[str] = []  # line, kind and text of the last error of an operator
         self.steps: list[int] = []
         self.freed_by_steps: list[int] = []
         self._kernels = kernels
@@ -158,6 +159,9 @@ class OperatorRecorder:
                 return self._follow(func, run, args, kwargs)
             with _traced(None):  # torch.jit.trace would take what is asked of tensors here for the program's
                 return self._follow(func, _traced(traced)(run), args, kwargs)
+        except Exception as error:
+            self.failed = [self.places.line(), type(error).__name__, str(error)]
+            raise
         finally:
             self._inside.operator = False
 
@@ -281,6 +285,7 @@ class OperatorRecorder:
                     ("reserved_bytes", "current"),
                 )
             },
+            "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
             "ooms": stats.get("num_ooms", 0),
             "retries": stats.get("num_alloc_retries", 0),
             "operators": self.operators,
@@ -290,6 +295,7 @@ class OperatorRecorder:
             "reads": dict(self.values.reads),
             "assumed": sorted(self.values.assumed),
             "refused": refused,
+            "failed": self.failed,
             "cudnn": sorted(self.settings),
             "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),
             "others": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),

@@ -11,13 +11,16 @@
 5. A stand-in that a check reads (`assert`, an `if` that raises) is what passes it (`lines.py`). A stand-in, or an unknown number
    (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for ends the program with its
    line when nothing has changed for `MOST_WAITS` reads.
-6. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or how large a result is.
-7. What other ranks send is as known as it is there (`native/nccl.c`).
+6. L-BFGS stops where its loss no longer changes, and forgets a step along which the gradient does not grow: losses that it reads fall, and
+   every step is remembered.
+7. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or how large a result is.
+8. What other ranks send is as known as it is there (`native/nccl.c`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import struct
 from collections import Counter
@@ -95,6 +98,7 @@ class ProcessValues:
         self._counts: dict[int, tuple[int, int]] = {}
         self._generator = torch.Generator()
         self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
+        self._falling = itertools.count(1)
         self._waits = Counter[str]()
         self._waited: tuple[str, Any] = ("", None)
         self.reads = Counter[str]()
@@ -416,8 +420,9 @@ class ProcessValues:
             return self._equal(source, args[1], tainted)
         if value is None and (unknown or source.numel() > MOST_ELEMENTS):
             value = torch.full((), 1.0 if numeric else 0.0, device="cpu").to(source.dtype)
+            one = "a loss, which is taken to fall" if lines.minimizes() else "a number: 1"
             self._list(
-                "a number: 1"
+                one
                 if numeric and source.numel() == 1
                 else f"{source.numel():,} values that were not computed"
             )
@@ -430,6 +435,10 @@ class ProcessValues:
             found = value.reshape(-1)[0].item()
             if not tainted:
                 return found
+            if isinstance(found, float) and lines.minimizes():
+                return 1 / next(self._falling)
+            if isinstance(found, bool) and lines.remembers(lines.reading()):
+                return True
             passes = lines.passes(lines.reading()) if isinstance(found, bool) else None
             self._wait(found)
             return found if passes is None else passes
