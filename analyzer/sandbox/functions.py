@@ -341,9 +341,8 @@ class Functions:
                         group.add(replacement)
                         stack.callback(group.discard, replacement)
             # `open` is a name in both.
-            for pairs in ({name: (self._originals[name], made[name]) for name in made}, self._of_io()):
-                exchange_all(pairs)
-                stack.callback(exchange_all, {name: (new, old) for name, (old, new) in pairs.items()})
+            of_os = {name: (self._originals[name], made[name]) for name in made}
+            stack.callback(exchange_all([of_os, self._of_io()]))
             self._defaults(stack, made)
 
             def started(process: Any, *arguments: Any, **named: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.abc
+import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -49,31 +50,80 @@ def once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[Non
 
 
 Replacement: TypeAlias = tuple[Any, str, Any]
+# (what is replaced, what replaces it) by their name.
+Pairs: TypeAlias = Mapping[str, tuple[Any, Any]]
 
 
-def exchange(replacements: Iterable[Replacement]) -> list[Replacement]:
-    """Put things in functions' places: in a class, or in every module that has one by its own name; None removes it. What puts all back."""
-    back, pairs = [], {}
+def exchange(replacements: Iterable[Replacement]) -> Callable[[], None]:
+    """Put things in functions' places: in a class, or in every module that has one by its own name; None removes it. What is returned
+    puts all back."""
+    before: list[Replacement] = []
+    pairs = {}
     for holder, name, made in list(replacements):
         old = vars(holder).get(name)
-        back.append((holder, name, old))
+        before.append((holder, name, old))
         if made is None:
             delattr(holder, name)
             continue
         setattr(holder, name, made)
         if old is not None and isinstance(holder, ModuleType):
             pairs[name] = old, made
-    if pairs:  # modules are gone through once for all of them: there may be thousands
-        exchange_all(pairs)
+    elsewhere = exchange_all([pairs]) if pairs else None
+
+    def back() -> None:
+        for holder, name, old in before:
+            if old is None:
+                delattr(holder, name)
+            else:
+                setattr(holder, name, old)
+        if elsewhere is not None:
+            elsewhere()
+
     return back
 
 
-def exchange_all(pairs: dict[str, tuple[Any, Any]]) -> None:
-    """In every module that has a function by its own name, another for it."""
-    for module in list(sys.modules.values()):
-        held = getattr(module, "__dict__", None)
-        if isinstance(held, dict):
-            for name in pairs.keys() & held.keys():
-                old, new = pairs[name]
-                if held[name] is old:
-                    held[name] = new
+def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
+    """In every module that has a function by its own name, another for it. What is returned puts the functions back, also in modules that
+    were imported since."""
+    modules = list(sys.modules.values())
+    places = [(held, name, *pair) for held, name, pair in _holding(modules, parts)]
+    for held, name, _, new in places:
+        held[name] = new
+
+    def back() -> None:
+        for held, name, old, new in places:
+            if held.get(name) is new:
+                held[name] = old
+        now = list(sys.modules.values())
+        if _same(now, modules):
+            return
+        before = set(map(id, modules))
+        later = [module for module in now if id(module) not in before]
+        turned = [{name: (new, old) for name, (old, new) in pairs.items()} for pairs in parts]
+        for held, name, (_, old) in list(_holding(later, turned)):
+            held[name] = old
+
+    return back
+
+
+# Where names were found the last time they were looked for: there may be thousands of modules, and every capture looks.
+_found: dict[frozenset[str], tuple[list[Any], list[tuple[dict[str, Any], str]]]] = {}
+
+
+def _holding(
+    modules: list[Any], parts: Sequence[Pairs]
+) -> Iterator[tuple[dict[str, Any], str, tuple[Any, Any]]]:
+    """Where in these modules what is replaced is held by its name: a module's names, the name, what is there and what replaces it."""
+    names = frozenset[str]().union(*parts)
+    before = _found.get(names)
+    if before is None or not _same(before[0], modules):
+        dicts = [held for module in modules if isinstance(held := getattr(module, "__dict__", None), dict)]
+        before = _found[names] = modules, [(held, name) for held in dicts for name in names & held.keys()]
+    for held, name in before[1]:
+        for pairs in parts:
+            if name in pairs and held.get(name) is pairs[name][0]:
+                yield held, name, pairs[name]
+
+
+def _same(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))

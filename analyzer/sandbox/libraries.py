@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from analyzer.sandbox.importing import exchange_all, once_imported
+from analyzer.sandbox.importing import Pairs, exchange_all, once_imported
 from analyzer.sandbox.layer import Layer
 
 Function = Callable[..., Any]
@@ -96,6 +96,9 @@ def libraries(
                 return type(original)(original.__name__, (original,), {"__init__": begun})
         return call
 
+    # Of libraries that are imported already: modules are gone through once for all of them.
+    parts: list[Pairs] = []
+    opened = False
     with contextlib.ExitStack() as stack:
         for module, path, index, argument, how in _LIBRARIES:
 
@@ -116,9 +119,12 @@ def libraries(
                 if owner:
                     setattr(holder, name, staticmethod(made) if isinstance(original, type(len)) else made)
                     stack.callback(setattr, holder, name, kept)
+                elif not opened:
+                    parts.append({name: (original, made)})
                 else:
-                    exchange_all({name: (original, made)})
-                    stack.callback(exchange_all, {name: (made, original)})
+                    stack.callback(exchange_all([{name: (original, made)}]))
 
             stack.enter_context(once_imported(module, imported))
+        stack.callback(exchange_all(parts))
+        opened = True
         yield

@@ -17,11 +17,11 @@ from analyzer.sandbox.importing import exchange_all
 def folders_renamed() -> Iterator[None]:
     """While open, `os.rename` and `os.replace` do so."""
     pairs = {name: (getattr(os, name), _renames(getattr(os, name))) for name in ("rename", "replace")}
-    exchange_all(pairs)
+    back = exchange_all([pairs])
     try:
         yield
     finally:
-        exchange_all({name: (made, original) for name, (original, made) in pairs.items()})
+        back()
 
 
 def _renames(original: Any) -> Any:

@@ -67,7 +67,7 @@ class Services:
         with contextlib.ExitStack() as stack:
 
             def imported(module: ModuleType) -> None:
-                stack.callback(exchange, exchange(told[module.__name__](module)))
+                stack.callback(exchange(told[module.__name__](module)))
 
             for name in told:
                 stack.enter_context(once_imported(name, imported))
