@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator
+from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
@@ -100,4 +100,4 @@ def safe_softmax(operator: Operator, device: DeviceProfile, script: Script) -> N
     script.temporary(mask.element_count)
     script.temporary(mask.element_count // max(source.shape[dim], 1) if source.shape else 1)
     reduce(script, device, mask, frozenset({dim}), ("bool",), kernel=ReductionKernel(1), keepdim=True)
-    script.temporary(4)
+    script.temporary(dtype_bytes(result.dtype))
