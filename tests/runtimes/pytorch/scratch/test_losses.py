@@ -108,8 +108,9 @@ def test_safe_softmax() -> None:
     assert words(call(name, (A,), (A,), dim=0)) == "=0 +3000 +100 +4 -4 -100 -3000"
     assert words(call(name, (spread(A), 1), (A,))) == f"=0 +{N} -{N} {ends}"
     assert words(call(name, (half, 1, "float32"), (A,))) == f"+{N} =0 -{N} {ends}"
-    assert words(call(name, (half, 1), (half,))) == f"=0 {ends}"
-    assert words(call(name, (half, 1, "float16"), (half,))) == f"=0 {ends}"
+    narrow = ends.replace("4 -4", "2 -2")
+    assert words(call(name, (half, 1), (half,))) == f"=0 {narrow}"
+    assert words(call(name, (half, 1, "float16"), (half,))) == f"=0 {narrow}"
     assert words(call(name, (SCALAR, -1), (SCALAR,))) == "=0 +1 +1 +4 -4 -1 -1"
     assert words(call(name, (None, -1), (A,))) == "=0"
     long = tensor(1, 1 << 20)
