@@ -130,9 +130,9 @@ class Door:
         unless: Callable[[], str],
     ) -> Answer:
         """unless: what is not emulated, "" where this is."""
-        from analyzer.engines.reach import within_reach
-
         if self.engine == "emulate":
+            from analyzer.engines.reach import within_reach
+
             if what := unless():
                 raise OptionError(f"{what} are not emulated", "leave --engine out")
             torch = within_reach(self.python)
