@@ -15,6 +15,11 @@ _UNASKED = (
     "'gpu-memory-analyzer[cudnn]' (0.9 GB), or name the Python of a CUDA build of torch in ANALYZER_PYTHON, and cuDNN itself is asked"
 )
 
+_ONLY_ON_A_GPU = (
+    "some convolutions' workspaces are between bounds: which plan is the fastest, and which engines are listed, only a GPU says "
+    "(analyze explain cudnn-convolution)"
+)
+
 
 def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent, ...]) -> Iterator[str]:
     """The notes of an analysis with these requests."""
@@ -23,4 +28,4 @@ def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent,
         gpu = profile.cudnn_device.get("deviceName", profile.name)
         yield f"convolutions' workspaces were asked of cuDNN {written(choices.release)} for {gpu}"
     if unasked(events):
-        yield _UNASKED
+        yield _UNASKED if choices.release is None else _ONLY_ON_A_GPU

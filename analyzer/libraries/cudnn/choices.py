@@ -12,7 +12,8 @@
 5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
 6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans (`trial`), then runs
    the fastest of the first ten. Which one that is only a GPU knows: recorded for the H200, elsewhere cuDNN's first, between nothing and the largest
-   of those ten.
+   of those ten. The largest of all may be an engine's that multiplies transforms (`transforms.py`), which a handle lists for 7 of 10 calls it can
+   compute: it is taken to be there, down to the largest that is listed.
 7. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`, `generate_and_filter_plans`).
@@ -34,6 +35,7 @@ from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
+from analyzer.libraries.cudnn.transforms import transforms_bytes
 from analyzer.releases import Release
 
 # The engine of `product_plan`: of none that is listed.
@@ -195,12 +197,15 @@ class Choices:
         chosen = [] if plans is None else reading.passing(plans, call.dtype, settings)
         if not chosen:
             return self._unknown(call)
+        most, transforms = max(plan.workspace_bytes for plan in chosen), transforms_bytes(call) or 0
+        if trial and transforms <= most:
+            return Workspace.known(most, ASKED)
         if trial:
-            return Workspace.known(max(plan.workspace_bytes for plan in chosen), ASKED)
+            return Workspace(transforms, most, transforms, UNKNOWN)
         first = chosen[0].workspace_bytes
         if settings.benchmark:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
-            return Workspace(first, 0, timed, UNKNOWN)
+            return Workspace(first, 0, max(timed, transforms), UNKNOWN)
         return _asked(chosen)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:

@@ -12,6 +12,7 @@ from analyzer.libraries.cudnn.choices import ASKED, MEASURED, UNKNOWN, NextPlans
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import RELEASE, record
+from analyzer.libraries.cudnn.transforms import transforms_bytes
 from tests.libraries.cudnn.fakes import FakeAsker, with_asker
 
 # ResNet-50's second stage at batch 32, and a convolution no network has.
@@ -59,8 +60,11 @@ def test_settings_choose_among_the_plans(
 ) -> None:
     choices = choices_of(load("rtx4090"))
     assert choices.workspace(UNSEEN, settings).nbytes == runs
-    assert choices.workspaces([UNSEEN], settings, trial=True)[0].nbytes == trial
-    assert [question.whole for question in asker.asked] == [False, True]
+    tried = choices.workspaces([UNSEEN], settings, trial=True)[0]
+    assert (tried.low_bytes, tried.nbytes, tried.source) == (trial, transforms_bytes(UNSEEN), UNKNOWN)
+    strided = replace(UNSEEN, stride=(2, 2))  # no engine that is missing in the list computes it
+    assert choices.workspaces([strided], settings, trial=True)[0].nbytes == trial
+    assert [question.whole for question in asker.asked] == [False, True, True]
 
 
 def test_half_precision_knows_no_tf32(asker: FakeAsker) -> None:
@@ -70,7 +74,9 @@ def test_half_precision_knows_no_tf32(asker: FakeAsker) -> None:
 
 
 def test_a_winner_nobody_timed_lies_between_nothing_and_the_largest_timed(asker: FakeAsker) -> None:
-    found = choices_of(load("h200")).workspace(UNSEEN, ConvolutionSettings(benchmark=True))
+    found = choices_of(load("h200")).workspace(
+        replace(UNSEEN, stride=(2, 2)), ConvolutionSettings(benchmark=True)
+    )
     assert (found.nbytes, found.low_bytes, found.high_bytes, found.source) == (3000, 0, 5000, UNKNOWN)
     assert asker.asked[0].whole
 

@@ -203,7 +203,7 @@ def _workspace(
     if settings.benchmark:
         (tried,) = choices.workspaces([call], settings, trial=True)
         basis = Basis.BOUNDED if tried.source == UNKNOWN else Basis.MEASURED
-        script.trials(tried.nbytes, basis, plan)
+        script.trials(tried.nbytes, basis, plan, tried.nbytes - tried.low_bytes)
         if left := local_memory(call):
             script.library(left)
     found = choices.workspace(call, settings)

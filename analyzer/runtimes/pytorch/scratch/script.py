@@ -131,8 +131,9 @@ class Script:
             self._open.append(token)
         return token
 
-    def trials(self, nbytes: int, basis: Basis, plan: str) -> None:
-        """The first time the thread needs a plan of that name: `nbytes` while all are tried, then an empty cache.
+    def trials(self, nbytes: int, basis: Basis, plan: str, assumed: int = 0) -> None:
+        """The first time the thread needs a plan of that name: `nbytes`, of which `assumed` are not known, while all are tried, then an
+        empty cache.
 
         Where there is no room for them half is taken, and so on.
         """
@@ -140,7 +141,14 @@ class Script:
         self._next += 1
         halves = tuple(nbytes >> times for times in range(1, nbytes.bit_length() + 1))
         trials = Take(
-            token, nbytes, basis, rule=self.rule, plan=f"{plan} (trials)", smaller=halves, tries=plan
+            token,
+            nbytes,
+            basis,
+            rule=self.rule,
+            plan=f"{plan} (trials)",
+            smaller=halves,
+            tries=plan,
+            assumed=assumed,
         )
         self.steps += [trials, Give(token)]
 

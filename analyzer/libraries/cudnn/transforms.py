@@ -1,0 +1,70 @@
+"""Workspaces of cuDNN's engines that multiply Fourier transforms (forward 3, gradient of the input 50, of the weights 18), which no description
+lists.
+
+1. They compute with cuBLAS, ask for a device even where a description stands for it, and so are missing in its list. Benchmark mode tries
+   all plans of a handle's list, and theirs are the largest by far: 8.7 GB where the next takes 16 MB.
+2. They exist for float32 convolutions of two dimensions with strides of one. **Forward and for the weights** padded planes of up to 256
+   elements a side are transformed to squares of a power of two, n * (n / 2 + 1) complex numbers: transforms of what is read lie beside each
+   other, those of the result in their place, and all of it twice. **For the input** tiles of 32 by 32 are transformed, of each image two at
+   once where it has more than one.
+3. Besides, the weights are laid out anew (the output's gradient for the gradient of the weights; nothing for that of the input), and all
+   tensors where they lie in NHWC; input and output where there are groups and several samples.
+4. Whether a handle lists them for a call is not known: of 1,048 forward convolutions it does for 742, of 1,715 gradients of weights for 1,173,
+   of 872 of inputs for 752.
+
+Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November 2026; convolutions as `python -m
+benchmarks cudnn both_ways` draws them): of 742 forward plans 697 take what is computed here and up to 128 bytes of alignment, of 1,173 for the
+weights 1,016, of 760 for the input 724; the others up to some KB less, where a layout needs no copy.
+
+Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision, listed for 1 in 60 calls.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
+
+_LEAST, _MOST = 16, 256
+_TILE, _TILES_AT_ONCE, _MOST_TILED_FILTER = 32, 2, 7
+_COMPLEX_BYTES = 8
+
+
+def transforms_bytes(call: Convolution) -> int | None:
+    """What the engine takes if cuDNN lists it for this call; None where there is none."""
+    spatial, kernel = call.x_shape[2:], call.w_shape[2:]
+    if call.dtype != "float32" or len(spatial) != 2 or max(call.stride) > 1:
+        return None
+    if any(step > 1 and size > 1 for step, size in zip(call.dilation, kernel, strict=True)):
+        return None
+    if call.operation != "weight" and any(
+        pad >= size for pad, size in zip(call.padding, kernel, strict=True)
+    ):
+        return None
+    (n, c), (k, c_group) = call.x_shape[:2], call.w_shape[:2]
+    x, w, y = (
+        ELEMENT_BYTES[call.dtype] * math.prod(shape) for shape in (call.x_shape, call.w_shape, call.y_shape)
+    )
+    if call.operation == "data":
+        if min(kernel) == 1 or max(kernel) > _MOST_TILED_FILTER or min(spatial) == 1:
+            return None
+        tiles = math.prod(
+            -(-size // (_TILE - filter_size + 1)) for size, filter_size in zip(spatial, kernel, strict=True)
+        )
+        transformed = _plane(_TILE) * (k * c_group + min(tiles, _TILES_AT_ONCE) * n * (c + k))
+        laid = 0
+    else:
+        padded = max(size + 2 * pad for size, pad in zip(spatial, call.padding, strict=True))
+        if padded > _MOST:
+            return None
+        read, made, laid = (n * c + k * c_group, n * k, w)
+        if call.operation == "weight":
+            read, made, laid = (n * c + n * k, k * c_group, y)
+        transformed = 2 * _plane(max(_LEAST, 1 << (padded - 1).bit_length())) * max(read, made)
+    copies = x + w + y if call.channels_last else x + y if call.groups > 1 and n > 1 else 0
+    return transformed + laid + copies
+
+
+def _plane(side: int) -> int:
+    """Bytes of the transform of a square of real numbers."""
+    return _COMPLEX_BYTES * side * (side // 2 + 1)
