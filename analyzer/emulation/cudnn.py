@@ -125,6 +125,11 @@ class CudnnAnswers:
             )
             took = _FASTEST if place == fastest else _SLOWER + _STEP * place
             answer += [plan.workspace_bytes, notes, took]
+        # Benchmark mode tries all: the largest may be a plan no list without a GPU has (`transforms.py`).
+        (tried,) = self._choices.workspaces([call], ConvolutionSettings(benchmark=True), trial=True)
+        if tried.nbytes > max(answer[::3]):
+            self._note(Doubt(f"{what}, tried", tried, timed=True), False)
+            answer += [tried.nbytes, 0, _SLOWER + _STEP * len(plans)]
         return answer
 
     def _attention(self, operations: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -12,7 +12,9 @@ from analyzer.emulation.cudnn import CudnnAnswers
 from analyzer.emulation.questions import Unanswered
 from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, strides_of
+from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.libraries.cudnn.recurrent import Recurrent
+from analyzer.libraries.cudnn.transforms import transforms_bytes
 from tests.libraries.cudnn.fakes import FakeAsker, with_asker
 
 # ResNet-50's second stage at batch 32: measured.
@@ -111,14 +113,18 @@ def test_who_wins_the_trials_is_a_doubt_of_benchmark_mode_where_nobody_timed_the
     asked = CudnnAnswers(load("h200"))
     asked.plans(question(operation(call)))
     assert asked.doubts() == ()
-    (doubt,) = asked.doubts("benchmark")
-    assert (doubt.workspace.low_bytes, doubt.workspace.high_bytes) == (0, 3000)
+    timed, tried = asked.doubts("benchmark")
+    most = transforms_bytes(call)
+    assert (timed.workspace.low_bytes, timed.workspace.high_bytes) == (0, most)
+    assert (tried.workspace.low_bytes, tried.workspace.nbytes) == (3000, most)
 
 
 def test_a_convolution_with_elementwise_operations_is_a_doubt() -> None:
     asked = CudnnAnswers(load("h200"))
     told = asked.plans(question(operation(KNOWN), {"kind": 13}, {"kind": 13}))
-    assert workspaces(told) == [choices_of(load("h200")).workspace(KNOWN).nbytes]
+    h200 = choices_of(load("h200"))
+    (tried,) = h200.workspaces([KNOWN], ConvolutionSettings(benchmark=True), trial=True)
+    assert workspaces(told) == [h200.workspace(KNOWN).nbytes, tried.nbytes]
     assert "with elementwise operations, taken as without" in str(asked.doubts()[0])
 
 
