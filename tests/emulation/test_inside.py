@@ -119,13 +119,13 @@ def test_what_was_computed_beside_is_not_kept() -> None:
 
 def test_lbfgs_reads_losses_that_fall_and_remembers_its_steps() -> None:
     lines, path = loaded("lines"), sys.modules[torch.optim.LBFGS.__module__].__file__ or ""
-    remembers = [
+    asked = [
         line
         for number, line in enumerate(Path(path).read_text().splitlines(), 1)
-        if lines.remembers(f"{path}:{number}")
+        if lines.takes_a_step(f"{path}:{number}")
     ]
-    assert len(remembers) == 1 and "ys > 1e-10" in remembers[0]
-    assert not lines.remembers("") and not lines.remembers("train.py:3")
+    assert ["gtd_new" in line for line in asked] == [True, True, False] and "ys > 1e-10" in asked[-1]
+    assert not lines.takes_a_step("") and not lines.takes_a_step("train.py:3")
     names: dict[str, Any] = {"minimizes": lines.minimizes}
     exec(compile("inside = minimizes()", path, "exec"), names)
     assert names["inside"] and not lines.minimizes()

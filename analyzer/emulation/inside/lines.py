@@ -59,10 +59,11 @@ def minimizes() -> bool:
     return False
 
 
-def remembers(line: str) -> bool:
-    """Whether L-BFGS asks here if a step is worth to be remembered, which a step along a gradient that grows is."""
+def takes_a_step(line: str) -> bool:
+    """Whether L-BFGS asks here if a step is good: worth to be remembered, or enough for its line search."""
     path, _, number = line.rpartition(":")
-    return path.endswith(_LBFGS) and "ys > " in linecache.getline(path, int(number))
+    asked = linecache.getline(path, int(number)) if path.endswith(_LBFGS) else ""
+    return "ys > " in asked or "abs(gtd_new) <= " in asked
 
 
 def _checks(line: str) -> Iterator[tuple[ast.expr, bool]]:

@@ -11,8 +11,8 @@
 5. A stand-in that a check reads (`assert`, an `if` that raises) is what passes it (`lines.py`). A stand-in, or an unknown number
    (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for ends the program with its
    line when nothing has changed for `MOST_WAITS` reads.
-6. L-BFGS stops where its loss no longer changes, and forgets a step along which the gradient does not grow: losses that it reads fall, and
-   every step is remembered.
+6. L-BFGS stops where its loss no longer changes, and forgets a step along which the gradient does not grow: losses that it reads fall,
+   every step is remembered, and a line search takes the first one it tries.
 7. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or how large a result is.
 8. What other ranks send is as known as it is there (`native/nccl.c`).
 """
@@ -437,7 +437,7 @@ class ProcessValues:
                 return found
             if isinstance(found, float) and lines.minimizes():
                 return 1 / next(self._falling)
-            if isinstance(found, bool) and lines.remembers(lines.reading()):
+            if isinstance(found, bool) and lines.takes_a_step(lines.reading()):
                 return True
             passes = lines.passes(lines.reading()) if isinstance(found, bool) else None
             self._wait(found)
