@@ -24,7 +24,10 @@ from benchmarks.harness import pages, recorded
 from benchmarks.public import job_files
 from benchmarks.public.followed import follow
 
-ROWS = ROOT / "tests/data/h200/public.json"
+ROWS = [
+    ROOT / "tests/data" / name
+    for name in ("h200/public.json", "h200/public_watched.json", "h100/public.json")
+]
 PAGE = ROOT / "docs/evidence/PROGRAMS.md"
 MISSES = ROOT / "benchmarks/public/misses.json"
 _HEAD = """
@@ -47,8 +50,13 @@ MiB measured, and how far the prediction is from it:
 
 def measured() -> list[dict[str, Any]]:
     """The rows of the recorded runs that ended as the program wanted."""
-    rows = json.loads(ROWS.read_text()) + json.loads(ROWS.with_name("public_watched.json").read_text())
+    rows = [row for file in ROWS for row in json.loads(file.read_text())]
     return list({recorded.named(row): row for row in rows if "error" not in row}.values())
+
+
+def device_of(row: dict[str, Any] | None) -> str:
+    """The GPU that a run was measured on, as `--device` takes it."""
+    return "h100" if row and "H100" in row["gpu"] else "h200"
 
 
 def verdict(row: dict[str, Any], found: dict[str, Any]) -> str:
@@ -120,7 +128,7 @@ def runs(
             return dict(told[name])
         rank = (row or {}).get("rank") or 0
         place = (copies / f"rank{rank}").resolve()
-        found = follow(job, sources.resolve(), place, seconds, rank, again)
+        found = follow(job, sources.resolve(), place, seconds, rank, again, device_of(row))
         _say(name, found, row)
         with lock:
             told[name] = found
