@@ -170,6 +170,21 @@ def test_verdicts_and_the_page() -> None:
     assert "| one | owner/name | 0.0 | exact |" in part and "`one.rank1`: it stopped" in part
 
 
+def test_what_came_first_stays_beside_what_is_now() -> None:
+    row = {"name": "one", "peak_allocated": 2**20, "peak_reserved": 2**21, "nvml_peak": 2**22}
+    now = {"allocated": 2**20, "reserved": 2**21, "device": 2**22, "bounded": 0, "unknown": {}}
+    then = {**now, "reserved": 2**20}
+    assert score.silently_under(row, then) and not score.silently_under(row, now)
+    assert not score.silently_under(row, {**then, "bounded": 1})
+    job = {"name": "one", "repo": "owner/name"}
+    part = score.page([(job, row, now)], {"tool": COMMIT, "runs": {"one": then}})
+    assert "| one | owner/name | 1.0 | exact | exact | 2.0 | -50.00 % | exact | 4.0 | exact | exact |" in part
+    assert (
+        "no word of a doubt: 1." in part.split("Now.")[0]
+        and "no word of a doubt: 0." in part.split("Now.")[1]
+    )
+
+
 def test_texts_graphs_and_points_have_the_form_that_is_read(tmp_path: Path) -> None:
     import pickle
 

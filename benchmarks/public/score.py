@@ -1,11 +1,12 @@
-"""The public programs as predicted, beside what they took on an H200.
+"""The public programs as predicted, beside what they took on an H200 or an H100.
 
     python -m benchmarks public score [NAME ...] [--sources .public]
     python -m benchmarks public table                                  # their part of docs/evidence/PROGRAMS.md
     python -m benchmarks public follow [NAME ...]
 
-Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, by `measure.py` (its rows say with which GPU
-and versions). follow: only follows, measured or not, and says what came of it. NAME: a job, NAME* or DOMAIN/.
+Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, and `tests/data/h100/public.json`, by
+`measure.py` (its rows say with which GPU and versions). Those of the last were run before they were followed: `first.json` has what
+came of following each for the first time (of what `--found` wrote then), and by which commit; it stands beside what comes of it now. follow: only follows, measured or not, and says what came of it. NAME: a job, NAME* or DOMAIN/.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -30,6 +31,9 @@ ROWS = [
 ]
 PAGE = ROOT / "docs/evidence/PROGRAMS.md"
 MISSES = ROOT / "benchmarks/public/misses.json"
+FIRST = ROOT / "benchmarks/public/first.json"
+# A job, its measured row and what came of following it.
+Run: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 _HEAD = """
 ## Programs nobody here wrote
 
@@ -37,8 +41,19 @@ _HEAD = """
 form made at run time; run on one H200 (those of two ranks on two: driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
 `analyze run` on a machine without one. Made by `python -m benchmarks public table`, never edited.
 
-{verdicts}
+"""
+_FIRST = """
+### More of them, followed for the first time and now
 
+{jobs} programs of {repos} repositories that none above used, run on one H100 (driver 580, torch 2.11.0+cu130, 26 November 2026) before the
+analyzer had seen any of them. First time: what a user met then, with the analyzer of commit {tool} (`benchmarks/public/first.json`).
+
+"""
+_FIRST_TABLE = """
+MiB measured, and how far the prediction was from it the first time, and is now:
+
+| program | of | allocated | first | now | reserved | first | now | device | first | now |
+|---|---|---|---|---|---|---|---|---|---|---|
 """
 _TABLE = """
 MiB measured, and how far the prediction is from it:
@@ -67,28 +82,64 @@ def verdict(row: dict[str, Any], found: dict[str, Any]) -> str:
     return "exact" if not off else "near" if off <= 2.0 else "off"
 
 
-def page(scored: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> str:
-    """The part of the page for (job, row, found) of every run; `misses.json` says why some are missed."""
-    verdicts = [verdict(row, found) for _, row, found in scored]
-    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("exact", "near", "off", "not followed"))
-    text = _HEAD.format(
-        jobs=len({job["name"] for job, *_ in scored}),
-        repos=len({job["repo"] for job, *_ in scored}),
-        verdicts=f"Allocated: {counts} (near: within 2 %).",
-    )
-    off = [pages.errors(found, row) for _, row, found in scored if "error" not in found]
-    text += pages.summary(off) if off else ""
-    text += _TABLE + "".join(
-        f"| {recorded.named(row)} | {job['repo']} | {pages.cells(found, row, 'not followed')} |\n"
-        for job, row, found in scored
-    )
+def silently_under(row: dict[str, Any], found: dict[str, Any]) -> bool:
+    """Whether the run took more than was predicted, and the estimate says nothing of a figure that is bounded, assumed or unknown."""
+    if "error" in found or found.get("bounded") or found.get("unknown"):
+        return False
+    return bool(found["allocated"] < row["peak_allocated"] or found["reserved"] < row["peak_reserved"])
+
+
+def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
+    """The part of the page for (job, row, found) of every run, those that `first` has in a table of their own; `misses.json` says
+    why some are missed."""
+    met = first["runs"] if first else {}
+    again = [run for run in scored if recorded.named(run[1]) in met]
+    text = ""
+    if old := [run for run in scored if run not in again]:
+        text += _HEAD.format(**_counts(old)) + _outcome(old) + _TABLE + "".join(map(_line, old))
+    if first and again:
+        before = [(job, row, met[recorded.named(row)]) for job, row, _ in again]
+        text += _FIRST.format(tool=first["tool"][:7], **_counts(again))
+        text += f"First time. {_outcome(before)}\nNow. {_outcome(again)}" + _FIRST_TABLE
+        for (job, row, then), (*_, now) in zip(before, again, strict=True):
+            cells = (
+                f"{row[key] / pages.MIB:,.1f} | {_off(then, row, name)} | {_off(now, row, name)}"
+                for name, key in pages.FIGURES.items()
+            )
+            text += f"| {recorded.named(row)} | {job['repo']} | {' | '.join(cells)} |\n"
     why = json.loads(MISSES.read_text()) if MISSES.exists() else {}
     told = [
         f"- `{recorded.named(row)}`: {why.get(job['name'], found.get('error', 'not looked into yet'))}\n"
-        for (job, row, found), word in zip(scored, verdicts, strict=True)
-        if word != "exact"
+        for job, row, found in scored
+        if verdict(row, found) != "exact"
     ]
     return text + ("\nWhat is not exact, and why:\n\n" + "".join(told) if told else "")
+
+
+def _counts(runs: list[Run]) -> dict[str, int]:
+    """How many programs, of how many repositories."""
+    return {"jobs": len({job["name"] for job, *_ in runs}), "repos": len({job["repo"] for job, *_ in runs})}
+
+
+def _outcome(runs: list[Run]) -> str:
+    """How many are exact and how far the others are off."""
+    verdicts = [verdict(row, found) for _, row, found in runs]
+    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("exact", "near", "off", "not followed"))
+    off = [pages.errors(found, row) for _, row, found in runs if "error" not in found]
+    under = sum(silently_under(row, found) for _, row, found in runs)
+    return (
+        f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.\n\n"
+        + (pages.summary(off) if off else "")
+    )
+
+
+def _line(run: Run) -> str:
+    job, row, found = run
+    return f"| {recorded.named(row)} | {job['repo']} | {pages.cells(found, row, 'not followed')} |\n"
+
+
+def _off(found: dict[str, Any], row: dict[str, Any], name: str) -> str:
+    return "not followed" if "error" in found else pages.off(found[name], row[pages.FIGURES[name]])
 
 
 def _say(name: str, found: dict[str, Any], row: dict[str, Any] | None = None) -> None:
@@ -159,6 +210,10 @@ def _options(command: Any) -> Any:
     return click.command()(command)
 
 
+def _first() -> dict[str, Any] | None:
+    return json.loads(FIRST.read_text()) if FIRST.exists() else None
+
+
 @_options
 def only(**given: Any) -> None:
     """Follow every job, or those named, measured or not, and say what came of it."""
@@ -169,11 +224,11 @@ def only(**given: Any) -> None:
 def score(**given: Any) -> None:
     """Follow every measured job, or those named, and print the tables."""
     if scored := runs(only_follow=False, **given):
-        print(page(scored))
+        print(page(scored, _first()))
 
 
 @_options
 def table(**given: Any) -> None:
     """The same, into their part of the page."""
     if scored := runs(only_follow=False, **given):
-        pages.write_part(PAGE, "public programs", page(scored))
+        pages.write_part(PAGE, "public programs", page(scored, _first()))
