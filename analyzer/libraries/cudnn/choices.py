@@ -10,8 +10,8 @@
    at the recorded batches around it, else that of `product_plan`, else a copy of input, weights and output in NCHW, which is what
    kernels on tensor cores take there, and nothing in NHWC.
 5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
-6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans (`trial`), then runs
-   the fastest of the first ten. Which one that is only a GPU knows: recorded for the H200, elsewhere cuDNN's first, between nothing and the largest
+6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans (`trial`), those in
+   frequency space included, which the list lacks (`spectral.py`: usually there, so counted, down to what is listed), then runs the fastest of the first ten. Which one that is only a GPU knows: recorded for the H200, elsewhere cuDNN's first, between nothing and the largest
    of those ten.
 7. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
 
@@ -33,6 +33,7 @@ from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Conv
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
+from analyzer.libraries.cudnn.spectral import spectral_bytes
 from analyzer.libraries.cudnn.splits import by_handle
 from analyzer.releases import Release
 
@@ -196,7 +197,11 @@ class Choices:
         if not chosen:
             return self._unknown(call)
         if trial:
-            return Workspace.known(max(plan.workspace_bytes for plan in chosen), ASKED)
+            listed = max(plan.workspace_bytes for plan in chosen)
+            unlisted = spectral_bytes(call) if self._capability[0] == 9 else 0
+            if unlisted > listed:
+                return Workspace(unlisted, listed, unlisted, UNKNOWN)
+            return Workspace.known(listed, ASKED)
         first = chosen[0].workspace_bytes
         if settings.benchmark:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
