@@ -13,7 +13,8 @@ plan for. The assumption is noted in the estimate.
    mask is taken for an arbitrary one.
 4. `torch.distributions` checks its arguments: a healthy run's are valid.
 5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along which the gradient
-   grew (`ys > 1e-10`): every step of such a run is one, until its history is full.
+   grew (`ys > 1e-10`): every step of such a run is one, until its history is full. A line search (`strong_wolfe`) takes the first step it
+   tries: one that takes none would use up every evaluation there may be, and nothing would be remembered.
 6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken to be accepted, one
    for each point in time. How many a real run needs is data.
 7. What a program asserts of its values holds in a healthy run.
@@ -89,6 +90,10 @@ LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
     ("torch/optim/lbfgs.py", "ys > 1e-10"): (
         True,
         "L-BFGS is assumed to remember every step, until its history is full",
+    ),
+    ("torch/optim/lbfgs.py", "abs(gtd_new) <= -c2 * gtd"): (
+        True,
+        "the line search of L-BFGS is assumed to accept the first step it tries",
     ),
 }
 
