@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,7 +44,7 @@ form made at run time; run on one H200 (those of two ranks on two: driver 580, t
 
 """
 _FIRST = """
-### More of them, followed for the first time and now
+## More of them, followed for the first time and now
 
 {jobs} programs of {repos} repositories that none above used, run on one H100 (driver 580, torch 2.11.0+cu130, 26 November 2026) before the
 analyzer had seen any of them. First time: what a user met then, with the analyzer of commit {tool} (`benchmarks/public/first.json`).
@@ -90,23 +91,19 @@ def silently_under(row: dict[str, Any], found: dict[str, Any]) -> bool:
 
 
 def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
-    """The part of the page for (job, row, found) of every run, those that `first` has in a table of their own; `misses.json` says
-    why some are missed."""
-    met = first["runs"] if first else {}
-    again = [run for run in scored if recorded.named(run[1]) in met]
-    text = ""
-    if old := [run for run in scored if run not in again]:
-        text += _HEAD.format(**_counts(old)) + _outcome(old) + _TABLE + "".join(map(_line, old))
-    if first and again:
-        before = [(job, row, met[recorded.named(row)]) for job, row, _ in again]
-        text += _FIRST.format(tool=first["tool"][:7], **_counts(again))
-        text += f"First time. {_outcome(before)}\nNow. {_outcome(again)}" + _FIRST_TABLE
-        for (job, row, then), (*_, now) in zip(before, again, strict=True):
+    """A part of the page for (job, row, found) of every run, with what `first` has of it beside; `misses.json` says why some are missed."""
+    if first:
+        before = [(job, row, first["runs"][recorded.named(row)]) for job, row, _ in scored]
+        text = _FIRST.format(tool=first["tool"][:7], **_counts(scored))
+        text += f"First time. {_outcome(before)}\nNow. {_outcome(scored)}" + _FIRST_TABLE
+        for (job, row, then), (*_, now) in zip(before, scored, strict=True):
             cells = (
                 f"{row[key] / pages.MIB:,.1f} | {_off(then, row, name)} | {_off(now, row, name)}"
                 for name, key in pages.FIGURES.items()
             )
             text += f"| {recorded.named(row)} | {job['repo']} | {' | '.join(cells)} |\n"
+    else:
+        text = _HEAD.format(**_counts(scored)) + _outcome(scored) + _TABLE + "".join(map(_line, scored))
     why = json.loads(MISSES.read_text()) if MISSES.exists() else {}
     told = [
         f"- `{recorded.named(row)}`: {why.get(job['name'], found.get('error', 'not looked into yet'))}\n"
@@ -114,6 +111,16 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
         if verdict(row, found) != "exact"
     ]
     return text + ("\nWhat is not exact, and why:\n\n" + "".join(told) if told else "")
+
+
+def parts(scored: list[Run]) -> Iterator[tuple[str, str]]:
+    """The name and the text of each part of the page that these runs belong to."""
+    first = json.loads(FIRST.read_text()) if FIRST.exists() else {"runs": {}}
+    again = [run for run in scored if recorded.named(run[1]) in first["runs"]]
+    if old := [run for run in scored if run not in again]:
+        yield "public programs", page(old)
+    if again:
+        yield "public programs, first and now", page(again, first)
 
 
 def _counts(runs: list[Run]) -> dict[str, int]:
@@ -210,10 +217,6 @@ def _options(command: Any) -> Any:
     return click.command()(command)
 
 
-def _first() -> dict[str, Any] | None:
-    return json.loads(FIRST.read_text()) if FIRST.exists() else None
-
-
 @_options
 def only(**given: Any) -> None:
     """Follow every job, or those named, measured or not, and say what came of it."""
@@ -223,12 +226,12 @@ def only(**given: Any) -> None:
 @_options
 def score(**given: Any) -> None:
     """Follow every measured job, or those named, and print the tables."""
-    if scored := runs(only_follow=False, **given):
-        print(page(scored, _first()))
+    for _, text in parts(runs(only_follow=False, **given)):
+        print(text)
 
 
 @_options
 def table(**given: Any) -> None:
     """The same, into their part of the page."""
-    if scored := runs(only_follow=False, **given):
-        pages.write_part(PAGE, "public programs", page(scored, _first()))
+    for name, text in parts(runs(only_follow=False, **given)):
+        pages.write_part(PAGE, name, text)
