@@ -34,12 +34,17 @@ def test_every_job_can_be_made_ready() -> None:
 
 
 def test_what_was_measured_is_what_the_jobs_say() -> None:
-    rows = json.loads((ROOT / "tests/data/h200/public.json").read_text())
     repositories = {job["name"]: job["repo"] for job in job_files.load()[1]}
-    assert all("error" not in row and row["peak_reserved"] >= row["peak_allocated"] > 0 for row in rows)
-    assert len({row["name"] for row in rows}) >= 60
-    assert len({repositories[row["name"]] for row in rows}) >= 25
-    assert {*histories("public"), *histories("public_2")} <= {recorded.named(row) for row in rows}
+    used: set[str] = set()
+    for file in ("h200/public.json", "h100/public.json"):
+        rows = json.loads((ROOT / "tests/data" / file).read_text())
+        assert all("error" not in row and row["peak_reserved"] >= row["peak_allocated"] > 0 for row in rows)
+        assert len({row["name"] for row in rows}) >= 60
+        repos = {repositories[row["name"]] for row in rows}
+        assert len(repos) >= 25 and not repos & used, "a round takes repositories that none before it used"
+        used |= repos
+    first = json.loads((ROOT / "tests/data/h200/public.json").read_text())
+    assert {*histories("public"), *histories("public_2")} <= {recorded.named(row) for row in first}
 
 
 def _job_file(folder: Path, **job: Any) -> Path:
@@ -163,6 +168,21 @@ def test_verdicts_and_the_page() -> None:
     job = {"name": "one", "repo": "owner/name"}
     part = score.page([(job, row, exact), (job, {**row, "rank": 1}, {"error": "it stopped"})])
     assert "| one | owner/name | 0.0 | exact |" in part and "`one.rank1`: it stopped" in part
+
+
+def test_what_came_first_stays_beside_what_is_now() -> None:
+    row = {"name": "one", "peak_allocated": 2**20, "peak_reserved": 2**21, "nvml_peak": 2**22}
+    now = {"allocated": 2**20, "reserved": 2**21, "device": 2**22, "bounded": 0, "unknown": {}}
+    then = {**now, "reserved": 2**20}
+    assert score.silently_under(row, then) and not score.silently_under(row, now)
+    assert not score.silently_under(row, {**then, "bounded": 1})
+    job = {"name": "one", "repo": "owner/name"}
+    part = score.page([(job, row, now)], {"tool": COMMIT, "runs": {"one": then}})
+    assert "| one | owner/name | 1.0 | exact | exact | 2.0 | -50.00 % | exact | 4.0 | exact | exact |" in part
+    assert (
+        "no word of a doubt: 1." in part.split("Now.")[0]
+        and "no word of a doubt: 0." in part.split("Now.")[1]
+    )
 
 
 def test_texts_graphs_and_points_have_the_form_that_is_read(tmp_path: Path) -> None:

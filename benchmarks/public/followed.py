@@ -17,9 +17,9 @@ from benchmarks.public.prepared import Prepared, found, prepare, terminal
 _SAID = 3000  # characters kept of what it said
 
 
-def command(job: dict[str, Any], ready: Prepared, out: Path, rank: int) -> list[str]:
+def command(job: dict[str, Any], ready: Prepared, out: Path, rank: int, device: str) -> list[str]:
     """What is run: `analyze run` with the job's options."""
-    words = ["run", "--device", "h200", "--format", "json", "-o", str(out)]
+    words = ["run", "--device", device, "--format", "json", "-o", str(out)]
     words += ["--until", str(job["until"])] if job["until"] else []
     if job["processes"] > 1:
         words += ["--nproc-per-node", str(job["processes"]), "--rank", str(rank)]
@@ -41,6 +41,7 @@ def follow(
     seconds: float = 600.0,
     rank: int = 0,
     again: bool = False,
+    device: str = "h200",
 ) -> dict[str, Any]:
     """{"allocated", "reserved", "device", "notes", "code", "seconds", "said"}, or {"error": the last lines it said, ...}; `again`:
     in the copy that is there."""
@@ -61,7 +62,7 @@ def follow(
     try:
         with terminal() as keyboard:
             done = subprocess.run(
-                command(job, ready, out, rank), cwd=ready.folder, env=environment, timeout=seconds, check=False,
+                command(job, ready, out, rank, device), cwd=ready.folder, env=environment, timeout=seconds, check=False,
                 stdin=keyboard, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
         code, said = done.returncode, done.stdout.decode(errors="replace")

@@ -1,11 +1,12 @@
-"""The public programs as predicted, beside what they took on an H200.
+"""The public programs as predicted, beside what they took on an H200 or an H100.
 
     python -m benchmarks public score [NAME ...] [--sources .public]
     python -m benchmarks public table                                  # their part of docs/evidence/PROGRAMS.md
     python -m benchmarks public follow [NAME ...]
 
-Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, by `measure.py` (its rows say with which GPU
-and versions). follow: only follows, measured or not, and says what came of it. NAME: a job, NAME* or DOMAIN/.
+Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, and `tests/data/h100/public.json`, by
+`measure.py` (its rows say with which GPU and versions). Those of the last were run before they were followed: `first.json` has what
+came of following each for the first time (of what `--found` wrote then), and by which commit; it stands beside what comes of it now. follow: only follows, measured or not, and says what came of it. NAME: a job, NAME* or DOMAIN/.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -24,9 +26,16 @@ from benchmarks.harness import pages, recorded
 from benchmarks.public import job_files
 from benchmarks.public.followed import follow
 
-ROWS = ROOT / "tests/data/h200/public.json"
+ROWS = [
+    ROOT / "tests/data" / name
+    for name in ("h200/public.json", "h200/public_watched.json", "h100/public.json")
+]
 PAGE = ROOT / "docs/evidence/PROGRAMS.md"
 MISSES = ROOT / "benchmarks/public/misses.json"
+_DOUBTS = ("may differ", "may decide otherwise", "depends on data", "L-BFGS")
+FIRST = ROOT / "benchmarks/public/first.json"
+# A job, its measured row and what came of following it.
+Run: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 _HEAD = """
 ## Programs nobody here wrote
 
@@ -34,8 +43,19 @@ _HEAD = """
 form made at run time; run on one H200 (those of two ranks on two: driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
 `analyze run` on a machine without one. Made by `python -m benchmarks public table`, never edited.
 
-{verdicts}
+"""
+_FIRST = """
+## More of them, followed for the first time and now
 
+{jobs} programs of {repos} repositories that none above used, run on one H100 (driver 580, torch 2.11.0+cu130, 26 November 2026) before the
+analyzer had seen any of them. First time: what a user met then, with the analyzer of commit {tool} (`benchmarks/public/first.json`).
+
+"""
+_FIRST_TABLE = """
+MiB measured, and how far the prediction was from it the first time, and is now:
+
+| program | of | allocated | first | now | reserved | first | now | device | first | now |
+|---|---|---|---|---|---|---|---|---|---|---|
 """
 _TABLE = """
 MiB measured, and how far the prediction is from it:
@@ -47,8 +67,13 @@ MiB measured, and how far the prediction is from it:
 
 def measured() -> list[dict[str, Any]]:
     """The rows of the recorded runs that ended as the program wanted."""
-    rows = json.loads(ROWS.read_text()) + json.loads(ROWS.with_name("public_watched.json").read_text())
+    rows = [row for file in ROWS for row in json.loads(file.read_text())]
     return list({recorded.named(row): row for row in rows if "error" not in row}.values())
+
+
+def device_of(row: dict[str, Any] | None) -> str:
+    """The GPU that a run was measured on, as `--device` takes it."""
+    return "h100" if row and "H100" in row["gpu"] else "h200"
 
 
 def verdict(row: dict[str, Any], found: dict[str, Any]) -> str:
@@ -59,28 +84,72 @@ def verdict(row: dict[str, Any], found: dict[str, Any]) -> str:
     return "exact" if not off else "near" if off <= 2.0 else "off"
 
 
-def page(scored: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> str:
-    """The part of the page for (job, row, found) of every run; `misses.json` says why some are missed."""
-    verdicts = [verdict(row, found) for _, row, found in scored]
-    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("exact", "near", "off", "not followed"))
-    text = _HEAD.format(
-        jobs=len({job["name"] for job, *_ in scored}),
-        repos=len({job["repo"] for job, *_ in scored}),
-        verdicts=f"Allocated: {counts} (near: within 2 %).",
-    )
-    off = [pages.errors(found, row) for _, row, found in scored if "error" not in found]
-    text += pages.summary(off) if off else ""
-    text += _TABLE + "".join(
-        f"| {recorded.named(row)} | {job['repo']} | {pages.cells(found, row, 'not followed')} |\n"
-        for job, row, found in scored
-    )
+def silently_under(row: dict[str, Any], found: dict[str, Any]) -> bool:
+    """Whether the run took more than was predicted, and the estimate says nothing of a figure that is bounded or unknown, of what is
+    data, or may be otherwise in another run."""
+    doubts = (word in note for note in found.get("notes", ()) for word in _DOUBTS)
+    if "error" in found or found.get("bounded") or found.get("unknown") or any(doubts):
+        return False
+    return bool(found["allocated"] < row["peak_allocated"] or found["reserved"] < row["peak_reserved"])
+
+
+def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
+    """A part of the page for (job, row, found) of every run, with what `first` has of it beside; `misses.json` says why some are missed."""
+    if first:
+        before = [(job, row, first["runs"][recorded.named(row)]) for job, row, _ in scored]
+        text = _FIRST.format(tool=first["tool"][:7], **_counts(scored))
+        text += f"First time. {_outcome(before)}\nNow. {_outcome(scored)}" + _FIRST_TABLE
+        for (job, row, then), (*_, now) in zip(before, scored, strict=True):
+            cells = (
+                f"{row[key] / pages.MIB:,.1f} | {_off(then, row, name)} | {_off(now, row, name)}"
+                for name, key in pages.FIGURES.items()
+            )
+            text += f"| {recorded.named(row)} | {job['repo']} | {' | '.join(cells)} |\n"
+    else:
+        text = _HEAD.format(**_counts(scored)) + _outcome(scored) + _TABLE + "".join(map(_line, scored))
     why = json.loads(MISSES.read_text()) if MISSES.exists() else {}
     told = [
         f"- `{recorded.named(row)}`: {why.get(job['name'], found.get('error', 'not looked into yet'))}\n"
-        for (job, row, found), word in zip(scored, verdicts, strict=True)
-        if word != "exact"
+        for job, row, found in scored
+        if verdict(row, found) != "exact"
     ]
     return text + ("\nWhat is not exact, and why:\n\n" + "".join(told) if told else "")
+
+
+def parts(scored: list[Run]) -> Iterator[tuple[str, str]]:
+    """The name and the text of each part of the page that these runs belong to."""
+    first = json.loads(FIRST.read_text()) if FIRST.exists() else {"runs": {}}
+    again = [run for run in scored if recorded.named(run[1]) in first["runs"]]
+    if old := [run for run in scored if run not in again]:
+        yield "public programs", page(old)
+    if again:
+        yield "public programs, first and now", page(again, first)
+
+
+def _counts(runs: list[Run]) -> dict[str, int]:
+    """How many programs, of how many repositories."""
+    return {"jobs": len({job["name"] for job, *_ in runs}), "repos": len({job["repo"] for job, *_ in runs})}
+
+
+def _outcome(runs: list[Run]) -> str:
+    """How many are exact and how far the others are off."""
+    verdicts = [verdict(row, found) for _, row, found in runs]
+    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("exact", "near", "off", "not followed"))
+    off = [pages.errors(found, row) for _, row, found in runs if "error" not in found]
+    under = sum(silently_under(row, found) for _, row, found in runs)
+    return (
+        f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.\n\n"
+        + (pages.summary(off) if off else "")
+    )
+
+
+def _line(run: Run) -> str:
+    job, row, found = run
+    return f"| {recorded.named(row)} | {job['repo']} | {pages.cells(found, row, 'not followed')} |\n"
+
+
+def _off(found: dict[str, Any], row: dict[str, Any], name: str) -> str:
+    return "not followed" if "error" in found else pages.off(found[name], row[pages.FIGURES[name]])
 
 
 def _say(name: str, found: dict[str, Any], row: dict[str, Any] | None = None) -> None:
@@ -120,7 +189,7 @@ def runs(
             return dict(told[name])
         rank = (row or {}).get("rank") or 0
         place = (copies / f"rank{rank}").resolve()
-        found = follow(job, sources.resolve(), place, seconds, rank, again)
+        found = follow(job, sources.resolve(), place, seconds, rank, again, device_of(row))
         _say(name, found, row)
         with lock:
             told[name] = found
@@ -160,12 +229,12 @@ def only(**given: Any) -> None:
 @_options
 def score(**given: Any) -> None:
     """Follow every measured job, or those named, and print the tables."""
-    if scored := runs(only_follow=False, **given):
-        print(page(scored))
+    for _, text in parts(runs(only_follow=False, **given)):
+        print(text)
 
 
 @_options
 def table(**given: Any) -> None:
     """The same, into their part of the page."""
-    if scored := runs(only_follow=False, **given):
-        pages.write_part(PAGE, "public programs", page(scored))
+    for name, text in parts(runs(only_follow=False, **given)):
+        pages.write_part(PAGE, name, text)

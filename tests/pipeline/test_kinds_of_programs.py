@@ -211,6 +211,7 @@ def test_lbfgs_with_a_closure(search: tuple[str, ...]) -> None:
     """Two steps of Adam, two of L-BFGS; the loss is built of second derivatives."""
     estimate = run("closures", "--width", "16", "--points", "100", *search)
     assert steps(estimate) == 4
+    assert any("L-BFGS is assumed to remember every step" in note for note in estimate.notes)
 
 
 def test_a_diffusion_model_with_a_scaler_and_an_average() -> None:

@@ -8,13 +8,14 @@ lists.
    other, those of the result in their place, and all of it twice. **For the input** tiles of 32 by 32 are transformed, of each image two at
    once where it has more than one.
 3. Besides, the weights are laid out anew (the output's gradient for the gradient of the weights; nothing for that of the input), and all
-   tensors where they lie in NHWC; input and output where there are groups and several samples.
+   tensors of more than one place where they lie in NHWC; input and output where there are groups and several samples.
 4. Whether a handle lists them for a call is not known: of 1,048 forward convolutions it does for 742, of 1,715 gradients of weights for 1,173,
    of 872 of inputs for 752.
 
 Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November 2026; convolutions as `python -m
-benchmarks cudnn both_ways` draws them): of 742 forward plans 697 take what is computed here and up to 128 bytes of alignment, of 1,173 for the
-weights 1,016, of 760 for the input 724; the others up to some KB less, where a layout needs no copy.
+benchmarks cudnn both_ways` draws them): of 742 forward plans 720 take what is computed here to 128 bytes, of 1,173 for the weights 1,149, of
+760 for the input 732; the others up to some KB less. All 353 on an H200 of networks people use take it to the byte
+(`tests/data/h200/convolution_plans.json.gz`).
 
 Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision, listed for 1 in 60 calls.
 """
@@ -26,8 +27,9 @@ import math
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
 
 _LEAST, _MOST = 16, 256
-_TILE, _TILES_AT_ONCE, _MOST_TILED_FILTER = 32, 2, 7
+_TILE, _TILES_AT_ONCE = 32, 2
 _COMPLEX_BYTES = 8
+_ALIGNMENT = 16
 
 
 def transforms_bytes(call: Convolution) -> int | None:
@@ -46,7 +48,7 @@ def transforms_bytes(call: Convolution) -> int | None:
         ELEMENT_BYTES[call.dtype] * math.prod(shape) for shape in (call.x_shape, call.w_shape, call.y_shape)
     )
     if call.operation == "data":
-        if min(kernel) == 1 or max(kernel) > _MOST_TILED_FILTER or min(spatial) == 1:
+        if min(kernel) == 1 or max(kernel) > _TILE:
             return None
         tiles = math.prod(
             -(-size // (_TILE - filter_size + 1)) for size, filter_size in zip(spatial, kernel, strict=True)
@@ -61,7 +63,13 @@ def transforms_bytes(call: Convolution) -> int | None:
         if call.operation == "weight":
             read, made, laid = (n * c + n * k, k * c_group, y)
         transformed = 2 * _plane(max(_LEAST, 1 << (padded - 1).bit_length())) * max(read, made)
-    copies = x + w + y if call.channels_last else x + y if call.groups > 1 and n > 1 else 0
+    copies = 0
+    if call.channels_last:
+        shapes = ((x, call.x_shape), (w, call.w_shape), (y, call.y_shape))
+        anew = sum(nbytes for nbytes, shape in shapes if math.prod(shape[2:]) > 1)
+        copies = anew and anew + _ALIGNMENT
+    elif call.groups > 1 and n > 1:
+        copies = x + y
     return transformed + laid + copies
 
 

@@ -167,3 +167,53 @@ def sentencepiece(folder: Path, name: str = "tokenizer", vocabulary: int = 300) 
         sentence_iterator=rows, model_writer=made, vocab_size=vocabulary, model_type="bpe", minloglevel=2
     )
     (folder / f"{name}.model").write_bytes(made.getvalue())
+
+
+def stable_diffusion(folder: Path, width: int = 64) -> None:
+    """A small Stable Diffusion as diffusers' scripts load it: text encoder, tokenizer, VAE, U-Net and scheduler in their folders."""
+    import sys
+
+    import torch
+
+    sys.path.insert(
+        0, str(next(parent / "src" for parent in folder.parents if (parent / "src/diffusers").is_dir()))
+    )
+    from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel  # type: ignore[import-not-found]
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    torch.manual_seed(0)
+    DDPMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear").save_pretrained(
+        folder / "scheduler"
+    )
+    wide = (width, 2 * width, 4 * width)
+    AutoencoderKL(
+        down_block_types=["DownEncoderBlock2D"] * 3, up_block_types=["UpDecoderBlock2D"] * 3, latent_channels=4,
+        block_out_channels=wide, layers_per_block=1,
+    ).save_pretrained(folder / "vae")  # fmt: skip
+    UNet2DConditionModel(
+        sample_size=32, in_channels=4, out_channels=4, block_out_channels=wide, layers_per_block=1,
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"), cross_attention_dim=256,
+    ).save_pretrained(folder / "unet")  # fmt: skip
+    text = CLIPTextConfig(
+        vocab_size=1000, hidden_size=256, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=4,
+        bos_token_id=998, eos_token_id=999, pad_token_id=999,
+    )  # fmt: skip
+    CLIPTextModel(text).save_pretrained(folder / "text_encoder")
+    place = folder / "tokenizer"
+    place.mkdir(parents=True, exist_ok=True)
+    letters = [chr(code) for code in range(33, 127)]
+    words = [*letters, *(letter + "</w>" for letter in letters)]
+    words += [f"<{number}>" for number in range(998 - len(words))] + ["<|startoftext|>", "<|endoftext|>"]
+    (place / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (place / "merges.txt").write_text("#version: 0.2\n")
+    told = {"tokenizer_class": "CLIPTokenizer", "model_max_length": 77, "bos_token": "<|startoftext|>"}
+    told |= {"eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
+    (place / "tokenizer_config.json").write_text(json.dumps(told))
+    index = {
+        "_class_name": "StableDiffusionPipeline", "scheduler": ["diffusers", "DDPMScheduler"],
+        "text_encoder": ["transformers", "CLIPTextModel"], "tokenizer": ["transformers", "CLIPTokenizer"],
+        "unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"],
+        "safety_checker": [None, None], "feature_extractor": [None, None], "requires_safety_checker": False,
+    }  # fmt: skip
+    (folder / "model_index.json").write_text(json.dumps(index))

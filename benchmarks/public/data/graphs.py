@@ -98,3 +98,20 @@ def triples(folder: Path, count: int = 30_000) -> None:
             for a, r, b in zip(heads, middle, tails, strict=True)
         )
         (folder / name).write_text("".join(text))
+
+
+def tagged(folder: Path, name: str = "MUTAG", graphs: int = 188, classes: int = 2, tags: int = 7) -> None:
+    """FOLDER/MUTAG/MUTAG.txt: many small graphs, each with its nodes' tags and neighbours, as GIN's program reads them."""
+    rng = np.random.default_rng(0)
+    lines = [str(graphs)]
+    for number, size in enumerate(rng.integers(10, 29, graphs)):
+        neighbours: dict[int, list[int]] = {node: [] for node in range(size)}
+        for a, b in _edges(int(size), int(size) + 2, number):
+            neighbours[int(a)].append(int(b))
+            neighbours[int(b)].append(int(a))
+        lines.append(f"{size} {number % classes}")
+        lines += [
+            " ".join(map(str, [rng.integers(0, tags), len(near), *near])) for near in neighbours.values()
+        ]
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / name / f"{name}.txt").write_text("\n".join(lines) + "\n")

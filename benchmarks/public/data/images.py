@@ -213,3 +213,24 @@ def blender(folder: Path, train: int = 6, test: int = 8, size: int = 128) -> Non
             frames.append({"file_path": f"./{part}/r_{n}", "transform_matrix": place})
         told = {"camera_angle_x": 0.69, "frames": frames}
         (folder / f"transforms_{part}.json").write_text(json.dumps(told))
+
+
+def captioned(folder: Path, count: int = 24, size: int = 256) -> None:
+    """FOLDER/N.jpg with metadata.jsonl: a line of text for each, as `datasets` reads a folder of pictures."""
+    import json
+
+    flat(folder, count, size, size)
+    rows = (json.dumps({"file_name": f"{n:06d}.jpg", "text": f"a picture of w{n}"}) for n in range(count))
+    (folder / "metadata.jsonl").write_text("".join(row + "\n" for row in rows))
+
+
+def masked(folder: Path, images: str, masks: str, count: int = 24, size: int = 320) -> None:
+    """FOLDER/IMAGES/N.jpg and FOLDER/MASKS/N.png, black and white."""
+    from PIL import Image
+
+    flat(folder / images, count, size, size)
+    (folder / masks).mkdir(parents=True, exist_ok=True)
+    for n in range(count):
+        mask = np.zeros((size, size), np.uint8)
+        mask[size // 4 : -size // 4, size // 4 + n : -size // 4] = 255
+        Image.fromarray(mask).save(folder / masks / f"{n:06d}.png")

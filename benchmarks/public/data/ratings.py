@@ -29,3 +29,16 @@ def lists(folder: Path, users: int = 2950, items: int = 4000) -> None:
     train[0] = f"{train[0]} {items - 1}"
     (folder / "train.txt").write_text("\n".join(train) + "\n")
     (folder / "test.txt").write_text("\n".join(test) + "\n")
+
+
+def movielens(
+    folder: Path, name: str = "ratings.dat", users: int = 6040, items: int = 3952, count: int = 40_000
+) -> None:
+    """A user, an item, its rating and the time a line, separated as MovieLens 1M has them."""
+    rng = np.random.default_rng(0)
+    chosen = zip(rng.integers(1, users + 1, count), rng.integers(1, items + 1, count), strict=True)
+    lines = [
+        f"{users}::{items}::5::978300760",
+        *(f"{u}::{i}::{(u + i) % 5 + 1}::978300760" for u, i in chosen),
+    ]
+    (folder / name).write_text("\n".join(lines) + "\n")

@@ -42,6 +42,24 @@ def characters(folder: Path, sizes: dict[str, int] | None = None) -> None:
         (folder / name).write_bytes(gzip.compress(raw, 1) if name.endswith(".gz") else raw)
 
 
+def enwik8(folder: Path, name: str = "enwik8.gz", count: int = 90_200_000) -> None:
+    """As many characters as programs expect that train on the first 90 million of enwik8: one random million, again and again."""
+    block = "".join(np.random.default_rng(0).choice(list(_LETTERS), 1_000_000)).encode()
+    with gzip.GzipFile(folder / name, "wb", compresslevel=1, mtime=0) as packed:
+        for at in range(0, count, len(block)):
+            packed.write(block[: count - at])
+
+
+def headlines(folder: Path, name: str = "train.txt", rows: int = 3000, classes: int = 10) -> None:
+    """A Chinese headline and its class a line, separated by a tabulator."""
+    rng = np.random.default_rng(0)
+    lines = (
+        "".join(map(chr, rng.integers(0x4E00, 0x5600, rng.integers(12, 28)))) + f"\t{row % classes}\n"
+        for row in range(rows)
+    )
+    (folder / name).write_text("".join(lines), encoding="utf-8")
+
+
 def tokens(
     folder: Path, sizes: dict[str, int] | None = None, vocabulary: int = 50_257, vocabulary_file: bool = False
 ) -> None:

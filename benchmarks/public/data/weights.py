@@ -45,3 +45,44 @@ def of_script(folder: Path, script: str, name: str, file: str) -> None:
         torch.save(runpy.run_path(str(path))[name].state_dict(), folder / file)
     finally:
         sys.path.remove(str(path.parent))
+
+
+def of_function(folder: Path, root: str, module: str, function: str, file: str, key: str = "") -> None:
+    """FOLDER/FILE: the random weights of what MODULE's FUNCTION makes (of its member KEY, if it is a dictionary), imported from
+    ROOT, relative to the folder; weights it would load itself are left out."""
+    import importlib
+    import sys
+
+    import torch
+
+    torch.manual_seed(0)
+    path = str((folder / root).resolve())
+    sys.path.insert(0, path)
+    load = torch.nn.Module.load_state_dict
+    torch.nn.Module.load_state_dict = lambda *_, **__: None  # type: ignore[method-assign,assignment]
+    try:
+        of = importlib.import_module(module)
+        if hasattr(of, "load_state_dict_from_url"):
+            of.load_state_dict_from_url = lambda *_, **__: {}
+        made = getattr(of, function)
+        torch.save((made[key] if key else made)().state_dict(), folder / file)
+    finally:
+        torch.nn.Module.load_state_dict = load  # type: ignore[method-assign]
+        sys.path.remove(path)
+
+
+def teacher(folder: Path, root: str, module: str, function: str, key: str, file: str) -> None:
+    """The same as RepDistiller keeps a trained teacher: beside the name of its architecture, for 100 classes."""
+    import importlib
+    import sys
+
+    import torch
+
+    torch.manual_seed(0)
+    path = str((folder / root).resolve())
+    sys.path.insert(0, path)
+    try:
+        made = getattr(importlib.import_module(module), function)[key](num_classes=100)
+    finally:
+        sys.path.remove(path)
+    torch.save({"model": made.state_dict()}, folder / file)

@@ -39,6 +39,14 @@ def _numpy(module):
         "bool8": "bool_",
     }.items():
         setattr(module, name, getattr(module, now))
+    of_text = module.fromstring
+
+    def fromstring(string, dtype=float, count=-1, *, sep="", **other):
+        if sep:
+            return of_text(string, dtype, count, sep=sep, **other)
+        return module.frombuffer(string, dtype, count).copy()
+
+    module.fromstring = fromstring
 
 
 _AFTER = {"numpy": _numpy, "torchvision.datasets.utils": _torchvision_datasets}

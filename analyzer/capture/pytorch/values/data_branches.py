@@ -16,7 +16,7 @@ plan for. The assumption is noted in the estimate.
    grew (`ys > 1e-10`): every step of such a run is one, until its history is full. Its line search takes the first step it tries.
 6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken to be accepted, one
    for each point in time. How many a real run needs is data.
-7. What a program asserts of its values holds in a healthy run.
+7. What a program asserts of its values holds in a healthy run, and so does what it checks with `if` before it raises an error.
 8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
 9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
    is taken to go on to the longest length it may, which needs the most memory.
@@ -145,11 +145,18 @@ def _once(call: int) -> bool:
 
 
 def _asserted(frame: FrameType | None) -> bool | None:
-    """The flag that lets an assertion hold, where whoever asks is at one and the flag is all it asks for."""
+    """The flag that lets an assertion hold, or passes a check that raises an error otherwise, where whoever asks is at one and the flag
+    is all it asks for."""
     frame = _asking(frame)
-    line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    words = line.split(maxsplit=2)
-    return words[1:2] != ["not"] if words[:1] == ["assert"] else None
+    if frame is None:
+        return None
+    file, number = frame.f_code.co_filename, frame.f_lineno
+    words = linecache.getline(file, number).split()
+    negated = words[1:2] == ["not"]
+    if words[:1] == ["assert"]:
+        return not negated
+    checks = words[:1] == ["if"] and words[-1].endswith(":") and not {"and", "or"} & {*words}
+    return negated if checks and linecache.getline(file, number + 1).split()[:1] == ["raise"] else None
 
 
 def falls() -> bool:

@@ -371,6 +371,19 @@ def test_what_is_asserted_holds(followed: Callable[[str], Estimate]) -> None:
     followed("x = torch.rand(4, device='cuda')\nassert (x >= 0).all()\nassert not (x > 2).any(), x\n")
 
 
+def test_what_is_checked_before_an_error_is_raised_holds(followed: Callable[[str], Estimate]) -> None:
+    """As torchmetrics' and ignite's metrics do with what they are given; larger than what is computed beside."""
+    followed(
+        """
+x = torch.randn(1 << 20, 256, device="cuda").sigmoid().round()
+if not torch.equal(x, x**2):
+    raise ValueError("neither 0 nor 1")
+if (x < 0).any():
+    raise ValueError("below 0")
+"""
+    )
+
+
 def test_memory_by_nvml(followed: Callable[[str], Estimate]) -> None:
     pytest.importorskip("pynvml")
     followed(
