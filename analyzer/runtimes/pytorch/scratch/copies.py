@@ -18,7 +18,6 @@ import math
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
-    accumulator_bytes,
     accumulator_dtype,
     bytes_of,
     contiguous_copy_bytes,
@@ -78,11 +77,13 @@ def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if source is None or not source.shape:
         return
     dim = operator.integer("dim") % len(source.shape)
-    script.temporary(source.shape[dim] * accumulator_bytes(source.dtype))
+    norm = {"complex64": "float32", "complex128": "float64"}.get(
+        source.dtype, accumulator_dtype(source.dtype)
+    )
+    script.temporary(source.shape[dim] * dtype_bytes(norm))
     others = frozenset(range(len(source.shape))) - {dim}
-    kernel = ReductionKernel(accumulator_bytes(source.dtype))
-    reduce(script, device, source, others, (accumulator_dtype(source.dtype),), kernel=kernel, keepdim=True)
-    if accumulator_bytes(source.dtype) != dtype_bytes(source.dtype):
+    reduce(script, device, source, others, (norm,), kernel=ReductionKernel(dtype_bytes(norm)), keepdim=True)
+    if norm != source.dtype:
         script.temporary(source.shape[dim] * dtype_bytes(source.dtype))
 
 
