@@ -261,13 +261,18 @@ class Intervals:
 
 
 def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
-    """The intervals of a range, from those of another device where it is the same program there. Raises AnalyzerError."""
-    known = subject.intervals.setdefault((low, high), [])
+    """The intervals of a range, or of a longer one that begins there too: those of another device where it is the same program. Raises
+    AnalyzerError."""
+    longer: dict[int, list[Intervals]] = {
+        end: found for (begin, end), found in subject.intervals.items() if begin == low and end >= high
+    }
     with uncollected():
-        found = next(filter(None, (intervals.on(subject) for intervals in known)), None)
-    if found is None:
-        found = Intervals(subject, low, high)
-        known.append(found)
+        for end in sorted(longer):
+            for intervals in longer[end]:
+                if (found := intervals.on(subject)) is not None:
+                    return found
+    found = Intervals(subject, low, high)
+    subject.intervals.setdefault((low, high), []).append(found)
     return found
 
 

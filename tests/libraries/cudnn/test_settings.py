@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-
 from analyzer.devices import load
 from analyzer.libraries.cudnn.choices import Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import Convolution
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
-from tests.paths import DATA
+from tests.libraries.cudnn.trials import executed
 
-TRIALS = DATA / "h200" / "convolution_trials.json.gz"
 BENCHMARK = ConvolutionSettings(benchmark=True)
 H200 = choices_of(load("h200"))
 
@@ -22,16 +18,6 @@ def workspace(call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Wor
 
 def trial(call: Convolution) -> Workspace:
     return H200.workspaces([call], BENCHMARK, trial=True)[0]
-
-
-def executed() -> list[tuple[Convolution, int, int]]:
-    """(call, largest request of its trials, workspace of the winner): calls executed in benchmark mode, twice each."""
-    with gzip.open(TRIALS, "rt") as file:
-        rows = json.load(file)["calls"]
-    return [
-        (Convolution(*row[:3], *(tuple(part) for part in row[3:8])), row[8], row[9])  # type: ignore[arg-type]
-        for row in rows
-    ]
 
 
 def test_every_executed_trial_takes_what_the_table_says() -> None:

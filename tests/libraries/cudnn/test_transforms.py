@@ -13,7 +13,7 @@ from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.libraries.cudnn.transforms import transforms_bytes
 from tests.libraries.cudnn.fakes import FakeAsker, with_asker
-from tests.libraries.cudnn.test_settings import executed
+from tests.libraries.cudnn.trials import executed
 from tests.paths import DATA
 
 BENCHMARK = ConvolutionSettings(benchmark=True)
