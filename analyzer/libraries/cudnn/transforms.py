@@ -14,7 +14,7 @@ lists.
 
 Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November 2026; convolutions as `python -m
 benchmarks cudnn both_ways` draws them): of 742 forward plans 720 take what is computed here to 128 bytes, of 1,173 for the weights 1,149, of
-760 for the input 732; the others up to some KB less. All 353 on an H200 of networks people use take it to the byte
+760 for the input 732; the others less, where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an H200 of networks people use take it to the byte
 (`tests/data/h200/convolution_plans.json.gz`).
 
 Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision, listed for 1 in 60 calls.

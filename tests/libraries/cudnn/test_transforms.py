@@ -108,3 +108,15 @@ def test_a_trial_nobody_recorded_counts_it_down_to_what_is_listed(monkeypatch: p
     with_asker(monkeypatch, asker)
     (found,) = choices_of(load("h100")).workspaces([PROJECTION], BENCHMARK, trial=True)
     assert (found.nbytes, found.low_bytes, found.source) == (30_299_848_704, 3000, UNKNOWN)
+
+
+def test_random_convolutions_take_it_but_for_their_alignment() -> None:
+    """Every fifth call of the random ones for which a handle on an H100 listed such an engine."""
+    rows = json.loads(gzip.decompress((DATA / "h100/transforms.json.gz").read_bytes()))["calls"]
+    near = 0
+    for *told, taken in rows:
+        call = Convolution(*told[:3], *map(tuple, told[3:8]))  # type: ignore[arg-type]
+        found = transforms_bytes(call)
+        assert found is not None and abs(taken - found) <= 0.07 * taken, call
+        near += abs(taken - found) <= 128
+    assert len(rows) > 500 and near >= 0.95 * len(rows)
