@@ -180,9 +180,9 @@ def largest(found: dict[str, Any], children: list[dict[str, Any]]) -> dict[str, 
     if not children:
         return found
     held = [process for process in (found, *children) if "events" in process]
-    largest = max(held, key=lambda process: int(process["peak_reserved_bytes"]))
-    besides = sum(int(process["peak_reserved_bytes"]) for process in held if process is not largest)
-    return {**largest, "ended": found["ended"], "processes": len(held), "besides": besides}
+    *others, most = sorted(held, key=lambda process: int(process["peak_reserved_bytes"]))
+    besides = sum(int(process["peak_reserved_bytes"]) for process in others)
+    return {**most, "ended": found["ended"], "processes": len(held), "besides": besides}
 
 
 def _by(code: int) -> str:

@@ -203,12 +203,11 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
     notes = [f"ran through {steps} optimizer step{'' if steps == 1 else 's'}" if steps else "ran through"]
     if found["ended"]["how"] != "ended":
         notes = [f"the program ended before its end, after {steps} optimizer step{'' if steps == 1 else 's'}"]
-    elif (
-        found.get("failed") and found["failed"][1] != "OutOfMemoryError"
-    ):  # which programs try for, and is counted
+    elif found.get("failed"):
         line, kind, text = found["failed"]
-        said = text.strip().splitlines()[0] if text.strip() else ""
-        notes.append(f"the program caught an error of an operator: {_short(line)}: {kind}: {said}")
+        if kind != "OutOfMemoryError":  # which programs try for, and is counted
+            said = text.strip().partition("\n")[0]
+            notes.append(f"the program caught an error of an operator: {_short(line)}: {kind}: {said}")
     reads = sorted(found["reads"].items(), key=lambda item: -item[1])
     for what, count in reads:
         line, _, said = what.partition(": ")

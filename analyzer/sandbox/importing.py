@@ -43,9 +43,8 @@ def once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[Non
     try:
         yield
     finally:
-        if (
-            sys.meta_path is not None
-        ):  # as it is when the interpreter ends, and a process that joined was open until then
+        # A process that joined is open until the interpreter ends, when there is none.
+        if sys.meta_path is not None:
             sys.meta_path.remove(finder)
 
 
@@ -85,8 +84,11 @@ def exchange(replacements: Iterable[Replacement]) -> Callable[[], None]:
 def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
     """In every module that has a function by its own name, another for it. What is returned puts the functions back, also in modules that
     were imported since."""
-    modules = list(sys.modules.values())
-    places = [(held, name, *pair) for held, name, pair in _holding(modules, parts)]
+    modules, names = list(sys.modules.values()), frozenset[str]().union(*parts)
+    before = _found.get(names)
+    if before is None or not _same(before[0], modules):
+        before = _found[names] = modules, _named(modules, names)
+    places = list(_holding(before[1], parts))
     for held, name, _, new in places:
         held[name] = new
 
@@ -97,32 +99,35 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
         now = list(sys.modules.values())
         if _same(now, modules):
             return
-        before = set(map(id, modules))
-        later = [module for module in now if id(module) not in before]
+        there = set(map(id, modules))
+        later = _named((module for module in now if id(module) not in there), names)
         turned = [{name: (new, old) for name, (old, new) in pairs.items()} for pairs in parts]
-        for held, name, (_, old) in list(_holding(later, turned)):
+        for held, name, _, old in list(_holding(later, turned)):
             held[name] = old
 
     return back
 
 
+# A module's names, and one of them.
+Place: TypeAlias = tuple[dict[str, Any], str]
 # Where names were found the last time they were looked for: there may be thousands of modules, and every capture looks.
-_found: dict[frozenset[str], tuple[list[Any], list[tuple[dict[str, Any], str]]]] = {}
+_found: dict[frozenset[str], tuple[list[Any], list[Place]]] = {}
+
+
+def _named(modules: Iterable[Any], names: frozenset[str]) -> list[Place]:
+    """Where these modules have such a name."""
+    dicts = (held for module in modules if isinstance(held := getattr(module, "__dict__", None), dict))
+    return [(held, name) for held in dicts for name in names & held.keys()]
 
 
 def _holding(
-    modules: list[Any], parts: Sequence[Pairs]
-) -> Iterator[tuple[dict[str, Any], str, tuple[Any, Any]]]:
-    """Where in these modules what is replaced is held by its name: a module's names, the name, what is there and what replaces it."""
-    names = frozenset[str]().union(*parts)
-    before = _found.get(names)
-    if before is None or not _same(before[0], modules):
-        dicts = [held for module in modules if isinstance(held := getattr(module, "__dict__", None), dict)]
-        before = _found[names] = modules, [(held, name) for held in dicts for name in names & held.keys()]
-    for held, name in before[1]:
+    places: Iterable[Place], parts: Sequence[Pairs]
+) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
+    """Those of the places that hold what is replaced, with it and what replaces it."""
+    for held, name in places:
         for pairs in parts:
             if name in pairs and held.get(name) is pairs[name][0]:
-                yield held, name, pairs[name]
+                yield held, name, *pairs[name]
 
 
 def _same(some: list[Any], others: list[Any]) -> bool:

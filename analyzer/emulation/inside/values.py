@@ -418,14 +418,15 @@ class ProcessValues:
         numeric = is_number(source)
         if op.name == "equal":
             return self._equal(source, args[1], tainted)
+        falls = (value is None or tainted) and numeric and source.numel() == 1 and lines.minimizes()
         if value is None and (unknown or source.numel() > MOST_ELEMENTS):
             value = torch.full((), 1.0 if numeric else 0.0, device="cpu").to(source.dtype)
-            one = "a loss, which is taken to fall" if lines.minimizes() else "a number: 1"
-            self._list(
-                one
-                if numeric and source.numel() == 1
-                else f"{source.numel():,} values that were not computed"
-            )
+            if falls:
+                self._list("a loss, which is taken to fall")
+            elif numeric and source.numel() == 1:
+                self._list("a number: 1")
+            else:
+                self._list(f"{source.numel():,} values that were not computed")
             tainted = True
         elif tainted:
             self._list("a stand-in" if source.numel() == 1 else f"{source.numel():,} stand-ins")
@@ -435,12 +436,13 @@ class ProcessValues:
             found = value.reshape(-1)[0].item()
             if not tainted:
                 return found
-            if isinstance(found, float) and lines.minimizes():
+            if falls and isinstance(found, float):
                 return 1 / next(self._falling)
-            if isinstance(found, bool) and lines.takes_a_step(lines.reading()):
+            line = lines.reading() if isinstance(found, bool) else ""
+            if lines.takes_a_step(line):
                 return True
-            passes = lines.passes(lines.reading()) if isinstance(found, bool) else None
             self._wait(found)
+            passes = lines.passes(line)
             return found if passes is None else passes
         result.copy_(value.expand(result.shape) if value.dim() else value)
         return result

@@ -197,16 +197,16 @@ class Choices:
         chosen = [] if plans is None else reading.passing(plans, call.dtype, settings)
         if not chosen:
             return self._unknown(call)
-        most, transforms = max(plan.workspace_bytes for plan in chosen), transforms_bytes(call) or 0
-        if trial and transforms <= most:
-            return Workspace.known(most, ASKED)
-        if trial:
-            return Workspace(transforms, most, transforms, UNKNOWN)
-        first = chosen[0].workspace_bytes
-        if settings.benchmark:
+        if not (trial or settings.benchmark):
+            return _asked(chosen)
+        transforms = transforms_bytes(call) or 0
+        if not trial:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
-            return Workspace(first, 0, max(timed, transforms), UNKNOWN)
-        return _asked(chosen)
+            return Workspace(chosen[0].workspace_bytes, 0, max(timed, transforms), UNKNOWN)
+        most = max(plan.workspace_bytes for plan in chosen)
+        if transforms > most:
+            return Workspace(transforms, most, transforms, UNKNOWN)
+        return Workspace.known(most, ASKED)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
         """Nobody can be asked."""

@@ -14,8 +14,8 @@ lists.
 
 Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November 2026; convolutions as `python -m
 benchmarks cudnn both_ways` draws them): of 742 forward plans 720 take what is computed here to 128 bytes, of 1,173 for the weights 1,149, of
-760 for the input 732; the others less, where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an H200 of networks people use take it to the byte
-(`tests/data/h200/convolution_plans.json.gz`).
+760 for the input 732; the others less, where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an
+H200 of networks people use take it to the byte (`tests/data/h200/convolution_plans.json.gz`).
 
 Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision, listed for 1 in 60 calls.
 """
@@ -59,9 +59,10 @@ def transforms_bytes(call: Convolution) -> int | None:
         padded = max(size + 2 * pad for size, pad in zip(spatial, call.padding, strict=True))
         if padded > _MOST:
             return None
-        read, made, laid = (n * c + k * c_group, n * k, w)
+        images, filters, results = n * c, k * c_group, n * k
+        read, made, laid = images + filters, results, w
         if call.operation == "weight":
-            read, made, laid = (n * c + n * k, k * c_group, y)
+            read, made, laid = images + results, filters, y
         transformed = 2 * _plane(max(_LEAST, 1 << (padded - 1).bit_length())) * max(read, made)
     copies = 0
     if call.channels_last:

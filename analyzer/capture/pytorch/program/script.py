@@ -237,8 +237,8 @@ class Phases:
         """What a module returned; of the leaves of the first model in its first forward pass it goes into the naive sum."""
         if not self._recorder.places.modules:
             self.evaluations.returned(module, out)
-        if self._uninitialized and self._paths.get(id(module)) in self._uninitialized:
-            self._uninitialized.discard(self._paths[id(module)])
+        if self._uninitialized and (path := self._paths.get(id(module))) in self._uninitialized:
+            self._uninitialized.remove(path)
             self._label_weights(module)
         if self._leaves_of == id(module):
             self._leaves_of = -1

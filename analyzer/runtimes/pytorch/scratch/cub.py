@@ -34,6 +34,8 @@ from analyzer.releases import Span
 
 _ALIGNMENT, _BINS, _PADDING_TILES = 256, 256, 32
 _SINGLE_TILE = 256 * 9
+# Types that C++ does not have.
+_OF_PYTORCH = ("float16", "bfloat16", "complex32", "complex64", "complex128")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +161,6 @@ def _control(device: DeviceProfile) -> tuple[int, ...]:
     return (1,) if device.releases["torch"] in _HAS_CONTROL else ()
 
 
-_OF_NO_CPLUSPLUS = ("float16", "bfloat16", "complex32", "complex64", "complex128")
-
-
 def look_back_bytes(count: int, element_bytes: int = 8) -> int:
     """A scan's look-back table: an entry of twice the element for each tile and 32 more."""
     return _scan_entries(count, element_bytes) * max(4, 2 * element_bytes)
@@ -171,7 +170,7 @@ def scan_bytes(device: DeviceProfile, count: int, dtype: str = "int64") -> int:
     """Temporary bytes to scan `count` elements: the look-back table, which of a type C++ does not have (half precision, complex numbers)
     is three, of states, partial and inclusive results (`ScanTileState`, CUB's `single_pass_scan_operators.cuh`)."""
     width = dtype_bytes(dtype)
-    if dtype not in _OF_NO_CPLUSPLUS:
+    if dtype not in _OF_PYTORCH:
         return aliased_bytes(look_back_bytes(count, width), *_control(device))
     entries = _scan_entries(count, width)
     return aliased_bytes(4 * entries, width * entries, width * entries, *_control(device))
