@@ -1,7 +1,7 @@
 """One analysis with everything that was made on the way: what whoever needs more than the estimate takes.
 
-The estimate is what people read; `verify`, `--dump-graph` and planning also need the graph, the requests and the
-profile it came from. They take them from here, so that nothing is predicted twice or with other settings.
+The estimate is what people read; `verify`, `--dump-graph` and planning also need the graph, the requests and
+the profile it came from. They take them from here, so that nothing is predicted twice or with other settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from analyzer.runtimes.timeline import Simulation
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """options: as given. profile: as really used, with the runtime's settings in it. graph: the captured program.
+    """options: as given. profile: as really used, with the runtime's settings in it. graph: the captured
+    program.
 
     prediction: what the runtime asks of its allocator. simulation: what the allocator did with it.
     """

@@ -77,7 +77,8 @@ def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:
 
 
 def report_to() -> str:
-    """Who is told of a fault of this tool's own: the address the package names for issues, or whoever handed it out."""
+    """Who is told of a fault of this tool's own: the address the package names for issues, or whoever handed
+    it out."""
     from importlib import metadata  # which takes longer to import than all that begins without a fault
 
     try:

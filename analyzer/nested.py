@@ -1,4 +1,5 @@
-"""Batches as people have them: tensors in dictionaries, lists and tuples, with None and plain values among them.
+"""Batches as people have them: tensors in dictionaries, lists and tuples, with None and plain values among
+them.
 
 A tensor is whatever has a shape (`TensorSpec` too). What is no tensor and holds none stays where it is.
 """
@@ -22,7 +23,8 @@ def tensors_in(structure: Any) -> Iterator[Any]:
 
 
 def with_tensors(structure: Any, tensors: Iterator[Any]) -> Any:
-    """The structure with other tensors in their places; a mapping of another kind (a tokenizer's) becomes a dictionary."""
+    """The structure with other tensors in their places; a mapping of another kind (a tokenizer's) becomes a
+    dictionary."""
     if hasattr(structure, "shape"):
         return next(tensors)
     if isinstance(structure, Mapping):

@@ -1,7 +1,8 @@
-"""What a user can say about an analysis besides the target: each option documented once, checked once, passed by name.
+"""What a user can say about an analysis besides the target: each option documented once, checked once, passed
+by name.
 
-The dataclass below is the only place an option is spelt. `analyzer.analyze` and `analyzer.run` take its fields as
-keywords; the command line makes an option of every field that says how (`flags`).
+The dataclass below is the only place an option is spelt. `analyzer.analyze` and `analyzer.run` take its
+fields as keywords; the command line makes an option of every field that says how (`flags`).
 """
 
 from __future__ import annotations
@@ -59,12 +60,15 @@ class Unsaid(str):
 class Options:
     """Everything a user can say about an analysis besides the target. An instance is always valid.
 
-    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them (one alone
-        counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
-    assume: "FILE.py:LINE" (the end of a path counts) -> the value read, or the size of the result, at this line.
+    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them
+    (one alone
+        counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name to
+        TensorSpec.
+    assume: "FILE.py:LINE" (the end of a path counts) -> the value read, or the size of the result, at this
+    line.
     parallel: how the model is spread over the GPUs of a job, as `analyzer/parallelism.py` reads it.
-    loss: `loss(output, *targets)` or a name. optimizer: a name, or a function from parameters to an optimizer.
-    Raises InputError or OptionError naming the first value that makes no sense.
+    loss: `loss(output, *targets)` or a name. optimizer: a name, or a function from parameters to an
+    optimizer. Raises InputError or OptionError naming the first value that makes no sense.
     """
 
     batch: int | None = field(
@@ -108,8 +112,8 @@ class Options:
     assume: Mapping[str, Any] = field(
         default_factory=dict,
         metadata=_said(
-            "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX file finds, by "
-            "the condition's or the node's name. Repeatable.",
+            "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX"
+            " file finds, by the condition's or the node's name. Repeatable.",
             "--assume",
             multiple=True,
             metavar="FILE.py:LINE=VALUE|CONDITION=true|false",
@@ -125,8 +129,8 @@ class Options:
     optimizer: str | Callable[..., Any] | None = field(
         default=Unsaid("sgd"),
         metadata=_said(
-            "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names them: "
-            "adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
+            "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names"
+            " them: adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
             "--optimizer",
             metavar="NAME",
         ),
@@ -156,8 +160,8 @@ class Options:
     parallel: str | None = field(
         default=None,
         metadata=_said(
-            "Spread over the GPUs of a job, one rank of which is shown; the batch is that rank's: ddp:8, tp:2, "
-            "fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/PARALLEL.md).",
+            "Spread over the GPUs of a job, one rank of which is shown; the batch is that rank's: ddp:8,"
+            " tp:2, fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/PARALLEL.md).",
             "--parallel",
             metavar="KIND:GPUS[,NAME=VALUE]",
         ),
@@ -174,7 +178,8 @@ class Options:
     budget: str | int | None = field(
         default=None,
         metadata=_said(
-            "Device memory it may use at most, where the device has more: exit code 1 if it does not run in that.",
+            "Device memory it may use at most, where the device has more: exit code 1 if it does not run in"
+            " that.",
             "--budget",
             metavar="SIZE",
         ),
@@ -311,8 +316,8 @@ class Options:
     load: str = field(
         default=LOADING[0],
         metadata=_said(
-            "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made on "
-            "the GPU in float32, then cast.",
+            "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made"
+            " on the GPU in float32, then cast.",
             "--load",
             choices=LOADING,
             show_default=True,
@@ -406,7 +411,8 @@ class Options:
         return cls(**said)
 
     def of_configs(self) -> dict[str, Any]:
-        """What is said that means something for a configuration alone; what is as it is by default is left out."""
+        """What is said that means something for a configuration alone; what is as it is by default is left
+        out."""
         return _other_than_default(self, OF_CONFIGS)
 
     def not_of_configs(self) -> dict[str, Any]:
@@ -416,7 +422,8 @@ class Options:
     def shown(self) -> dict[str, Any]:
         """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
         names = (
-            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps", "strict",
+            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel",
+            "steps", "strict",
         )  # fmt: skip
         said = {name: getattr(self, name) for name in names}
         said |= self.of_configs()
@@ -436,7 +443,8 @@ _GROUPS = {"runtime": "--runtime-option", "assume": "--assume", "value": "--valu
 
 
 def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
-    """What `Options.shown` gave, as people write it on the command line; what is as it is by default is left out."""
+    """What `Options.shown` gave, as people write it on the command line; what is as it is by default is left
+    out."""
     known = {entry.name: entry for entry in fields(Options)}
     return tuple(
         _typed(name, value)
@@ -458,7 +466,8 @@ def _typed(name: str, value: Any) -> str:
 
 
 def changed(options: Options, changes: Mapping[str, Any]) -> str:
-    """What to add to a command line that says `options`, for these changes of it; and what to leave out of it."""
+    """What to add to a command line that says `options`, for these changes of it; and what to leave out of
+    it."""
     added, without = [], []
     for name, value in changes.items():
         if name == "runtime_options":

@@ -1,16 +1,21 @@
-"""How one model is spread over the GPUs of a job: what `--parallel` says, read and checked, before any model is there.
+"""How one model is spread over the GPUs of a job: what `--parallel` says, read and checked, before any model
+is there.
 
     KIND:SIZE[,NAME=VALUE...]    fsdp2:8,mixed=bf16    ddp:4,gradient_as_bucket_view=true    tp:2
 
-1. KIND is PyTorch's way to spread it (`KINDS`), SIZE the number of ranks, one GPU each. The batch is that of one rank.
-2. Settings have the names PyTorch gives them. `wrap=PATTERN` says which modules are sharded together (`fnmatch` rules, as
-   `--checkpoint`), `mixed` the type parameters are gathered in, `rank` which rank is shown. By default it is the one that takes the most: the
-   first, which holds the largest shard where they differ; with tensor parallelism the second, which takes as much, and gets its
-   shards from the first (NCCL's buffers for receiving are larger than those for sending).
+1. KIND is PyTorch's way to spread it (`KINDS`), SIZE the number of ranks, one GPU each. The batch is that of
+   one rank.
+2. Settings have the names PyTorch gives them. `wrap=PATTERN` says which modules are sharded together
+   (`fnmatch` rules, as
+   `--checkpoint`), `mixed` the type parameters are gathered in, `rank` which rank is shown. By default it is
+   the one that takes the most: the first, which holds the largest shard where they differ; with tensor
+   parallelism the second, which takes as much, and gets its shards from the first (NCCL's buffers for
+   receiving are larger than those for sending).
 3. Machines have 8 GPUs where that comes out even (`Rank.of`).
 
 What the settings do to a model is in `capture/pytorch/world/wrapping.py`.
-Not modelled: several kinds at once (a mesh of two dimensions), pipelines: `analyze run` follows scripts that do these.
+Not modelled: several kinds at once (a mesh of two dimensions), pipelines: `analyze run` follows scripts that
+do these.
 """
 
 from __future__ import annotations
@@ -87,7 +92,8 @@ NAMES = {"ddp": "DDP", "fsdp2": "FSDP2", "tp": "tensor parallelism"}
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """One way to spread a model. settings: those that were said, by name, as their types. text: as the user wrote it."""
+    """One way to spread a model. settings: those that were said, by name, as their types. text: as the user
+    wrote it."""
 
     kind: str
     size: int

@@ -1,16 +1,19 @@
 """Releases: which one of a framework or a library a figure is of, and which ones are known at all.
 
 1. A release is its first two numbers, (2, 11) for torch 2.11.0+cu130: what patches change is not known here.
-2. What holds for some releases only says so with `since` and `until`, both included and both optional, and nowhere
+2. What holds for some releases only says so with `since` and `until`, both included and both optional, and
+   nowhere
    otherwise: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), what is replaced in PyTorch
-   (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is such a pair.
-3. `MODELLED` has the releases whose differences are written down. A newer or an older one is answered as the nearest of
-   them, and a note says so.
-4. The release a figure is of: the one that was asked for (`--release torch=2.8`); else the one installed, where what is
-   installed could run the program; else the one of the device's figures (`DeviceProfile.releases`). A build of torch for
-   the CPU runs nothing on a GPU, so what it is does not matter. `Runtime.with_releases` puts it into the profile, which the rules read.
-5. Python code, autograd and decompositions are those of the torch that is installed, whatever is asked for: the program
-   is followed by it.
+   (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is such a
+   pair.
+3. `MODELLED` has the releases whose differences are written down. A newer or an older one is answered as the
+   nearest of them, and a note says so.
+4. The release a figure is of: the one that was asked for (`--release torch=2.8`); else the one installed,
+   where what is installed could run the program; else the one of the device's figures
+   (`DeviceProfile.releases`). A build of torch for the CPU runs nothing on a GPU, so what it is does not
+   matter. `Runtime.with_releases` puts it into the profile, which the rules read.
+5. Python code, autograd and decompositions are those of the torch that is installed, whatever is asked for:
+   the program is followed by it.
 """
 
 from __future__ import annotations
@@ -48,8 +51,9 @@ class Span:
 
 
 ALWAYS = Span()
-# torch: what PyTorch's own binaries ask their allocator for, 2.6 to 2.15 (`benchmarks/releases`). ONNX Runtime: its CPU
-# provider's own figures (`docs/evidence/RELEASES.md`). The libraries have tables, measured with one release each.
+# torch: what PyTorch's own binaries ask their allocator for, 2.6 to 2.15 (`benchmarks/releases`). ONNX
+# Runtime: its CPU provider's own figures (`docs/evidence/RELEASES.md`). The libraries have tables, measured
+# with one release each.
 MODELLED: Mapping[str, Span] = {
     "torch": Span((2, 6), (2, 15)),
     "onnxruntime": Span((1, 24), (1, 32)),
@@ -58,7 +62,8 @@ MODELLED: Mapping[str, Span] = {
     "cuda": Span((13, 0), (13, 0)),
     "cudnn": Span((9, 19), (9, 19)),
 }
-# Of the figures that were measured on GPUs (`devices/profiles/h200.json`), and of the sources the rules are read from.
+# Of the figures that were measured on GPUs (`devices/profiles/h200.json`), and of the sources the rules are
+# read from.
 RECORDED: Mapping[str, Release] = {
     "torch": (2, 11),
     "onnxruntime": (1, 31),
@@ -153,8 +158,9 @@ def runs_on_a_gpu(name: str) -> bool:
 def chosen(
     name: str, requested: Mapping[str, str], recorded: Mapping[str, Release], *, on_gpu: bool = True
 ) -> Release:
-    """The release a figure is of: asked for, else installed and able to run, else recorded. requested: what was asked for. recorded: of the device's figures. on_gpu: whether
-    only a build for GPUs could run the program."""
+    """The release a figure is of: asked for, else installed and able to run, else recorded. requested: what
+    was asked for. recorded: of the device's figures. on_gpu: whether only a build for GPUs could run the
+    program."""
     if name in requested:
         return parse(requested[name])
     version = installed(name)
@@ -180,16 +186,17 @@ def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
 
 
 def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[str, ...]:
-    """What a reader should know of figures of these releases: one note for each that is not among the modelled ones, and what
-    torch's does not cover, where it is not the one of the measurements. elsewhere: what is installed in another release."""
+    """What a reader should know of figures of these releases: one note for each that is not among the
+    modelled ones, and what torch's does not cover, where it is not the one of the measurements. elsewhere:
+    what is installed in another release."""
     found = []
     for name, text in modelled.items():
         release, span = parse(text), MODELLED[name]
         if release not in span:
             which = "newer" if release > nearest(name, release) else "older"
             found.append(
-                f"{DISPLAY_NAMES[name]} {text} is {which} than what is known ({span}): the figures are right as far as it does as "
-                f"{written(nearest(name, release))}"
+                f"{DISPLAY_NAMES[name]} {text} is {which} than what is known ({span}): the figures are right"
+                f" as far as it does as {written(nearest(name, release))}"
             )
     if modelled.get("torch", written(RECORDED["torch"])) != written(RECORDED["torch"]):
         followed = (
@@ -198,14 +205,16 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
             else ""
         )
         found.append(
-            f"of torch {modelled['torch']} are the workspaces, kernels' own memory and which free block is chosen; the context, libraries' "
-            f"code and cuDNN's workspaces are as measured with torch {written(RECORDED['torch'])}{followed}"
+            f"of torch {modelled['torch']} are the workspaces, kernels' own memory and which free block is"
+            " chosen; the context, libraries' code and cuDNN's workspaces are as measured with torch"
+            f" {written(RECORDED['torch'])}{followed}"
         )
     return tuple(found)
 
 
 def line(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
-    """ "torch 2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU: --release torch=2.13), CUDA 13.0": in a line."""
+    """ "torch 2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU: --release torch=2.13), CUDA 13.0":
+    in a line."""
     return ", ".join(
         f"{DISPLAY_NAMES.get(name, name)} {text}"
         + (_why(name, text, elsewhere[name]) if name in elsewhere else "")

@@ -1,8 +1,8 @@
 """Every rule a number of the output can name: what `analyze explain` looks up.
 
 1. A **rule** is behind an allocation: those of the runtimes (`runtimes/*/rules.py`, a user's own included).
-2. A **concept** is behind a figure or a note (how an allocator rounds, what graph liveness means): the docstring of the
-   module that carries it out.
+2. A **concept** is behind a figure or a note (how an allocator rounds, what graph liveness means): the
+   docstring of the module that carries it out.
 3. An operator's name ("aten::mm", "Conv") stands for the rules behind its memory.
 """
 

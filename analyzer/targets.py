@@ -1,15 +1,16 @@
 """What the user points at: a model file or a Python object, found, opened and built, but not yet looked into.
 
-1. TARGET is `model.onnx`, `program.pt2`, `file.py[:attr]` or `package.module:attr`; the suffix before the last colon
-   decides. `parse` needs neither torch nor onnx.
-2. A Python target is the user's own program and is executed, with its folder importable as under `python file.py`.
-   `attr` is an `nn.Module`, or a class or function that makes one when called without arguments; `make_model` when
-   it is not given.
-3. It is executed and built under the meta device, so that weights take no memory. Whatever fails there is tried once
-   more on the CPU (some constructors look at values), and only that attempt's error counts.
-4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are there. A batch is
-   (inputs, targets), either of them a tensor, a tuple of arguments, a dictionary or None; or one dictionary, whose model
-   then computes its loss itself.
+1. TARGET is `model.onnx`, `program.pt2`, `file.py[:attr]` or `package.module:attr`; the suffix before the
+   last colon decides. `parse` needs neither torch nor onnx.
+2. A Python target is the user's own program and is executed, with its folder importable as under `python
+   file.py`.
+   `attr` is an `nn.Module`, or a class or function that makes one when called without arguments; `make_model`
+   when it is not given.
+3. It is executed and built under the meta device, so that weights take no memory. Whatever fails there is
+   tried once more on the CPU (some constructors look at values), and only that attempt's error counts.
+4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are
+   there. A batch is (inputs, targets), either of them a tensor, a tuple of arguments, a dictionary or None;
+   or one dictionary, whose model then computes its loss itself.
 5. Code that raises is reported with its own source line, never with a traceback.
 
 Not modelled: what the code does besides; arguments of constructors.
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 Kind = Literal["onnx", "python", "module", "pt2", "config"]
 FORMS = "give model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or hf:ORG/NAME"
 _BATCHES = (
-    "return (inputs, targets): tensors, tuples of them, dictionaries by the names of forward's parameters, or None; or one "
-    "dictionary with the labels in it"
+    "return (inputs, targets): tensors, tuples of them, dictionaries by the names of forward's parameters, or"
+    " None; or one dictionary with the labels in it"
 )
 DEFAULT_ATTRIBUTE = "make_model"
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -51,7 +52,8 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a model is: `path` for files, `module` for `package.module:attr`; `attr` for Python; `name` to show."""
+    """Where a model is: `path` for files, `module` for `package.module:attr`; `attr` for Python; `name` to
+    show."""
 
     kind: Kind
     name: str
@@ -64,9 +66,10 @@ class Target:
 class Program:
     """A PyTorch target, built.
 
-    make_batch: batch (and length, if it takes one) -> (inputs, targets), on the meta device: inputs a tuple, or a mapping of what
-        the model takes by name; targets a tuple. Their parts are tensors, or hold some (`nested.py`). None if the target
-        does not say.
+    make_batch: batch (and length, if it takes one) -> (inputs, targets), on the meta device: inputs a tuple,
+    or a mapping of what
+        the model takes by name; targets a tuple. Their parts are tensors, or hold some (`nested.py`). None if
+        the target does not say.
     own_batch: what it is called with where nobody gives a batch.
     is_file: it comes from a file or a module of the user's, whose code may do more than compute.
     loss: (output, *targets) -> scalar; None if the target does not say.
@@ -109,7 +112,8 @@ def parse(text: str | os.PathLike[str]) -> Target:
 
 
 def _is_config(name: str) -> bool:
-    """Whether a target is a model's configuration: `hf:ORG/NAME`, a JSON file, or a folder with a config.json in it."""
+    """Whether a target is a model's configuration: `hf:ORG/NAME`, a JSON file, or a folder with a config.json
+    in it."""
     path = Path(name)
     return (
         name.startswith("hf:")
@@ -148,7 +152,8 @@ def load_function(text: str) -> Callable[..., Any]:
 
 
 def require_torch(what: str) -> None:
-    """`what`: why it is needed, as the beginning of a sentence. Raises MissingDependencyError unless torch can be imported."""
+    """`what`: why it is needed, as the beginning of a sentence. Raises MissingDependencyError unless torch
+    can be imported."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
             f"{what}, and torch is not installed",
@@ -157,7 +162,8 @@ def require_torch(what: str) -> None:
 
 
 def describe_error(error: BaseException, path: Path | str | None) -> str:
-    """`file.py:12: ValueError: message` with the innermost line of `path` the error passed through, if any."""
+    """`file.py:12: ValueError: message` with the innermost line of `path` the error passed through, if
+    any."""
     line = ""
     if path is not None:
         wanted = os.path.realpath(path)
@@ -333,9 +339,11 @@ def _exported(target: Target) -> Program:
         if len(sizes) != 1:
             return examples, ()
         resized = (
-            torch.empty((batch, *x.shape[1:]), dtype=x.dtype, device="meta")
-            if isinstance(x, torch.Tensor) and x.dim()
-            else x
+            (
+                torch.empty((batch, *x.shape[1:]), dtype=x.dtype, device="meta")
+                if isinstance(x, torch.Tensor) and x.dim()
+                else x
+            )
             for x in examples
         )
         return tuple(resized), ()
@@ -375,7 +383,8 @@ def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
 
 
 def missing_package(error: BaseException) -> str:
-    """The package an ImportError is for want of, also where a library raised one of its own for another's; "" if nobody says."""
+    """The package an ImportError is for want of, also where a library raised one of its own for another's; ""
+    if nobody says."""
     seen: BaseException | None = error
     while seen is not None:
         name = getattr(seen, "name", None) if isinstance(seen, ImportError) else None

@@ -1,7 +1,7 @@
 """Document 000: the smallest image classifier, on 3x224x224 images with one-hot targets.
 
-Convolution 3x3 to 8 channels with bias, average pool 2x2, linear to 10 classes. The document's targets are random
-floats of shape [batch, 10], which cross entropy reads as class probabilities.
+Convolution 3x3 to 8 channels with bias, average pool 2x2, linear to 10 classes. The document's targets are
+random floats of shape [batch, 10], which cross entropy reads as class probabilities.
 """
 
 import torch

@@ -2,9 +2,9 @@
 
     python models/export_onnx.py [cnn resnet50 vit_b_16 bert]
 
-Needs torch, onnxscript, onnx, and for bert transformers. Weights are declared as external data in `NAME.onnx.data`,
-which is not written: an analysis needs their shapes only. The exporter's notes are reduced to the line of source each
-node comes from, its path relative to this repository or to the package it is in.
+Needs torch, onnxscript, onnx, and for bert transformers. Weights are declared as external data in
+`NAME.onnx.data`, which is not written: an analysis needs their shapes only. The exporter's notes are reduced
+to the line of source each node comes from, its path relative to this repository or to the package it is in.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def local(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 def bert() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """BERT-base with its language-model head on 128 tokens."""
-    # transformers imports torchvision where there is one, and a torchvision built for CUDA expects these two operators.
+    # transformers imports torchvision where there is one, and a torchvision built for CUDA expects these two
+    # operators.
     if torch.version.cuda is None and not hasattr(torch.ops.torchvision, "nms"):
         library = torch.library.Library("torchvision", "DEF")
         library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,6 +1,8 @@
-"""Document 001: blocks of Linear, ReLU, Linear, Sigmoid (200 to 100 to 200), with the sum of the output as the loss.
+"""Document 001: blocks of Linear, ReLU, Linear, Sigmoid (200 to 100 to 200), with the sum of the output as
+the loss.
 
-The document uses one block and batch 5: in training each Linear keeps its input, in inference nothing is kept.
+The document uses one block and batch 5: in training each Linear keeps its input, in inference nothing is
+kept.
 """
 
 import torch

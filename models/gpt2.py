@@ -1,8 +1,9 @@
 """GPT-2 small (124,439,808 parameters), operator for operator as Hugging Face transformers has it.
 
-Twelve pre-norm blocks of width 768, fused query/key/value projection, causal `scaled_dot_product_attention`, the
-tanh GELU written out, dropout 0.1, output weights tied to the token embedding. Parameter names are transformers'.
-The sequence length is GPT-2's full context, 1024 tokens, or the environment variable GPT2_SEQUENCE_LENGTH.
+Twelve pre-norm blocks of width 768, fused query/key/value projection, causal `scaled_dot_product_attention`,
+the tanh GELU written out, dropout 0.1, output weights tied to the token embedding. Parameter names are
+transformers'. The sequence length is GPT-2's full context, 1024 tokens, or the environment variable
+GPT2_SEQUENCE_LENGTH.
 """
 
 import math

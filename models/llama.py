@@ -1,8 +1,9 @@
 """Llama-2-7B from its configuration (6,738,415,616 parameters), operator for operator as transformers has it.
 
-RMS norm in float32, rotary positions, causal `scaled_dot_product_attention`, SwiGLU, untied output weights; weights
-in bfloat16 (`make_model(dtype=torch.float32)` for single precision), sequences of 2,048 tokens. Parameter names are
-transformers'. Seven billion weights are best never made: under `torch.device("meta")` the model takes no memory.
+RMS norm in float32, rotary positions, causal `scaled_dot_product_attention`, SwiGLU, untied output weights;
+weights in bfloat16 (`make_model(dtype=torch.float32)` for single precision), sequences of 2,048 tokens.
+Parameter names are transformers'. Seven billion weights are best never made: under `torch.device("meta")` the
+model takes no memory.
 """
 
 from collections.abc import Iterator

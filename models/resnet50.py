@@ -1,7 +1,7 @@
 """ResNet-50 on ImageNet (document 000), operator for operator as torchvision has it: 25,557,032 parameters.
 
-The stride of a downsampling block sits on its 3x3 convolution ("v1.5"), ReLU works in place, and the residual sum is
-in place too. Parameter names are torchvision's, so its checkpoints load.
+The stride of a downsampling block sits on its 3x3 convolution ("v1.5"), ReLU works in place, and the residual
+sum is in place too. Parameter names are torchvision's, so its checkpoints load.
 """
 
 import torch

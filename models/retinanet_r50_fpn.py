@@ -1,21 +1,24 @@
 """Document 002: RetinaNet with ResNet-50 and FPN on PASCAL VOC, batch 2, as MMDetection 2.17 trains it.
 
-Backbone: stem and first stage frozen, batch norm in evaluation mode throughout (MMDetection's `frozen_stages=1`,
-`norm_eval=True`). Neck: three laterals, two extra levels from the last stage's output. Head: four 3x3 convolutions
-a branch, shared by five levels, 9 anchors a position, 20 classes. Loss: sigmoid focal loss and L1 on every anchor.
+Backbone: stem and first stage frozen, batch norm in evaluation mode throughout (MMDetection's
+`frozen_stages=1`,
+`norm_eval=True`). Neck: three laterals, two extra levels from the last stage's output. Head: four 3x3
+convolutions a branch, shared by five levels, 9 anchors a position, 20 classes. Loss: sigmoid focal loss and
+L1 on every anchor.
 
 The document's three strategies and where they are switched:
 1. AMP: `--amp fp16`. The losses are computed in float32, as MMDetection's `force_fp32` does.
 2. Gradient accumulation: `--grad-accumulation 2`.
-3. Checkpointing: `make_model_checkpointed`, MMCV's `with_cp` in the backbone: a block whose input requires a gradient
-   runs without recording and again in the backward pass, its last ReLU outside. The first trainable block is exempt.
+3. Checkpointing: `make_model_checkpointed`, MMCV's `with_cp` in the backbone: a block whose input requires a
+   gradient runs without recording and again in the backward pass, its last ReLU outside. The first trainable
+   block is exempt.
 
-Images are 608x1024: VOC at MMDetection's scale (1000, 600), padded to multiples of 32, at its widest, which sets the
-peak that MMDetection logs. Targets arrive dense and finished (a label, a weight, four offsets and their weights an
-anchor), so that the step does not depend on values.
+Images are 608x1024: VOC at MMDetection's scale (1000, 600), padded to multiples of 32, at its widest, which
+sets the peak that MMDetection logs. Targets arrive dense and finished (a label, a weight, four offsets and
+their weights an anchor), so that the step does not depend on values.
 
-Not modelled: assigning anchors to boxes on the GPU, and the transients of MMCV's focal-loss kernel (one kernel there,
-a few operators here; what is saved for the backward pass is the same).
+Not modelled: assigning anchors to boxes on the GPU, and the transients of MMCV's focal-loss kernel (one
+kernel there, a few operators here; what is saved for the backward pass is the same).
 """
 
 from typing import Any
@@ -221,7 +224,8 @@ def make_model_checkpointed() -> nn.Module:
 def make_batch(
     batch: int, height: int = HEIGHT, width: int = WIDTH
 ) -> tuple[tuple[Tensor], tuple[Tensor, ...]]:
-    """Images, and for every anchor its label and weight [batch, n], its box offsets and weights [batch, n, 4]."""
+    """Images, and for every anchor its label and weight [batch, n], its box offsets and weights [batch, n,
+    4]."""
     positions = sum(-(-height // stride) * -(-width // stride) for stride in STRIDES)
     anchors = positions * ANCHORS_PER_POSITION
     labels = torch.randint(0, CLASS_COUNT + 1, (batch, anchors))

@@ -1,8 +1,9 @@
 """UNETR on 96x96x96 volumes (document 000), operator for operator as MONAI has it.
 
-A 3-D vision transformer (12 blocks of width 768, patches of 16) whose layers 3, 6, 9 and 12 feed a convolutional
-decoder with residual blocks and instance normalisation: 1 channel in, 14 classes out, feature size 16, "perceptron"
-patch projection. Parameter names are MONAI's (`norm_cross_attn` too, which no forward pass reads).
+A 3-D vision transformer (12 blocks of width 768, patches of 16) whose layers 3, 6, 9 and 12 feed a
+convolutional decoder with residual blocks and instance normalisation: 1 channel in, 14 classes out, feature
+size 16, "perceptron" patch projection. Parameter names are MONAI's (`norm_cross_attn` too, which no forward
+pass reads).
 """
 
 from collections import OrderedDict

@@ -1,8 +1,8 @@
 """Document 000, first row: one variable of 2^28 float32 elements, 1 GiB.
 
-The document copies a tensor to the GPU and looks at the counters; as a model, it is a parameter of which the forward
-pass returns a view of one element, so inference needs exactly the variable. There is no input: the batch changes
-nothing.
+The document copies a tensor to the GPU and looks at the counters; as a model, it is a parameter of which the
+forward pass returns a view of one element, so inference needs exactly the variable. There is no input: the
+batch changes nothing.
 """
 
 import torch

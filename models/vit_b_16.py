@@ -1,7 +1,7 @@
 """ViT-B/16 on ImageNet (document 000's Vision Transformer), as torchvision has it: 86,567,656 parameters.
 
-Twelve pre-norm encoder blocks of width 768 around `nn.MultiheadAttention`, a class token, learned positions. Dropout
-modules are there with probability 0, as in torchvision. Parameter names are torchvision's.
+Twelve pre-norm encoder blocks of width 768 around `nn.MultiheadAttention`, a class token, learned positions.
+Dropout modules are there with probability 0, as in torchvision. Parameter names are torchvision's.
 """
 
 from collections import OrderedDict

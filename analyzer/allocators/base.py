@@ -1,11 +1,13 @@
 """What every allocator simulator is asked, and nothing more.
 
-1. `malloc` takes memory for one stream, 0 being the default one; None is a request outside any stream. A simulator that
-   keeps no streams apart takes the stream and does nothing with it.
-2. `reserve` takes memory apart from the pools, where the allocator has such a way; otherwise as `malloc` does.
+1. `malloc` takes memory for one stream, 0 being the default one; None is a request outside any stream. A
+   simulator that keeps no streams apart takes the stream and does nothing with it.
+2. `reserve` takes memory apart from the pools, where the allocator has such a way; otherwise as `malloc`
+   does.
 3. `over` tells that a named event of the program is over ("run 1"); most allocators do nothing then.
 4. `use` tells that another stream uses what is held, `wait` that the device has done all it was asked.
-5. A simulator that knows where things are says so: `address_of` and `segments`. One that does not has no addresses.
+5. A simulator that knows where things are says so: `address_of` and `segments`. One that does not has no
+   addresses.
 """
 
 from __future__ import annotations
@@ -53,26 +55,32 @@ class Allocator(ABC):
         """Give back what `malloc` or `reserve` took. Raises ValueError for a handle that is not alive."""
 
     def reserve(self, nbytes: int) -> int:
-        """Take `nbytes` bytes apart from the pools; here, for allocators without such a way, as `malloc` does."""
+        """Take `nbytes` bytes apart from the pools; here, for allocators without such a way, as `malloc`
+        does."""
         return self.malloc(nbytes)
 
     def use(self, handle: int, stream: int) -> None:  # noqa: B027
-        """Another stream uses what `handle` holds; nothing changes for allocators that keep no streams apart."""
+        """Another stream uses what `handle` holds; nothing changes for allocators that keep no streams
+        apart."""
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:  # noqa: B027
-        """The host (or the stream `by`) has waited for a stream, or all; nothing changes where streams are not kept apart."""
+        """The host (or the stream `by`) has waited for a stream, or all; nothing changes where streams are
+        not kept apart."""
 
     @property
     def device_calls(self) -> int:
-        """How often memory was asked of the driver or given back to it; 0 where the simulator does not count."""
+        """How often memory was asked of the driver or given back to it; 0 where the simulator does not
+        count."""
         return 0
 
     def address_of(self, handle: int) -> int:  # noqa: ARG002
-        """Address of what a live handle stands for; 0 for a request of 0 bytes, and where there are no addresses."""
+        """Address of what a live handle stands for; 0 for a request of 0 bytes, and where there are no
+        addresses."""
         return 0
 
     def segments(self) -> tuple[tuple[int, int], ...]:
-        """What is held of the device now: (address, bytes) of each piece, by address; () where there are no addresses."""
+        """What is held of the device now: (address, bytes) of each piece, by address; () where there are no
+        addresses."""
         return ()
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: B027

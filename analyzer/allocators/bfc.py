@@ -2,17 +2,19 @@
 
 1. **Rounding**: up to 256 B, at least 256; zero bytes take nothing.
 2. **Search**: the smallest free chunk that fits, the lowest address among equals (`chunks.py` on bins).
-3. **Splitting**: if the chunk has at least twice the rounded request, or `max_dead_bytes` more than it; otherwise the
-   whole chunk counts as in use.
+3. **Splitting**: if the chunk has at least twice the rounded request, or `max_dead_bytes` more than it;
+   otherwise the whole chunk counts as in use.
 4. **Freeing** joins free neighbours of the same region; regions stay.
-5. **Extension**: with no chunk that fits, a new region is taken. A request larger than the next region doubles this
-   until it fits, and it stays there; otherwise the region is taken as it is and the next doubles. No region has more
-   than the limit has left; if the device has not that much, nine tenths of it, and so on down to the request.
-6. `reserve` takes memory from the device past all this: one allocation, given back when freed, counted like a region.
+5. **Extension**: with no chunk that fits, a new region is taken. A request larger than the next region
+   doubles this until it fits, and it stays there; otherwise the region is taken as it is and the next
+   doubles. No region has more than the limit has left; if the device has not that much, nine tenths of it,
+   and so on down to the request.
+6. `reserve` takes memory from the device past all this: one allocation, given back when freed, counted like a
+   region.
 
-Sources: `tensorflow/core/common_runtime/bfc_allocator.cc` and `onnxruntime/core/framework/bfc_arena.cc` (1.30).
-Not modelled: several streams, timestamped frees, joining regions that lie next to each other (TensorFlow does so only
-with its virtual memory allocator).
+Sources: `tensorflow/core/common_runtime/bfc_allocator.cc` and `onnxruntime/core/framework/bfc_arena.cc`
+(1.30). Not modelled: several streams, timestamped frees, joining regions that lie next to each other
+(TensorFlow does so only with its virtual memory allocator).
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ BACKPEDAL = np.float32(0.9)
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Why memory was taken from the device: request number `malloc_count` (from 0) of `requested_bytes` found no chunk.
+    """Why memory was taken from the device: request number `malloc_count` (from 0) of `requested_bytes` found
+    no chunk.
 
-    region_bytes: what was taken; held_bytes: all regions and reserved memory afterwards. reserved: by `reserve`, not
-    by extension.
+    region_bytes: what was taken; held_bytes: all regions and reserved memory afterwards. reserved: by
+    `reserve`, not by extension.
     """
 
     malloc_count: int
@@ -47,7 +50,8 @@ class Extension:
 
 
 def with_room(region_bytes: int, size: int, room: int) -> int:
-    """What an arena takes that wants a region for a request of `size` bytes and finds `room`; 0 where it gives up."""
+    """What an arena takes that wants a region for a request of `size` bytes and finds `room`; 0 where it
+    gives up."""
     while region_bytes > room:
         less = int(np.float32(region_bytes) * BACKPEDAL)
         region_bytes = -(-less // ROUND_BYTES) * ROUND_BYTES
@@ -58,7 +62,8 @@ def with_room(region_bytes: int, size: int, room: int) -> int:
 
 
 def next_region(size: int, growth: int, largest: int | None) -> tuple[int, int]:
-    """Bytes of the region a rounded request of `size` bytes makes an arena take that would take `growth`, and of the next."""
+    """Bytes of the region a rounded request of `size` bytes makes an arena take that would take `growth`, and
+    of the next."""
     if size <= growth:
         return growth, 2 * growth if largest is None else min(2 * growth, largest)
     while size > growth:
@@ -67,7 +72,8 @@ def next_region(size: int, growth: int, largest: int | None) -> tuple[int, int]:
 
 
 class BfcArena(PoolAllocator):
-    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
+    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead
+    handle.
 
     allocated: chunks in use, unsplit rests included. requested: what was asked for.
     reserved (also `held`): regions and reserved memory. extensions: why each was taken.
@@ -117,7 +123,8 @@ class BfcArena(PoolAllocator):
 
     def reserve(self, nbytes: int) -> int:
         """Take `nbytes` from the device directly, as for initializers with
-        `session.use_device_allocator_for_initializers`; neither rounded nor limited. Returns a handle for `free`."""
+        `session.use_device_allocator_for_initializers`; neither rounded nor limited. Returns a handle for
+        `free`."""
         if nbytes <= 0:
             return self.malloc(nbytes)
         if self._device is not None and self.reserved + nbytes > self._device:
@@ -149,7 +156,8 @@ class BfcArena(PoolAllocator):
         self.peak_reserved = self.reserved
 
     def _strategy(self, size: int) -> int:
-        """Bytes of the region that a rounded request of `size` bytes makes the arena take; `_growth` is the next."""
+        """Bytes of the region that a rounded request of `size` bytes makes the arena take; `_growth` is the
+        next."""
         taken, self._growth = next_region(size, self._growth, self._largest)
         return taken
 

@@ -1,13 +1,15 @@
-"""Regions cut into chunks, with a best-fit search: what the BFC arena and PaddlePaddle's allocators have in common.
+"""Regions cut into chunks, with a best-fit search: what the BFC arena and PaddlePaddle's allocators have in
+common.
 
-1. A region is one piece of device memory; its chunks tile it and know their neighbours. PyTorch's segments and blocks
-   are regions and chunks too, with a search of their own.
-2. The search takes the smallest free chunk that fits, the lowest address among equals, and removes it from the pool.
+1. A region is one piece of device memory; its chunks tile it and know their neighbours. PyTorch's segments
+   and blocks are regions and chunks too, with a search of their own.
+2. The search takes the smallest free chunk that fits, the lowest address among equals, and removes it from
+   the pool.
 3. A chunk may be cut in two; the part handed out is its low or its high end.
 4. A freed chunk joins its free neighbours of the same region.
 
-Bins of sizes, as BFC keeps them, only speed the search up: a bin holds larger chunks than all bins before it, and each
-is ordered by size and address, so the first that fits is the smallest of all.
+Bins of sizes, as BFC keeps them, only speed the search up: a bin holds larger chunks than all bins before it,
+and each is ordered by size and address, so the first that fits is the smallest of all.
 """
 
 from __future__ import annotations
@@ -172,7 +174,8 @@ class ChunkPool:
 
 
 class PoolAllocator(Allocator):
-    """What allocators on a pool share. Handles count requests from 0; behind that of zero bytes there is nothing."""
+    """What allocators on a pool share. Handles count requests from 0; behind that of zero bytes there is
+    nothing."""
 
     def __init__(self, leftover: Leftover) -> None:
         self.allocated = self.peak_allocated = 0

@@ -1,25 +1,26 @@
 """Where the driver puts allocations: the virtual addresses `cudaMalloc` returns, and the memory they occupy.
 
-Addresses matter because best-fit allocators break ties between free blocks of equal size by address, and ties decide
-which block stays whole, how much of it goes unused, and when the next segment is needed.
+Addresses matter because best-fit allocators break ties between free blocks of equal size by address, and ties
+decide which block stays whole, how much of it goes unused, and when the next segment is needed.
 
-1. Memory is handed out in pages of 2 MiB. An allocation of 2 MiB or more takes whole pages of its own; what it leaves
-   of its last page stays unused.
+1. Memory is handed out in pages of 2 MiB. An allocation of 2 MiB or more takes whole pages of its own; what
+   it leaves of its last page stays unused.
 2. Pages go into the lowest-addressed hole that has room.
-3. Without such a hole, the driver opens a chunk of whole 32 MiB directly *below* the lowest chunk so far; the pages
-   lie at the chunk's start and what is left over is a hole.
+3. Without such a hole, the driver opens a chunk of whole 32 MiB directly *below* the lowest chunk so far; the
+   pages lie at the chunk's start and what is left over is a hole.
 4. Smaller allocations, in steps of 512 B, share pages: the smallest gap that fits, else a new page.
 5. A process starts with what its context and libraries left behind: `Leftover`.
-6. `cudaFree` makes pages a hole again; adjacent holes of one chunk join. A chunk without anything in it is given back: the
-   next chunk opens at the upper end of the highest range given back that has room for it.
+6. `cudaFree` makes pages a hole again; adjacent holes of one chunk join. A chunk without anything in it is
+   given back: the next chunk opens at the upper end of the highest range given back that has room for it.
 
 Source of 1 to 5: addresses recorded on an H200, driver 580: segments of 70 PyTorch runs (the replay is
-`tests/allocators/pytorch/test_replay.py`), arena regions of 24 ONNX Runtime runs. 6: which of two freed places a later
-segment takes, in the programs of `tests/data/h200/histories_whole_programs.xz` that call `empty_cache`; and
+`tests/allocators/pytorch/test_replay.py`), arena regions of 24 ONNX Runtime runs. 6: which of two freed
+places a later segment takes, in the programs of `tests/data/h200/histories_whole_programs.xz` that call
+`empty_cache`; and
 `tests/data/h200/driver_holes.json.gz`.
-Not modelled: the driver's and the libraries' own allocations while the process runs (`process.py` has those of its first
-kernels); when these fill a hole, later segments lie elsewhere (seen in 1 of the 70 runs to change a tie). Threads' stacks
-and the C library's heaps, which lie between chunks.
+Not modelled: the driver's and the libraries' own allocations while the process runs (`process.py` has those
+of its first kernels); when these fill a hole, later segments lie elsewhere (seen in 1 of the 70 runs to
+change a tie). Threads' stacks and the C library's heaps, which lie between chunks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ ORIGIN = 1 << 46
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a new process finds: holes of whole pages, and gaps in shared pages, as (address, size) in bytes."""
+    """What a new process finds: holes of whole pages, and gaps in shared pages, as (address, size) in
+    bytes."""
 
     holes: tuple[tuple[int, int], ...]
     gaps: tuple[tuple[int, int], ...] = ()
@@ -46,7 +48,8 @@ class Leftover:
 
 # PyTorch after its first kernel: the ends of two 32 MiB chunks of the context.
 PYTORCH_LEFTOVER = Leftover(((ORIGIN + 26 * MIB, 6 * MIB), (ORIGIN + 1034 * MIB, 22 * MIB)))
-# ONNX Runtime's CUDA provider when the arena asks first: the end of a chunk, and of a page of the handles' allocations.
+# ONNX Runtime's CUDA provider when the arena asks first: the end of a chunk, and of a page of the handles'
+# allocations.
 ONNXRUNTIME_LEFTOVER = Leftover(((ORIGIN + 20 * MIB, 12 * MIB),), ((ORIGIN + 8 * MIB + 0x26A00, 0x1D9600),))
 
 
@@ -61,7 +64,8 @@ class AddressSpace:
         self._holes = sorted(leftover.holes)
         self._gaps = sorted((size, address) for address, size in leftover.gaps)
         self._lowest = ORIGIN
-        # Chunks opened here, by address, and address ranges of such as were given back: (address, size), sorted.
+        # Chunks opened here, by address, and address ranges of such as were given back: (address, size),
+        # sorted.
         self._chunks: dict[int, int] = {}
         self._ranges: list[tuple[int, int]] = []
         self.page_bytes = 0
@@ -126,7 +130,8 @@ class AddressSpace:
         return address
 
     def _chunk(self, size: int) -> int:
-        """A new chunk lies at the upper end of the highest free range that has room, else below the lowest chunk."""
+        """A new chunk lies at the upper end of the highest free range that has room, else below the lowest
+        chunk."""
         for at in range(len(self._ranges) - 1, -1, -1):
             start, room = self._ranges[at]
             if room >= size:
@@ -142,7 +147,8 @@ class AddressSpace:
 def _joined(
     free: list[tuple[int, int]], address: int, size: int, borders: Container[int] = ()
 ) -> tuple[int, int]:
-    """What is free with its neighbours among `free`, which are taken out of it; nothing joins across `borders`."""
+    """What is free with its neighbours among `free`, which are taken out of it; nothing joins across
+    `borders`."""
     at = bisect_left(free, (address,))
     if address + size not in borders and at < len(free) and free[at][0] == address + size:
         size += free.pop(at)[1]

@@ -1,10 +1,11 @@
 """ONNX Runtime's device arena: BFC with two ways to grow, and shrinking.
 
-1. `kNextPowerOfTwo` (default): regions double from `initial_chunk_size_bytes`. After one that was taken as it is, the
-   next has at most `max_power_of_two_extend_bytes`.
+1. `kNextPowerOfTwo` (default): regions double from `initial_chunk_size_bytes`. After one that was taken as it
+   is, the next has at most `max_power_of_two_extend_bytes`.
 2. `kSameAsRequested`: the rounded request.
 3. `gpu_mem_limit` bounds regions and reserved memory together, `device_bytes` is what the device has to give.
-4. `shrink` (run option `memory.enable_memory_arena_shrinkage`) gives idle regions back, but never the first with
+4. `shrink` (run option `memory.enable_memory_arena_shrinkage`) gives idle regions back, but never the first
+   with
    `kNextPowerOfTwo`, and the next region starts from `initial_growth_chunk_size_bytes` again.
 
 Names and defaults of the settings: `OrtArenaCfg` and the CUDA provider's options of 1.30. Source:
@@ -29,7 +30,8 @@ LARGEST_EXTENSION_BYTES = 1024 * MIB
 
 
 class OnnxRuntimeArena(BfcArena):
-    """The simulator; figures and methods as in BfcArena, sizes in bytes. Raises OptionError for a bad setting."""
+    """The simulator; figures and methods as in BfcArena, sizes in bytes. Raises OptionError for a bad
+    setting."""
 
     leftover = ONNXRUNTIME_LEFTOVER
 

@@ -1,29 +1,31 @@
 """PaddlePaddle's two strategies for device memory.
 
 **auto_growth** (`FLAGS_allocator_strategy=auto_growth`, the default since 1.7):
-1. Requests are rounded up to 256 B. The smallest cached block that fits serves them, the lowest address among equals;
-   the request takes the block's *high* end and any rest, however small, stays free.
-2. Without one, a chunk of the rounded size, but at least `auto_growth_chunk_size_in_mb`, comes from the device. It is
-   asked for with 256 B on top for alignment, which stay in it as a free block.
-3. Freed blocks join free neighbours of their chunk and are cached. Idle chunks go back to the device only when it has
-   no room, before the request is tried a second time (or at every free with `free_idle_chunk`, at every miss with
+1. Requests are rounded up to 256 B. The smallest cached block that fits serves them, the lowest address among
+   equals; the request takes the block's *high* end and any rest, however small, stays free.
+2. Without one, a chunk of the rounded size, but at least `auto_growth_chunk_size_in_mb`, comes from the
+   device. It is asked for with 256 B on top for alignment, which stay in it as a free block.
+3. Freed blocks join free neighbours of their chunk and are cached. Idle chunks go back to the device only
+   when it has no room, before the request is tried a second time (or at every free with `free_idle_chunk`, at
+   every miss with
    `free_when_no_cache_hit`).
 
 **naive_best_fit** (pre-allocation, the default before 1.7):
 4. The chunk size is `fraction_of_gpu_memory_to_use` of the memory available on the card at that moment, or
    `initial_gpu_memory_in_mb`.
-5. A request of at most the chunk size is cut (in steps of 256 B) from a chunk; the first such request takes the chunk,
-   another is taken when none has room (its size again by rule 4, from what is then available, or
+5. A request of at most the chunk size is cut (in steps of 256 B) from a chunk; the first such request takes
+   the chunk, another is taken when none has room (its size again by rule 4, from what is then available, or
    `reallocate_gpu_memory_in_mb`, at least the request). Freed, it joins its chunk, which stays.
 6. A larger request goes to the device directly, and back to it when freed. With a fraction of 0 all do.
 
-Both: 7. `gpu_memory_limit_mb` above 0 bounds what is taken from the device, whatever it has left; "mb" are 2^20 bytes.
+Both: 7. `gpu_memory_limit_mb` above 0 bounds what is taken from the device, whatever it has left; "mb" are
+2^20 bytes.
 
 Sources: PaddlePaddle's guide "Memory Allocation and Optimization" (document 003);
 `paddle/fluid/memory/allocation/auto_growth_best_fit_allocator.cc` and `aligned_allocator.cc` (rules 1 to 3),
 `paddle/fluid/memory/detail/buddy_allocator.cc` (what rule 5 adds to the guide).
-Not modelled: several streams, virtual memory allocators, naive_best_fit's 64-byte block descriptors, addresses on the
-device beyond their order.
+Not modelled: several streams, virtual memory allocators, naive_best_fit's 64-byte block descriptors,
+addresses on the device beyond their order.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ AVAILABLE_BYTES = 16 * 2**30
 
 
 class _PaddleAllocator(PoolAllocator):
-    """What both strategies share. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead
-    handle. allocated: blocks in use. reserved: what was taken from the device."""
+    """What both strategies share. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError
+    for a dead handle. allocated: blocks in use. reserved: what was taken from the device."""
 
     def __init__(self, gpu_memory_limit_mb: int, available_bytes: int | None) -> None:
         super().__init__(PYTORCH_LEFTOVER)
@@ -152,8 +154,8 @@ class AutoGrowthAllocator(_PaddleAllocator):
 class NaiveBestFitAllocator(_PaddleAllocator):
     """One chunk taken ahead, requests cut from it, larger ones straight from the device.
 
-    `available_bytes`: memory free on the card at the first request; `overcommit` goes on past it, to find out how much
-    would be needed. Figures count rounded blocks.
+    `available_bytes`: memory free on the card at the first request; `overcommit` goes on past it, to find out
+    how much would be needed. Figures count rounded blocks.
     """
 
     def __init__(
@@ -203,7 +205,8 @@ class NaiveBestFitAllocator(_PaddleAllocator):
         return self._hand_out(block, nbytes)
 
     def _share(self) -> int:
-        """The chunk size, in whole 256 B: a fraction of the memory available at that moment, or the size set."""
+        """The chunk size, in whole 256 B: a fraction of the memory available at that moment, or the size
+        set."""
         return int(self._fraction * max(0, self._available - self.reserved)) // ROUND_BYTES * ROUND_BYTES
 
 

@@ -1,20 +1,25 @@
-"""The driver's addresses in a process from its start: what its context leaves free, and what its first kernels take.
+"""The driver's addresses in a process from its start: what its context leaves free, and what its first
+kernels take.
 
-A program that asks for memory before it has run a kernel finds other holes than one that has, and what its first kernels
-need besides goes into holes of the same address space, so that where segments lie depends on when they run.
+A program that asks for memory before it has run a kernel finds other holes than one that has, and what its
+first kernels need besides goes into holes of the same address space, so that where segments lie depends on
+when they run.
 
 1. The context leaves two holes, the ends of two chunks: 2 MiB and, 74 MiB above it, 24 MiB.
 2. The first kernel of all takes a page of 2 MiB.
-3. With the first whose threads need memory of their own (`KernelNeeds.STACK`), 26 MiB are taken, and then the 414 MiB below the
-   hole of 2 MiB are free: the driver has moved what every thread could use. Where nothing lies in that hole, the whole chunk
-   is free, and its range soon serves libraries.
-4. The first that may stop the program by an assertion takes 10 MiB (the heap of kernels and what they print to).
-5. A cuBLAS handle takes 64 MiB, cuDNN five pages for each thread that uses it, the first of either in a process one page more.
+3. With the first whose threads need memory of their own (`KernelNeeds.STACK`), 26 MiB are taken, and then the
+   414 MiB below the hole of 2 MiB are free: the driver has moved what every thread could use. Where nothing
+   lies in that hole, the whole chunk is free, and its range soon serves libraries.
+4. The first that may stop the program by an assertion takes 10 MiB (the heap of kernels and what they print
+   to).
+5. A cuBLAS handle takes 64 MiB, cuDNN five pages for each thread that uses it, the first of either in a
+   process one page more.
 
-Source: `tests/data/h200/driver_holes.json.gz`, every hole of the address space before and after the steps of small programs
-(`benchmarks/driver_holes.py`; H200, driver 580, torch 2.11). That 26, 414 and 10 MiB are what rules 3 and 4 call them is
-inferred from which kernels bring them; their sizes are measured.
-Not modelled: code of further kernels (a page each, now and then), pinned memory of the host, which lies in the same address space.
+Source: `tests/data/h200/driver_holes.json.gz`, every hole of the address space before and after the steps of
+small programs (`benchmarks/driver_holes.py`; H200, driver 580, torch 2.11). That 26, 414 and 10 MiB are what
+rules 3 and 4 call them is inferred from which kernels bring them; their sizes are measured.
+Not modelled: code of further kernels (a page each, now and then), pinned memory of the host, which lies in
+the same address space.
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ _CUDNN_PAGES = 5
 
 
 class KernelNeeds(Enum):
-    """What a kernel needs that the process may not have yet: nothing, memory of each thread's own, or also kernels' heap."""
+    """What a kernel needs that the process may not have yet: nothing, memory of each thread's own, or also
+    kernels' heap."""
 
     PLAIN = 1
     STACK = 2

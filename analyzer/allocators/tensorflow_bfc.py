@@ -5,8 +5,9 @@
 3. `memory_limit_bytes` bounds the regions, `device_bytes` is what the device has to give.
 4. `fragmentation_fraction` of the limit is the most a chunk may waste before it is split; 0 means 128 MiB.
 
-Sources: `tensorflow/core/common_runtime/bfc_allocator.cc`, `gpu/gpu_bfc_allocator.cc`. Everything else as in `bfc.py`.
-Not modelled: `garbage_collection` of regions, splitting a too large region on the way to out of memory.
+Sources: `tensorflow/core/common_runtime/bfc_allocator.cc`, `gpu/gpu_bfc_allocator.cc`. Everything else as in
+`bfc.py`. Not modelled: `garbage_collection` of regions, splitting a too large region on the way to out of
+memory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MIB = 2**20
 
 
 class TensorFlowArena(BfcArena):
-    """The simulator; figures and methods as in BfcArena, sizes in bytes. Raises OptionError for a bad setting.
+    """The simulator; figures and methods as in BfcArena, sizes in bytes. Raises OptionError for a bad
+    setting.
 
     allow_growth defaults to True here, because the other way needs `memory_limit_bytes`.
     """

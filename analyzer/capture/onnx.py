@@ -1,18 +1,19 @@
 """An ONNX model as the `Graph` every other stage works on: no weights, no torch, nothing executed.
 
-1. Operators are the nodes in the file's order (sorted if the file is not): `name` is the operator type, `domain` its
-   operator set ("" is ONNX's own), `arguments` the inputs with None where one is left out, `keywords` the attributes
-   as plain values, `module` the node's name, `source` the user's code line and `scope` the module path where the
-   exporter recorded them.
-2. Every value is a storage of its own, also a Reshape's result: whether it shares memory is the runtime's choice.
-3. Initializers and Constant nodes are PARAMETER storages, packed types at packed size, born first; inputs are born
-   next; intermediate results die after their last reader, unread ones at once; outputs, inputs and parameters live on.
-   Initializers nothing reads are left out and noted: ONNX Runtime drops them.
+1. Operators are the nodes in the file's order (sorted if the file is not): `name` is the operator type,
+   `domain` its operator set ("" is ONNX's own), `arguments` the inputs with None where one is left out,
+   `keywords` the attributes as plain values, `module` the node's name, `source` the user's code line and
+   `scope` the module path where the exporter recorded them.
+2. Every value is a storage of its own, also a Reshape's result: whether it shares memory is the runtime's
+   choice.
+3. Initializers and Constant nodes are PARAMETER storages, packed types at packed size, born first; inputs are
+   born next; intermediate results die after their last reader, unread ones at once; outputs, inputs and
+   parameters live on. Initializers nothing reads are left out and noted: ONNX Runtime drops them.
 4. `TensorMeta.symbols` is the shape as ONNX Runtime knows it when a session is created ("" unknown).
-5. Model-local functions are inlined. Operators of a subgraph run just before the node that owns it, with its name in
-   front of theirs ("if_3/then_branch/conv") and the keyword `REGION`; an If runs the larger branch (or the one its
-   constant condition picks), a Loop or Scan its body once. A subgraph's results are the owner's results where the
-   shapes agree, one storage; otherwise the owner makes its own.
+5. Model-local functions are inlined. Operators of a subgraph run just before the node that owns it, with its
+   name in front of theirs ("if_3/then_branch/conv") and the keyword `REGION`; an If runs the larger branch
+   (or the one its constant condition picks), a Loop or Scan its body once. A subgraph's results are the
+   owner's results where the shapes agree, one storage; otherwise the owner makes its own.
 6. Whatever is bounded, guessed or refused by ONNX Runtime is said in `Graph.notes`.
 
 Not modelled: the content of maps; strings beyond their headers (32 bytes each).
@@ -56,10 +57,11 @@ _KEPT_ATTRIBUTE_BYTES = 1024
 def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Described | None = None) -> Graph:
     """The graph of an ONNX model at given input shapes.
 
-    path_or_model: whatever `onnx_model.read` takes; a model read before keeps its batch and inputs. batch: what the
-    batch dimension is bound to, whatever the export calls it. inputs: name -> (shape, dtype or None), for inputs the
-    batch alone does not settle.
-    Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not fit.
+    path_or_model: whatever `onnx_model.read` takes; a model read before keeps its batch and inputs. batch:
+    what the batch dimension is bound to, whatever the export calls it. inputs: name -> (shape, dtype or
+    None), for inputs the batch alone does not settle.
+    Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not
+    fit.
     """
     model = read(path_or_model, batch, inputs)
     builder = _Builder(model.batch, list(dict.fromkeys((*model.refused, *model.shapes.binding.notes))))
@@ -68,7 +70,8 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """One graph with its types at the batch and as ONNX Runtime sees them; `region` is "" for the main graph."""
+    """One graph with its types at the batch and as ONNX Runtime sees them; `region` is "" for the main
+    graph."""
 
     structure: Structure
     actual: Inferred
@@ -144,7 +147,8 @@ class _Builder:
                 self._initializers(inner, types, self.parameters.setdefault(id(inner), {}))
 
     def _nodes(self, scope: _Scope, values: dict[str, TensorMeta], shared: Mapping[str, TensorMeta]) -> None:
-        """Run a graph's nodes; `values` holds its inputs and initializers. `shared`: results the owner already has."""
+        """Run a graph's nodes; `values` holds its inputs and initializers. `shared`: results the owner
+        already has."""
         self.notes += scope.actual.notes
         structure = scope.structure
         last: dict[str, int] = {}
@@ -311,10 +315,11 @@ def _source(node: Any) -> str:
 def _scope(node: Any) -> str:
     """The dotted path of the innermost module the exporter recorded for the node, "" if it recorded none.
 
-    `torch.onnx.export(dynamo=True)` records `pkg.torch.onnx.name_scopes`, a list's text ("['', 'layer1', 'layer1.0', 'add']")
-    whose last entry is the operation; `namespace` says the same as "path: class/path: class/...: operation". The older
-    exporter names nodes by their scope ("/layer1/layer1.0/conv1/Conv").
-    Source: `torch/onnx/_internal/exporter/_core.py` (`_set_node_metadata`), `torch/csrc/jit/passes/onnx/naming.cpp`.
+    `torch.onnx.export(dynamo=True)` records `pkg.torch.onnx.name_scopes`, a list's text ("['', 'layer1',
+    'layer1.0', 'add']") whose last entry is the operation; `namespace` says the same as "path: class/path:
+    class/...: operation". The older exporter names nodes by their scope ("/layer1/layer1.0/conv1/Conv").
+    Source: `torch/onnx/_internal/exporter/_core.py` (`_set_node_metadata`),
+    `torch/csrc/jit/passes/onnx/naming.cpp`.
     """
     recorded = {entry.key: entry.value for entry in node.metadata_props}
     scopes = re.findall(r"'([^']*)'", recorded.get("pkg.torch.onnx.name_scopes", ""))

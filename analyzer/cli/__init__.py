@@ -1,10 +1,12 @@
 """The command `analyze`: one file a command, results on stdout, everything else on stderr.
 
-1. `analyze TARGET ...` is the command `estimate`; a first word that is the name of a file here is that command
-   (`what-if` is `what_if.py`). A command file exposes `command`, whose return value is the exit code (None: 0).
-   Files that begin with an underscore are no commands.
-2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad input.
-3. What a user got wrong is one message and one hint on stderr. Anything unexpected is one line that asks for a report;
+1. `analyze TARGET ...` is the command `estimate`; a first word that is the name of a file here is that
+   command (`what-if` is `what_if.py`). A command file exposes `command`, whose return value is the exit code
+   (None: 0). Files that begin with an underscore are no commands.
+2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad
+   input.
+3. What a user got wrong is one message and one hint on stderr. Anything unexpected is one line that asks for
+   a report;
    `--debug` shows the traceback.
 4. Starting costs click alone: commands import what they need when they run.
 """
@@ -49,7 +51,8 @@ class Commands(click.Group):
             return super().parse_args(ctx, args)
         if not args:
             raise click.UsageError(
-                "give a TARGET: model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or hf:ORG/NAME"
+                "give a TARGET: model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or"
+                " hf:ORG/NAME"
             )
         if args[0] not in _OWN_OPTIONS and args[0] not in self.list_commands(ctx):
             self._check_misspelt(ctx, args[0])
@@ -64,7 +67,8 @@ class Commands(click.Group):
                 raise OptionError(f"there is no command {word!r}, and no such file", meant.strip())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, else files: the first word may be a TARGET. (In bash click's script forgets all else where it is told of files.)"""
+        """Commands, else files: the first word may be a TARGET. (In bash click's script forgets all else
+        where it is told of files.)"""
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -168,8 +172,8 @@ def _internal(error: Exception, debug: bool) -> int:
 
 
 def _reader_gone() -> int:
-    """What is still buffered must not raise again at exit. The code is the shell's for SIGPIPE, never 1, which
-    means that it does not fit."""
+    """What is still buffered must not raise again at exit. The code is the shell's for SIGPIPE, never 1,
+    which means that it does not fit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return 141
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: int | None = None) -> int:
-    """Deliver the estimate in the form asked for; returns the exit code. limited: the device's capacity is a limit given.
+    """Deliver the estimate in the form asked for; returns the exit code. limited: the device's capacity is a
+    limit given.
     budget: bytes, instead of the one the estimate was made with."""
     view = View(
         top=options["top"],
@@ -42,9 +43,11 @@ def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: 
 
 
 def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool, strict: bool = False) -> int:
-    """2 if the program ended before its end, 1 if a limit the user gave (`limited`: the device's capacity) is not known to hold, else 0.
+    """2 if the program ended before its end, 1 if a limit the user gave (`limited`: the device's capacity) is
+    not known to hold, else 0.
 
-    On a GPU that nobody measured the figure itself decides, unless it is a lower bound; strict: whatever may not fit is 1.
+    On a GPU that nobody measured the figure itself decides, unless it is a lower bound; strict: whatever may
+    not fit is 1.
     """
     if estimate.incomplete is not None:
         return 2

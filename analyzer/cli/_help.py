@@ -7,19 +7,22 @@ import click
 # The kinds of options, by their parameters' names; what is none of them comes last.
 _KINDS = {
     "The job": (
-        "batch", "batches", "mode", "inputs", "values", "assume", "loss", "optimizer", "dtype", "amp", "channels_last",
-        "grad_accumulation", "checkpoint", "parallel", "arrays", "module", "until", "nproc_per_node", "nnodes", "rank",
-        "longest", "over",
+        "batch", "batches", "mode", "inputs", "values", "assume", "loss", "optimizer", "dtype", "amp",
+        "channels_last", "grad_accumulation", "checkpoint", "parallel", "arrays", "module", "until",
+        "nproc_per_node", "nnodes", "rank", "longest", "over",
     ),
     "A config.json": (
-        "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize", "gradient_checkpointing", "attn",
-        "cache", "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "write_script",
+        "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant",
+        "dequantize", "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
+        "precompute_reference", "load", "write_script",
     ),
     "What it runs on": (
-        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine", "emulated", "python", "no_network", "no_graph", "workers", "ray",
+        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine",
+        "emulated", "python", "no_network", "no_graph", "workers", "ray",
     ),
     "What is shown": (
-        "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest", "tolerance", "journal", "keep_outputs",
+        "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest",
+        "tolerance", "journal", "keep_outputs",
     ),
 }  # fmt: skip
 

@@ -5,9 +5,9 @@
     def command(target, **options):
         estimate = analyzer.analyze(target, **analysis_keywords(target, options))
 
-1. `--input NAME=3x224x224:float32`: the shape of one sample. For an ONNX file it may also have every dimension of the
-   model's input, or NAME may be a dimension's name (`sequence=128`). A PyTorch target's inputs get the batch in front
-   and are taken in the order given.
+1. `--input NAME=3x224x224:float32`: the shape of one sample. For an ONNX file it may also have every
+   dimension of the model's input, or NAME may be a dimension's name (`sequence=128`). A PyTorch target's
+   inputs get the batch in front and are taken in the order given.
 2. Values are checked where they mean something: here only their form.
 """
 
@@ -34,7 +34,8 @@ _INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IG
 
 
 def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
-    """An option for every field of `Options` that names its flags; only for these `names`, where any are given."""
+    """An option for every field of `Options` that names its flags; only for these `names`, where any are
+    given."""
     made: list[Callable[[Any], Any]] = []
     for field in dataclasses.fields(Options):
         if (flags := field.metadata["flags"]) and (not names or field.name in names):
@@ -118,7 +119,8 @@ def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path |
 
 
 def format_option(*shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:
-    """`--format` with the forms that kinds of results have (`report/formats.py`); the command gets it as `form`."""
+    """`--format` with the forms that kinds of results have (`report/formats.py`); the command gets it as
+    `form`."""
     forms = tuple(dict.fromkeys(form for kind in shown for form in formats.names(kind)))
     return click.option(
         "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=help_text
@@ -153,20 +155,25 @@ def engine_options(function: _Function) -> _Function:
         type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
-        help="trace: follow it; emulate: PyTorch's own CUDA build runs it, without a GPU; auto: trace, and emulate where tracing "
-        "cannot account for something.",
+        help=(
+            "trace: follow it; emulate: PyTorch's own CUDA build runs it, without a GPU; auto: trace, and"
+            " emulate where tracing cannot account for something."
+        ),
     )
     python = click.option(
         "--python",
         metavar="PATH",
-        help="The Python, or its environment's folder, whose PyTorch is emulated (default: ANALYZER_PYTHON, this one, or one of "
-        "'analyze engine list').",
+        help=(
+            "The Python, or its environment's folder, whose PyTorch is emulated (default: ANALYZER_PYTHON,"
+            " this one, or one of 'analyze engine list')."
+        ),
     )
     return engine(python(function))
 
 
 def debug_option(function: _Function) -> _Function:
-    """`--debug` of a command whose words may be a program's; the command line itself looks at it (`analyzer.cli.main`)."""
+    """`--debug` of a command whose words may be a program's; the command line itself looks at it
+    (`analyzer.cli.main`)."""
     return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(
         function
     )
@@ -197,7 +204,8 @@ def output_option(function: _Function) -> _Function:
 
 
 def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `analyzer.analyze` the parsed options stand for; what was not said is left out. Raises OptionError."""
+    """The keywords of `analyzer.analyze` the parsed options stand for; what was not said is left out. Raises
+    OptionError."""
     named = [field.name for field in dataclasses.fields(Options) if field.metadata["flags"]]
     keywords = {name: options[name] for name in named if options.get(name) is not None}
     if "batches" in keywords:

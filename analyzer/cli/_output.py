@@ -41,7 +41,8 @@ def complain(kind: str, message: str, hint: str = "") -> None:
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Raises OptionError now rather than after a long analysis if `path`, given by `option`, cannot be written."""
+    """Raises OptionError now rather than after a long analysis if `path`, given by `option`, cannot be
+    written."""
     if path is None:
         return
     if path == STDOUT:
@@ -103,8 +104,8 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def keep_apart(target: str, outputs: Path | None = None, network: bool = True, loss: object = None) -> None:
-    """Go on in a process in which the target's own code changes nothing (`sandbox`), if it, or its loss, has any. outputs: a folder for what
-    it writes."""
+    """Go on in a process in which the target's own code changes nothing (`sandbox`), if it, or its loss, has
+    any. outputs: a folder for what it writes."""
     if (target.lower().endswith((".onnx", ".json")) or target.startswith("hf:")) and ":" not in str(loss):
         return
     if outputs is not None and (outputs.exists() and not outputs.is_dir()):
@@ -133,7 +134,8 @@ def _start_emulated(request: str) -> str:
 
 
 def wants_color(path: Path | None) -> bool:
-    """Colour only on a terminal, and not where NO_COLOR (https://no-color.org) or TERM=dumb speaks against it."""
+    """Colour only on a terminal, and not where NO_COLOR (https://no-color.org) or TERM=dumb speaks against
+    it."""
     return (
         path is None
         and sys.stdout.isatty()
@@ -143,7 +145,8 @@ def wants_color(path: Path | None) -> bool:
 
 
 def columns() -> int:
-    """How wide text may be: what COLUMNS says, else the terminal's width, else 80; from 40 to 120, where tables still read.
+    """How wide text may be: what COLUMNS says, else the terminal's width, else 80; from 40 to 120, where
+    tables still read.
 
     Only the environment counts where stdout is no terminal, so that the same command gives the same bytes.
     """
@@ -161,8 +164,8 @@ def columns() -> int:
 def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Around long work: what it prints goes to stderr; on a terminal a spinner says how far it is.
 
-    Off a terminal a line says so now and then, where it takes long. Yields a function that takes a short text about the current
-    stage.
+    Off a terminal a line says so now and then, where it takes long. Yields a function that takes a short text
+    about the current stage.
     """
     spinner = None if quiet or not sys.stderr.isatty() else _Spinner(f"analysing {clean(what)}")
     lines = None if quiet or spinner else _Lines(what)
@@ -181,7 +184,8 @@ def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 class Stages:
-    """Progress over several pieces of work: how many are done, which is under way, and about how long the rest takes."""
+    """Progress over several pieces of work: how many are done, which is under way, and about how long the
+    rest takes."""
 
     def __init__(self, tell: Callable[[str], None], names: Sequence[str]) -> None:
         self._tell, self._names = tell, names

@@ -38,13 +38,15 @@ from analyzer.cli._output import check_writable, deliver, keep_apart, wants_colo
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(target: str, **options: Any) -> int:
-    """Simulate one program's requests on every allocator: PyTorch's, ONNX Runtime's, TensorFlow's and PaddlePaddle's.
+    """Simulate one program's requests on every allocator: PyTorch's, ONNX Runtime's, TensorFlow's and
+    PaddlePaddle's.
 
-    TARGET and its options are those of `analyze TARGET`; it is analysed once. Shown are the peaks of the bytes
-    requested, allocated and reserved, what of the reserved is left unused, and how often the driver is called.
+    TARGET and its options are those of `analyze TARGET`; it is analysed once. Shown are the peaks of the
+    bytes requested, allocated and reserved, what of the reserved is left unused, and how often the driver is
+    called.
 
-    Exit code 0: the program fits the device given under every allocator, or none was given; 1: it does not under
-    some; 2: bad usage or input.
+    Exit code 0: the program fits the device given under every allocator, or none was given; 1: it does not
+    under some; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     from analyzer import pipeline

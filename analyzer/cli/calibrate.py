@@ -67,7 +67,8 @@ def _text(found: Calibration) -> str:
     exact = sum(check.predicted_bytes == check.measured_bytes for check in found.checks)
     lines.append(f"operators checked: {exact} of {len(found.checks)} peaks exactly as predicted")
     lines += [
-        f"  {check.name}: predicted {mib(check.predicted_bytes)} MiB, measured {mib(check.measured_bytes)} MiB"
+        f"  {check.name}: predicted {mib(check.predicted_bytes)} MiB, measured"
+        f" {mib(check.measured_bytes)} MiB"
         for check in found.checks
         if check.predicted_bytes != check.measured_bytes
     ]

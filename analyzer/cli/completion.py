@@ -1,4 +1,5 @@
-"""`analyze completion bash|zsh|fish`: what a shell needs to complete commands, options, their values and files."""
+"""`analyze completion bash|zsh|fish`: what a shell needs to complete commands, options, their values and
+files."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from analyzer.cli._output import deliver
 @click.argument("device", required=False)
 @format_option("devices", help_text="Form of the list.")
 def command(device: str | None, form: str) -> None:
-    """List the known GPUs, or say what each figure of DEVICE rests on; "measured" profiles were measured on the GPU, others come from
-    public specifications."""
+    """List the known GPUs, or say what each figure of DEVICE rests on; "measured" profiles were measured on
+    the GPU, others come from public specifications."""
     from analyzer.devices import load, names
     from analyzer.report import formats
 

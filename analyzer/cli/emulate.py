@@ -22,8 +22,8 @@ from analyzer.options import OF_CONFIGS
 
 # What may be said: of a script the first three, of a model all.
 _OPTIONS = (
-    "device", "budget", "assume", "batch", "mode", "inputs", "loss", "optimizer", "dtype", "amp", "channels_last",
-    "grad_accumulation", "checkpoint", "runtime_options", *OF_CONFIGS,
+    "device", "budget", "assume", "batch", "mode", "inputs", "loss", "optimizer", "dtype", "amp",
+    "channels_last", "grad_accumulation", "checkpoint", "runtime_options", *OF_CONFIGS,
 )  # fmt: skip
 
 
@@ -59,7 +59,10 @@ class _Emulate(Command):
     "--python",
     envvar="ANALYZER_PYTHON",
     metavar="PATH",
-    help="The Python whose PyTorch runs it, or its environment's folder (default: ANALYZER_PYTHON, or this one).",
+    help=(
+        "The Python whose PyTorch runs it, or its environment's folder (default: ANALYZER_PYTHON, or this"
+        " one)."
+    ),
 )
 @click.option(
     "--nproc-per-node",
@@ -76,22 +79,24 @@ class _Emulate(Command):
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
-    """Run SCRIPT with its ARGUMENTS by a CUDA build of PyTorch, and say what it took of a GPU that is not there.
+    """Run SCRIPT with its ARGUMENTS by a CUDA build of PyTorch, and say what it took of a GPU that is not
+    there.
 
-    PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels compute nothing. So the figures
-    are those of that very release. What a kernel would compute has a stand-in, which the notes name with its line; tensors of
-    up to 65,536 elements that depend on nothing larger are really computed. --assume FILE.py:LINE=VALUE says what is read at a line. What the
-    script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it. As under `analyze run`, it
-    changes nothing.
+    PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels
+    compute nothing. So the figures are those of that very release. What a kernel would compute has a
+    stand-in, which the notes name with its line; tensors of up to 65,536 elements that depend on nothing
+    larger are really computed. --assume FILE.py:LINE=VALUE says what is read at a line. What the script
+    prints goes to stderr. Options of this command come before SCRIPT, the script's own after it. As under
+    `analyze run`, it changes nothing.
 
-    SCRIPT may be a model as `analyze` takes it, with the same options: file.py:attr, package.module:attr, program.pt2, a model's
-    config.json. (A file.py alone is a script.)
+    SCRIPT may be a model as `analyze` takes it, with the same options: file.py:attr, package.module:attr,
+    program.pt2, a model's config.json. (A file.py alone is a script.)
 
-    With --nproc-per-node the ranks are processes of this machine, which meet over localhost. When the one that is shown ends, or one
-    fails, all end.
+    With --nproc-per-node the ranks are processes of this machine, which meet over localhost. When the one
+    that is shown ends, or one fails, all end.
 
-    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or a program that
-    ended before its end: the estimate is of what ran until then.
+    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2:
+    bad usage, or a program that ended before its end: the estimate is of what ran until then.
     """
     check_writable("-o", options["output"])
     keep_apart(script, options["keep_outputs"], not options["no_network"])

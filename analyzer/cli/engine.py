@@ -1,4 +1,5 @@
-"""`analyze engine install|list|remove`: environments with a CUDA build of PyTorch, for programs that tracing cannot follow."""
+"""`analyze engine install|list|remove`: environments with a CUDA build of PyTorch, for programs that tracing
+cannot follow."""
 
 from __future__ import annotations
 
@@ -22,10 +23,12 @@ from analyzer.errors import OptionError
 def command(action: str, packages: tuple[str, ...]) -> int:
     """Install, list or remove environments with a CUDA build of PyTorch, which needs no GPU.
 
-    `analyze run` goes on by one where tracing is not enough. install takes torch==2.11.0 where no PACKAGE is named, and says how much it
-    downloads before it does; after an interruption the same command goes on. Further packages are what a program imports beside PyTorch.
+    `analyze run` goes on by one where tracing is not enough. install takes torch==2.11.0 where no PACKAGE is
+    named, and says how much it downloads before it does; after an interruption the same command goes on.
+    Further packages are what a program imports beside PyTorch.
 
-    They lie in your cache folder; ANALYZER_CACHE names another one. --python or ANALYZER_PYTHON name an environment of your own instead.
+    They lie in your cache folder; ANALYZER_CACHE names another one. --python or ANALYZER_PYTHON name an
+    environment of your own instead.
     """
     from analyzer.engines import store
 

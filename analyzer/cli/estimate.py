@@ -59,13 +59,15 @@ _BESIDE = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(target: str, **options: Any) -> int:
-    """Predict the GPU memory TARGET needs: the textbook sum, the graph's own need, and what the runtime will take.
+    """Predict the GPU memory TARGET needs: the textbook sum, the graph's own need, and what the runtime will
+    take.
 
-    TARGET is model.onnx, file.py[:attr], package.module:attr, program.pt2, or a model's config.json (its folder, or
-    hf:ORG/NAME of transformers' cache). A Python file may define make_model(), make_batch(batch) -> (inputs, targets) and
-    loss(output, *targets).
+    TARGET is model.onnx, file.py[:attr], package.module:attr, program.pt2, or a model's config.json (its
+    folder, or hf:ORG/NAME of transformers' cache). A Python file may define make_model(), make_batch(batch)
+    -> (inputs, targets) and loss(output, *targets).
 
-    Exit code 0: it fits the device and budget given, or none was given; 1: it does not, or is not known to; 2: bad usage or input.
+    Exit code 0: it fits the device and budget given, or none was given; 1: it does not, or is not known to;
+    2: bad usage or input.
     """
     check_writable("-o", options["output"])
     beside = {flag: options[name] for flag, name in _BESIDE.items() if options[name] is not None}
@@ -113,7 +115,8 @@ def command(target: str, **options: Any) -> int:
 
 
 def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
-    """The report's last line where a job does not fit the device, or the budget: the cheapest change that makes it fit."""
+    """The report's last line where a job does not fit the device, or the budget: the cheapest change that
+    makes it fit."""
     from analyzer.errors import AnalyzerError
     from analyzer.planning.what_if import first_that_fits
     from analyzer.report.strategies import advice

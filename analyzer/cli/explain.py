@@ -20,7 +20,8 @@ from analyzer.cli._output import deliver
 @click.argument("name", required=False)
 @format_option("explanation", help_text="Form of the explanation.")
 def command(name: str | None, form: str) -> None:
-    """Explain the rule NAME that the output cites, or the rules behind an operator; without NAME, list all rules.
+    """Explain the rule NAME that the output cites, or the rules behind an operator; without NAME, list all
+    rules.
 
     NAME is a rule ("cublas-workspace"), a PyTorch operator ("aten::convolution") or an ONNX one ("Conv").
     """

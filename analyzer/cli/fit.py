@@ -52,7 +52,10 @@ if TYPE_CHECKING:
 @click.option(
     "--over",
     type=click.Choice(["length,batch"]),
-    help="The largest batch of every length, in one table: of a config.json, or with make_batch(batch, length).",
+    help=(
+        "The largest batch of every length, in one table: of a config.json, or with make_batch(batch,"
+        " length)."
+    ),
 )
 @click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
 @format_option("fits", "lengths")
@@ -70,11 +73,13 @@ def command(
 ) -> int:
     """The largest batch of TARGET that runs on a GPU, and which request fails beyond it.
 
-    With --longest it is the greatest length that --batch samples may have: the target's make_batch(batch, length) makes
-    them; with --over length,batch a table of both. --device takes several names or sizes, separated by commas. Near its limit the allocator is followed as it is: cached
-    blocks are given back and the request tried again before it fails.
+    With --longest it is the greatest length that --batch samples may have: the target's make_batch(batch,
+    length) makes them; with --over length,batch a table of both. --device takes several names or sizes,
+    separated by commas. Near its limit the allocator is followed as it is: cached blocks are given back and
+    the request tried again before it fails.
 
-    Exit code 0: at least one sample runs everywhere; 1: somewhere not even one, or none that is known to; 2: bad usage or input.
+    Exit code 0: at least one sample runs everywhere; 1: somewhere not even one, or none that is known to; 2:
+    bad usage or input.
     """
     check_writable("-o", options["output"])
     if all_devices and options["device"]:
@@ -114,7 +119,8 @@ def command(
 
 
 def _answers(target: str, wanted: Sequence[str], stages: Stages, **keywords: Any) -> list[Fit]:
-    """An answer a device; what is wrong with one of several is a warning. Raises AnalyzerError where none has an answer."""
+    """An answer a device; what is wrong with one of several is a warning. Raises AnalyzerError where none has
+    an answer."""
     from analyzer.planning.fit import fits
 
     found = []

@@ -31,7 +31,10 @@ from analyzer.report import formats
     "--journal",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Keep finished jobs there, and begin from them; by default beside the -o file until the table is whole.",
+    help=(
+        "Keep finished jobs there, and begin from them; by default beside the -o file until the table is"
+        " whole."
+    ),
 )
 @click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead.")
 @click.option("--format", "form", type=click.Choice(("csv", "parquet")), default="csv", show_default=True)
@@ -55,8 +58,8 @@ def command(
     strategies: {as it is: {}, mixed: {amp: bf16}}
     options: {mode: train, optimizer: adamw}
 
-    A run that was stopped goes on where it was, when it is started again with the same -o or --journal. A job that fails
-    is a row that says why.
+    A run that was stopped goes on where it was, when it is started again with the same -o or --journal. A job
+    that fails is a row that says why.
 
     Exit code 0: every job was analysed; 1: some failed; 2: bad usage or input; 130: interrupted.
     """
@@ -92,7 +95,8 @@ def command(
 
 
 def _beside(output: Path | None) -> Path | None:
-    """The journal of a run that names none: beside its table, where that is a file in a folder that can be written."""
+    """The journal of a run that names none: beside its table, where that is a file in a folder that can be
+    written."""
     if output is None or (output.exists() and not output.is_file()) or not os.access(output.parent, os.W_OK):
         return None
     return output.with_name(f"{output.name}.journal")

@@ -32,7 +32,8 @@ def command(estimate: Path, **options: Any) -> int:
 
     Everything every form shows is in that file: analyse once, report as often as you like.
 
-    Exit code 0: shown, and within the budget where one is given; 1: over the budget, or it ran out of memory; 2: bad usage or input.
+    Exit code 0: shown, and within the budget where one is given; 1: over the budget, or it ran out of memory;
+    2: bad usage or input.
     """
     check_writable("-o", options["output"])
     from analyzer.devices import parse_size

@@ -35,11 +35,12 @@ class _NumberOr(click.ParamType):  # type: ignore[type-arg]
         return str(value) if value in self._words else int(self._number.convert(value, param, ctx))
 
 
-# Options of torchrun that decide how ranks find each other, and nothing a rank takes (`torch/distributed/run.py`).
+# Options of torchrun that decide how ranks find each other, and nothing a rank takes
+# (`torch/distributed/run.py`).
 _TORCHRUN = (
-    "--standalone", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--max-restarts", "--monitor-interval",
-    "--start-method", "--role", "--log-dir", "--redirects", "--tee", "--node-rank", "--master-addr", "--master-port",
-    "--local-addr", "--no-python", "--run-path",
+    "--standalone", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--max-restarts",
+    "--monitor-interval", "--start-method", "--role", "--log-dir", "--redirects", "--tee", "--node-rank",
+    "--master-addr", "--master-port", "--local-addr", "--no-python", "--run-path",
 )  # fmt: skip
 
 
@@ -97,21 +98,25 @@ def _no_such_option(word: str) -> OptionError:
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with its ARGUMENTS, and say what it would take of a GPU.
 
-    The script runs as it is; everything it puts on "cuda" has no memory behind it, so it computes nothing there. Values
-    only a real run has (a loss, an accuracy) get stand-ins, which the notes name with their lines. What the script prints
-    goes to stderr. Options of this command come before SCRIPT, the script's own after it.
+    The script runs as it is; everything it puts on "cuda" has no memory behind it, so it computes nothing
+    there. Values only a real run has (a loss, an accuracy) get stand-ins, which the notes name with their
+    lines. What the script prints goes to stderr. Options of this command come before SCRIPT, the script's own
+    after it.
 
-    It changes nothing: the files it writes, renames or removes are in an overlay, where it finds them again, and are
-    dropped at the end (--keep-outputs DIR keeps them); experiment trackers and uploads to hubs are switched off.
+    It changes nothing: the files it writes, renames or removes are in an overlay, where it finds them again,
+    and are dropped at the end (--keep-outputs DIR keeps them); experiment trackers and uploads to hubs are
+    switched off.
 
-    With --nproc-per-node it runs as one rank of a job that is not there: what other ranks would send is taken to be what
-    this one holds.
+    With --nproc-per-node it runs as one rank of a job that is not there: what other ranks would send is taken
+    to be what this one holds.
 
-    Where following it is not enough (an operator nobody described, compiled code, an error of its own), and a CUDA build of PyTorch is
-    within reach, it is run once more by that, without a GPU (`analyze emulate`); a note says so. 'analyze engine install' brings one.
+    Where following it is not enough (an operator nobody described, compiled code, an error of its own), and a
+    CUDA build of PyTorch is within reach, it is run once more by that, without a GPU (`analyze emulate`); a
+    note says so. 'analyze engine install' brings one.
 
-    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is not known to; 2: bad
-    usage, or a program that ended before its end (an error, an exit code of its own, Ctrl-C): the estimate is of what ran until then.
+    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is
+    not known to; 2: bad usage, or a program that ended before its end (an error, an exit code of its own,
+    Ctrl-C): the estimate is of what ran until then.
     """
     if script.startswith("-"):
         raise _no_such_option(script)

@@ -92,10 +92,11 @@ def _sizes(function: Any) -> Any:
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(config: str, **options: Any) -> int:
-    """Do vLLM's arithmetic for CONFIG (config.json, its folder, hf:ORG/NAME): its budget, blocks, requests at a time.
+    """Do vLLM's arithmetic for CONFIG (config.json, its folder, hf:ORG/NAME): its budget, blocks, requests at
+    a time.
 
-    The length of a request is --length, or the most the model has positions for. What vLLM logs can be said; weights,
-    activations and what lies outside PyTorch are otherwise those of transformers' own forward pass.
+    The length of a request is --length, or the most the model has positions for. What vLLM logs can be said;
+    weights, activations and what lies outside PyTorch are otherwise those of transformers' own forward pass.
 
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """

@@ -40,9 +40,11 @@ _MOST = 100_000
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
-    """The curve of TARGET over its batch: allocated, reserved, device and the textbook sum, and where and why it bends.
+    """The curve of TARGET over its batch: allocated, reserved, device and the textbook sum, and where and why
+    it bends.
 
-    Captured at a few sizes, the others are evaluated: every row is what `analyze` says at that batch, to the byte.
+    Captured at a few sizes, the others are evaluated: every row is what `analyze` says at that batch, to the
+    byte.
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, {**options, "batch": None})

@@ -27,10 +27,11 @@ from analyzer.report import formats
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(target: str, largest: bool, strict_fit: bool, **options: Any) -> int:
-    """TARGET as it is, beside mixed precision, checkpointing, accumulation, other optimizers and allocator settings.
+    """TARGET as it is, beside mixed precision, checkpointing, accumulation, other optimizers and allocator
+    settings.
 
-    Every line is an analysis of its own, to the byte. Exit code 0: something fits the device; 1: nothing does; 2: bad
-    usage or input.
+    Every line is an analysis of its own, to the byte. Exit code 0: something fits the device; 1: nothing
+    does; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)

@@ -1,12 +1,14 @@
 """Finds and checks device profiles.
 
-1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter, nor do "NVIDIA", "GeForce", "Tesla" before it
-   and "RTX" left out), NVML's name of the GPU, a slice of one ("a100-80gb:2g.20gb", `mig.py`) or the path of a JSON file.
-2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity; "24GB" is what is written on a card
-   (`sizes.as_on_the_box`). Without anything it takes this machine's GPU if NVML names a known one (`nvml.py`), else h200. Its note
-   says what was taken and why.
-3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is refused with
-   the name of the field. `schema.json` states the same rules for editors; a test compares the two.
+1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter, nor do "NVIDIA",
+   "GeForce", "Tesla" before it and "RTX" left out), NVML's name of the GPU, a slice of one
+   ("a100-80gb:2g.20gb", `mig.py`) or the path of a JSON file.
+2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity; "24GB" is
+   what is written on a card (`sizes.as_on_the_box`). Without anything it takes this machine's GPU if NVML
+   names a known one (`nvml.py`), else h200. Its note says what was taken and why.
+3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is
+   refused with the name of the field. `schema.json` states the same rules for editors; a test compares the
+   two.
 """
 
 from __future__ import annotations
@@ -32,25 +34,29 @@ PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "h200"
 # Other names of GPUs, as `_plain` has them.
 _OTHER_NAMES = {
-    "h100sxm": "h100", "v10016gb": "v100", "rtxa6000": "a6000", "rtx6000ada": "rtx6000-ada", "rtx4060ti": "rtx4060ti-16gb",
-    "rtx5060ti": "rtx5060ti-16gb", "h10096gb": "gh200", "gh20096gb": "gh200", "a100": "a100-40gb", "titanrtx": "titan-rtx",
-    "h10080gb": "h100", "h100sxm5": "h100", "a10080g": "a100-80gb", "a10040g": "a100-40gb", "v10032g": "v100-32gb", "v10016g": "v100",
+    "h100sxm": "h100", "v10016gb": "v100", "rtxa6000": "a6000", "rtx6000ada": "rtx6000-ada",
+    "rtx4060ti": "rtx4060ti-16gb", "rtx5060ti": "rtx5060ti-16gb", "h10096gb": "gh200", "gh20096gb": "gh200",
+    "a100": "a100-40gb", "titanrtx": "titan-rtx", "h10080gb": "h100", "h100sxm5": "h100",
+    "a10080g": "a100-80gb", "a10040g": "a100-40gb", "v10032g": "v100-32gb", "v10016g": "v100",
     "rtxa5000": "a5000", "rtxa4000": "a4000",
 }  # fmt: skip
 _MAKERS = re.compile("^(nvidia|geforce|tesla|quadro)+")
-# What a figure may rest on: this GPU, a public document, its figures given to a library, what others measured, another GPU.
+# What a figure may rest on: this GPU, a public document, its figures given to a library, what others
+# measured, another GPU.
 KINDS = ("measured", "specified", "recorded", "published", "assumed")
 # What part of a context that nobody measured may be off, where its profile does not say.
 _UNSAID = 4
 
 
 def names() -> tuple[str, ...]:
-    """Names of the profiles that come with this package. Files with other endings than .json are profiles' data."""
+    """Names of the profiles that come with this package. Files with other endings than .json are profiles'
+    data."""
     return tuple(sorted(path.stem for path in PROFILES.glob("*.json")))
 
 
 def load(name_or_path: str | Path) -> DeviceProfile:
-    """The profile of a known name, or in a JSON file. Raises OptionError for an unknown name or a faulty file."""
+    """The profile of a known name, or in a JSON file. Raises OptionError for an unknown name or a faulty
+    file."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
         return _read(Path(name_or_path))
@@ -61,7 +67,8 @@ def load(name_or_path: str | Path) -> DeviceProfile:
             raise OptionError(f"{text!r} is no single device", several)
         raise OptionError(
             f"unknown device {text!r}",
-            f'{did_you_mean(_MAKERS.sub("", _plain(whole)), (*names(), *_OTHER_NAMES))}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
+            f"{did_you_mean(_MAKERS.sub('', _plain(whole)), (*names(), *_OTHER_NAMES))}known devices:"
+            f' {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
         )
     return slice_of(_known(found), part) if sliced else _known(found)
 
@@ -69,15 +76,21 @@ def load(name_or_path: str | Path) -> DeviceProfile:
 def _several(text: str) -> str:
     """Which command answers for several devices, where the name means that; "" where it does not."""
     if _plain(text) in ("all", "any", "*"):
-        return "analyze fit TARGET --all-devices finds the largest batch on each; analyze grid takes devices: [...]"
+        return (
+            "analyze fit TARGET --all-devices finds the largest batch on each; analyze grid takes devices:"
+            " [...]"
+        )
     if "," in text:
-        return f"analyze fit TARGET --device {text} finds the largest batch on each; analyze grid takes devices: [{text}]"
+        return (
+            f"analyze fit TARGET --device {text} finds the largest batch on each; analyze grid takes devices:"
+            f" [{text}]"
+        )
     return ""
 
 
 def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]:
-    """A profile and a note on why this one ("" where the caller named it). A size stands for the H200 with that
-    capacity; without anything this machine's GPU is taken if its profile is known, else the h200. Raises
+    """A profile and a note on why this one ("" where the caller named it). A size stands for the H200 with
+    that capacity; without anything this machine's GPU is taken if its profile is known, else the h200. Raises
     OptionError.
     """
     if device is None:
@@ -105,19 +118,24 @@ def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
             profile, capacity_bytes=least, capacity_range_bytes=(least, gib), listed_bytes=gib
         )
         meant = f", as its maker counts ({gib >> 30} GiB, of which CUDA has some {least / 2**30:.1f})"
-    return profile, (
-        f"a GPU of {text}{meant} that behaves like {DEFAULT} in everything else; a GPU's name instead "
-        "(analyze devices) changes cuDNN's workspaces, the context and cuBLAS's"
+    return (
+        profile,
+        (
+            f"a GPU of {text}{meant} that behaves like {DEFAULT} in everything else; a GPU's name instead "
+            "(analyze devices) changes cuDNN's workspaces, the context and cuBLAS's"
+        ),
     )
 
 
 def stands_in(device: str | int | Path | None) -> bool:
-    """Whether `resolve` takes the default for want of another: nobody named a device, and none that is known is here."""
+    """Whether `resolve` takes the default for want of another: nobody named a device, and none that is known
+    is here."""
     return device is None and _profile_named(nvml.name()) is None
 
 
 def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
-    """As the profile says; where it does not, what was measured, or a quarter less and more of what was not."""
+    """As the profile says; where it does not, what was measured, or a quarter less and more of what was
+    not."""
     nbytes = content["context_bytes"]
     if "context_range_bytes" in content:
         least, most = content["context_range_bytes"]
@@ -131,8 +149,8 @@ def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def kept_at_most(listed_bytes: int) -> int:
-    """What the driver may keep of the memory nvidia-smi lists, where nobody read what CUDA has: of those that were
-    (`benchmarks/gpu_profiles.py`) none has less."""
+    """What the driver may keep of the memory nvidia-smi lists, where nobody read what CUDA has: of those that
+    were (`benchmarks/gpu_profiles.py`) none has less."""
     return max(listed_bytes // 50, min(560 << 20, listed_bytes // 10))
 
 

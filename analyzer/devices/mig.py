@@ -1,17 +1,22 @@
-"""Slices of a GPU (MIG): "a100-80gb:2g.20gb" is two of the seven slices of an A100, with a quarter of its memory.
+"""Slices of a GPU (MIG): "a100-80gb:2g.20gb" is two of the seven slices of an A100, with a quarter of its
+memory.
 
-1. A slice's share of the memory and of the multiprocessors are those of NVIDIA's tables. The number behind the dot, its memory in GB
-   as NVIDIA rounds it, tells a slice of one seventh with a quarter of the memory ("1g.20gb") from the one with an eighth.
-2. NVML lists less than the share, and CUDA has what is listed: 9,728 MiB of an A100's eighth in both; 2 % less where it is assumed to be
-   in doubt. Of the A100s what it lists is known: 4,864, 9,856, 19,968 and 40,192 MiB of 40 GB, 9,728, 19,968,
-   40,192 and 80,384 of 80 GB (a newer driver has 9,856 for the first). Of the others, taken from that: a twentieth less of an eighth, a
-   fortieth of a quarter, a fiftieth of a half, 3/160 of the whole.
-3. Everything else is the whole GPU's, less what its context holds for other slices' threads (`contexts.py`, rule 1), and assumed.
+1. A slice's share of the memory and of the multiprocessors are those of NVIDIA's tables. The number behind
+   the dot, its memory in GB as NVIDIA rounds it, tells a slice of one seventh with a quarter of the memory
+   ("1g.20gb") from the one with an eighth.
+2. NVML lists less than the share, and CUDA has what is listed: 9,728 MiB of an A100's eighth in both; 2 %
+   less where it is assumed to be in doubt. Of the A100s what it lists is known: 4,864, 9,856, 19,968 and
+   40,192 MiB of 40 GB, 9,728, 19,968, 40,192 and 80,384 of 80 GB (a newer driver has 9,856 for the first). Of
+   the others, taken from that: a twentieth less of an eighth, a fortieth of a quarter, a fiftieth of a half,
+   3/160 of the whole.
+3. Everything else is the whole GPU's, less what its context holds for other slices' threads (`contexts.py`,
+   rule 1), and assumed.
 
-Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (fractions); `MemorySizeMB` and `MultiprocessorCount` of NVML's
-GPU instance profiles in NVIDIA/go-nvml at 2f9e261, pkg/nvml/mock/gpus (a100.go, a30.go: 14 multiprocessors a slice; h100.go and
-h200.go: 16; b200.go: 18). What it has for an A30 (5,836, 11,672 and 23,344 MiB) and the round numbers for H100 and later are not taken:
-nothing else says them.
+Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (fractions); `MemorySizeMB` and
+`MultiprocessorCount` of NVML's GPU instance profiles in NVIDIA/go-nvml at 2f9e261, pkg/nvml/mock/gpus
+(a100.go, a30.go: 14 multiprocessors a slice; h100.go and
+h200.go: 16; b200.go: 18). What it has for an A30 (5,836, 11,672 and 23,344 MiB) and the round numbers for
+H100 and later are not taken: nothing else says them.
 Not modelled: slices with media extensions; those of RTX PRO GPUs, whose multiprocessors are not said.
 """
 
@@ -88,7 +93,10 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
         sources={
             **dict.fromkeys(profile.sources, f"assumed from {profile.name}"),
             **kept,
-            "capacity_bytes": "specified: NVIDIA Multi-Instance GPU User Guide, its share of the memory; CUDA has what NVML lists",
+            "capacity_bytes": (
+                "specified: NVIDIA Multi-Instance GPU User Guide, its share of the memory; CUDA has what NVML"
+                " lists"
+            ),
             "capacity_range_bytes": "assumed: 2 % less",
             "sm_count": "specified: NVIDIA Multi-Instance GPU User Guide, its share of the multiprocessors",
             "context_bytes": f"assumed from {profile.name}, with fewer threads",

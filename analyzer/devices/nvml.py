@@ -1,18 +1,21 @@
 """The GPU a program would run on, opened through NVML, the management library of NVIDIA's driver.
 
-1. It is the first GPU that `CUDA_VISIBLE_DEVICES` leaves visible. Entries are indices, UUIDs ("GPU-...", as much of
-   one as names a single GPU) or MIG instances ("MIG-..."); the first entry decides of which kind all are. Without
-   the variable it is GPU 0.
-2. Empty, "-1", an entry that names no GPU of this machine, and a repeated entry leave none visible, as in CUDA.
+1. It is the first GPU that `CUDA_VISIBLE_DEVICES` leaves visible. Entries are indices, UUIDs ("GPU-...", as
+   much of one as names a single GPU) or MIG instances ("MIG-..."); the first entry decides of which kind all
+   are. Without the variable it is GPU 0.
+2. Empty, "-1", an entry that names no GPU of this machine, and a repeated entry leave none visible, as in
+   CUDA.
 3. Asking never initialises CUDA. Without a driver nothing is imported: that takes longer than looking for it.
 
-Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch/cuda/__init__.py` (`_parse_visible_devices`,
-`_transform_uuid_to_ordinals`) for how the text is read; NVML API reference, `nvmlDeviceGetHandleByIndex_v2` for the
-order of indices. `tests/devices/test_nvml.py` compares with the device torch takes, on a machine that has GPUs.
+Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch/cuda/__init__.py`
+(`_parse_visible_devices`,
+`_transform_uuid_to_ordinals`) for how the text is read; NVML API reference, `nvmlDeviceGetHandleByIndex_v2`
+for the order of indices. `tests/devices/test_nvml.py` compares with the device torch takes, on a machine that
+has GPUs.
 
-Not modelled: CUDA's own order. NVML counts by PCI bus, CUDA by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: in a machine
-with GPUs of several models an index may mean another one, a UUID never does. A GPU split into MIG instances of which
-none is named: CUDA takes the first instance, here it is the whole GPU.
+Not modelled: CUDA's own order. NVML counts by PCI bus, CUDA by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: in
+a machine with GPUs of several models an index may mean another one, a UUID never does. A GPU split into MIG
+instances of which none is named: CUDA takes the first instance, here it is the whole GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class NoGpuError(MissingDependencyError):
 def first_visible() -> Iterator[Any]:
     """NVML's handle of the first visible GPU, valid inside the `with`.
 
-    Raises NoGpuError without a driver, NVML's package or a visible GPU, and for what NVML refuses inside the `with`.
+    Raises NoGpuError without a driver, NVML's package or a visible GPU, and for what NVML refuses inside the
+    `with`.
     """
     with _opened() as pynvml:
         yield _handle(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -48,14 +52,15 @@ def first_visible() -> Iterator[Any]:
 
 @contextmanager
 def named(uuid: str) -> Iterator[Any]:
-    """NVML's handle of the GPU with this UUID ("GPU-..."), valid inside the `with`. Raises as `first_visible`."""
+    """NVML's handle of the GPU with this UUID ("GPU-..."), valid inside the `with`. Raises as
+    `first_visible`."""
     with _opened() as pynvml:
         yield pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
 def link(uuids: Sequence[str]) -> str:
-    """How the GPUs with these UUIDs reach one another: "NVLink" where every two of them do so, else "PCIe"; "none" for
-    a GPU alone."""
+    """How the GPUs with these UUIDs reach one another: "NVLink" where every two of them do so, else "PCIe";
+    "none" for a GPU alone."""
     if len(uuids) == 1:
         return "none"
     with _opened() as pynvml:
@@ -92,7 +97,8 @@ def _opened() -> Iterator[Any]:
 
 
 def first_entry(variable: str | None) -> int | str | None:
-    """The first entry of `CUDA_VISIBLE_DEVICES`: an index, the beginning of a UUID; None where it leaves no GPU visible.
+    """The first entry of `CUDA_VISIBLE_DEVICES`: an index, the beginning of a UUID; None where it leaves no
+    GPU visible.
 
     Only the text is read: whether there is such a GPU is another question.
     """

@@ -1,7 +1,10 @@
-"""Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" and "24 gb" are 24 * 10^9, "8192MiB", "1.5 GiB".
+"""Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" and "24 gb" are 24 * 10^9, "8192MiB", "1.5
+GiB".
 
-On a card "24GB" is what its maker means, 24 * 2^30 (`as_on_the_box`): an RTX 4090 lists 24,564 MiB, which is 25.8 * 10^9 bytes.
-A prefix alone is binary: "24G" is 24 GiB, as GNU coreutils ("Block size") and `docker run --memory` have it. A number alone is bytes, as programs write them; one below `SMALLEST_BARE` is questioned, since nobody has 8 bytes.
+On a card "24GB" is what its maker means, 24 * 2^30 (`as_on_the_box`): an RTX 4090 lists 24,564 MiB, which is
+25.8 * 10^9 bytes. A prefix alone is binary: "24G" is 24 GiB, as GNU coreutils ("Block size") and `docker run
+--memory` have it. A number alone is bytes, as programs write them; one below `SMALLEST_BARE` is questioned,
+since nobody has 8 bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What NCCL takes of a GPU for ranks that are connected in one way: figures of a machine, measured by `calibrate --ranks`."""
+"""What NCCL takes of a GPU for ranks that are connected in one way: figures of a machine, measured by
+`calibrate --ranks`."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 class Topology:
     """Bytes of one rank, outside PyTorch's allocator.
 
-    ranks: how many were connected. link: how, in words ("NVLink", "PCIe"), with what NCCL was told. nccl: its version.
-    code_bytes: the library's code, once in a process. communicator_bytes: a communicator, before anything is sent.
+    ranks: how many were connected. link: how, in words ("NVLink", "PCIe"), with what NCCL was told. nccl: its
+    version.
+    code_bytes: the library's code, once in a process. communicator_bytes: a communicator, before anything is
+    sent.
     ring_bytes: its first collective. exchange_code_bytes: the code of sends and receives, once.
     send_bytes, receive_bytes: the first message to a rank, and the first from one.
     """

@@ -1,5 +1,7 @@
-"""PyTorch's own CUDA build on a machine without a GPU: a CUDA runtime that answers, and what the program then asked its allocator.
+"""PyTorch's own CUDA build on a machine without a GPU: a CUDA runtime that answers, and what the program then
+asked its allocator.
 
-`native/` is that runtime, in C: memory is addresses, kernels do nothing. `library` finds it, `device` says to it which GPU it
-is, `launch` starts a program under it, `inside/` watches from within that process, `history` makes an `Estimate` of what was seen.
+`native/` is that runtime, in C: memory is addresses, kernels do nothing. `library` finds it, `device` says to
+it which GPU it is, `launch` starts a program under it, `inside/` watches from within that process, `history`
+makes an `Estimate` of what was seen.
 """

@@ -1,15 +1,19 @@
-"""cuDNN's side of an emulated program: what the library would choose on the profile's GPU, asked, or from records and formulas.
+"""cuDNN's side of an emulated program: what the library would choose on the profile's GPU, asked, or from
+records and formulas.
 
-1. A graph of operations is recognised by its operations: one convolution (forward, of the data or of the weights; with
-   elementwise operations behind it as with it alone), or attention, which is two matrix products forward and five backward, or
-   one operation of its own. Anything else is not answered.
-2. Convolutions: the list cuDNN itself gives (`libraries/cudnn/choices.py`); where it cannot be asked one plan, of the recorded or bounded bytes.
-   Which of the first ten wins benchmark mode's timing is as recorded, else the first. Channels-last where the tensors' strides say so.
+1. A graph of operations is recognised by its operations: one convolution (forward, of the data or of the
+   weights; with elementwise operations behind it as with it alone), or attention, which is two matrix
+   products forward and five backward, or one operation of its own. Anything else is not answered.
+2. Convolutions: the list cuDNN itself gives (`libraries/cudnn/choices.py`); where it cannot be asked one
+   plan, of the recorded or bounded bytes. Which of the first ten wins benchmark mode's timing is as recorded,
+   else the first. Channels-last where the tensors' strides say so.
 3. Batch norm, recurrent layers, dropout's state, attention, CTC losses: the formulas of `libraries/cudnn/`.
-4. What is not as measured is kept as a `Doubt`, once for each call: not asked, beyond what is modelled, from another GPU.
+4. What is not as measured is kept as a `Doubt`, once for each call: not asked, beyond what is modelled, from
+   another GPU.
 
-Source of the numbers of kinds and attributes: NVIDIA cuDNN backend API reference; `cudnn_graph.h` of cuDNN 9 (the same in all of
-it). What PyTorch asks for: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`, `BatchNorm.cpp`, `RNN.cpp`, `LossCTC.cpp`.
+Source of the numbers of kinds and attributes: NVIDIA cuDNN backend API reference; `cudnn_graph.h` of cuDNN 9
+(the same in all of it). What PyTorch asks for: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`,
+`BatchNorm.cpp`, `RNN.cpp`, `LossCTC.cpp`.
 
 Not modelled: fused convolutions' own plans.
 """
@@ -44,7 +48,8 @@ _CONVOLUTIONS = {
 _OPERATIONS, _DTYPE, _SIZES, _STRIDES, _VIRTUAL = "801", "901", "902", "903", "907"
 _DILATION, _STRIDE, _PADDING = "102", "103", "105"
 _REDUCED, _REDUCTION_RESULT = "1610", "1611"
-# Of attention: its operation alone, its gradient's, or the first of its matrix products: the attributes of query and key.
+# Of attention: its operation alone, its gradient's, or the first of its matrix products: the attributes of
+# query and key.
 _ATTENTIONS = {_ATTENTION: ("2800", "2801"), _ATTENTION_GRAD: ("2851", "2852"), _MATMUL: ("1520", "1521")}
 _BACKWARD_PRODUCTS = 5
 _ELEMENTWISE, _ELEMENTWISE_MODE, _GENERATED_INDEX = "750", "0", 501  # positions, which a causal mask compares
@@ -52,14 +57,15 @@ _FALLBACK = 2
 _TENSOR_CORE, _NONDETERMINISTIC = 1 << 0, 1 << 4
 _PERSISTENT = 2  # CUDNN_BATCHNORM_SPATIAL_PERSISTENT
 _PLAIN_BATCH_NORM = 0  # CUDNN_BATCHNORM_OPS_BN
-# How long a plan runs on the emulated device, in nanoseconds: the fastest, and each of the others. Far apart, since the
-# clock is also a real one.
+# How long a plan runs on the emulated device, in nanoseconds: the fastest, and each of the others. Far apart,
+# since the clock is also a real one.
 _FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What the library was asked for, and how its bytes are known where it did not answer itself. timed: only where plans are timed."""
+    """What the library was asked for, and how its bytes are known where it did not answer itself. timed: only
+    where plans are timed."""
 
     what: str
     workspace: Workspace
@@ -67,7 +73,10 @@ class Doubt:
 
     def __str__(self) -> str:
         of = self.workspace
-        return f"{self.what}: {of.nbytes:,} bytes of workspace, {of.source} ({of.low_bytes:,} to {of.high_bytes:,})"
+        return (
+            f"{self.what}: {of.nbytes:,} bytes of workspace, {of.source} ({of.low_bytes:,} to"
+            f" {of.high_bytes:,})"
+        )
 
 
 class CudnnAnswers:
@@ -86,8 +95,9 @@ class CudnnAnswers:
         }
 
     def doubts(self, *settings: str) -> tuple[Doubt, ...]:
-        """What cuDNN did not answer itself, in the order it was asked for. settings: those of `torch.backends.cudnn` that the program
-        had at any time; with "benchmark" which plan wins is among them, where nobody timed them."""
+        """What cuDNN did not answer itself, in the order it was asked for. settings: those of
+        `torch.backends.cudnn` that the program had at any time; with "benchmark" which plan wins is among
+        them, where nobody timed them."""
         return tuple(doubt for doubt in self._doubts if not doubt.timed or "benchmark" in settings)
 
     def plans(self, question: Question) -> list[int]:
@@ -104,7 +114,10 @@ class CudnnAnswers:
         raise Unanswered(f"no plan is known for cuDNN's operations {', '.join(map(str, kinds))}")
 
     def _convolution(self, call: Convolution, fused: bool) -> list[int]:
-        what = f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with {_by(call.w_shape)})"
+        what = (
+            f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with"
+            f" {_by(call.w_shape)})"
+        )
         if fused:
             what += " with elementwise operations, taken as without"
         (plans,) = self._choices.plans([call])

@@ -1,8 +1,8 @@
 """What the emulated runtime is told of a GPU, from its profile and NVIDIA's documents.
 
-Of a multiprocessor, by compute capability: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". The L2 cache is
-that of the largest GPU of the compute capability (NVIDIA's architecture whitepapers); it steers what Inductor tries, and
-no allocation of PyTorch's own.
+Of a multiprocessor, by compute capability: CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability". The L2 cache is that of the largest GPU of the compute capability (NVIDIA's architecture
+whitepapers); it steers what Inductor tries, and no allocation of PyTorch's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ KNOWN_BYTES = 65536 * 8
 
 @dataclass(frozen=True, slots=True)
 class Multiprocessor:
-    """Blocks it holds at once, its shared memory and what of it a block may have, and the device's L2 cache, in bytes."""
+    """Blocks it holds at once, its shared memory and what of it a block may have, and the device's L2 cache,
+    in bytes."""
 
     blocks: int
     shared_bytes: int
@@ -42,8 +43,8 @@ MULTIPROCESSORS = {
 
 
 def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> str:
-    """The device as `native/device.c` reads it. cuda: the release PyTorch was built with. Raises OptionError for a compute
-    capability that is not known."""
+    """The device as `native/device.c` reads it. cuda: the release PyTorch was built with. Raises OptionError
+    for a compute capability that is not known."""
     sm = MULTIPROCESSORS.get(profile.compute_capability)
     if sm is None:
         major, minor = profile.compute_capability

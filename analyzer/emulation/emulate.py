@@ -34,8 +34,9 @@ MOST_RANKS = 16  # native/emulated.h, DEVICES
 
 @dataclass(frozen=True, slots=True)
 class EmulatedProgram:
-    """What is run: a file, or a module by its name (`place`), with its arguments; what it is called (`name`). packages: folders it may
-    import from besides its own. until: "end", a number of optimizer steps, or "steady" (`inside/record.py`)."""
+    """What is run: a file, or a module by its name (`place`), with its arguments; what it is called (`name`).
+    packages: folders it may import from besides its own. until: "end", a number of optimizer steps, or
+    "steady" (`inside/record.py`)."""
 
     name: str
     place: Path | str
@@ -68,10 +69,10 @@ def followed(
 ) -> Emulated:
     """What a program takes of a GPU, as one rank of a job.
 
-    python: the Python (or its environment's folder) whose PyTorch runs it; None: this one. environment: variables it sees besides its
-    own. When the rank asked for ends, the others are ended, and so does one that fails (RunError). Raises OptionError,
-    MissingDependencyError, and RunError where the process was ended from outside. A program that raises gives the estimate up to there
-    (`Estimate.incomplete`).
+    python: the Python (or its environment's folder) whose PyTorch runs it; None: this one. environment:
+    variables it sees besides its own. When the rank asked for ends, the others are ended, and so does one
+    that fails (RunError). Raises OptionError, MissingDependencyError, and RunError where the process was
+    ended from outside. A program that raises gives the estimate up to there (`Estimate.incomplete`).
     """
     if job.world_size > MOST_RANKS:
         raise OptionError(

@@ -1,8 +1,11 @@
-"""What the processes of one emulated job send each other: words on named channels, said by one rank and heard by others.
+"""What the processes of one emulated job send each other: words on named channels, said by one rank and heard
+by others.
 
-1. A collective whose result may steer the program is carried this way (`native/nccl.c`): every rank says what it gives, and
-   hears what the others give. Each thing said has a channel of its own, and is dropped when all that listen have heard it.
-2. Who listens waits, as long as the speaker's process runs, `LONGEST_SECONDS` at most (what ProcessGroupNCCL waits for a collective).
+1. A collective whose result may steer the program is carried this way (`native/nccl.c`): every rank says what
+   it gives, and hears what the others give. Each thing said has a channel of its own, and is dropped when all
+   that listen have heard it.
+2. Who listens waits, as long as the speaker's process runs, `LONGEST_SECONDS` at most (what ProcessGroupNCCL
+   waits for a collective).
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ class Exchange:
         return []
 
     def hear(self, question: Question) -> Sequence[int]:
-        """The words of a channel. Raises Unanswered where the rank that would say them has ended, or nobody says them in time."""
+        """The words of a channel. Raises Unanswered where the rank that would say them has ended, or nobody
+        says them in time."""
         channel, rank = question["channel"], int(question["rank"])
         until = time.monotonic() + self._longest
         with self._changed:

@@ -1,13 +1,17 @@
 """An `Estimate` from what was seen of a program: the allocator's own history, and the operators that ran.
 
-1. The history says of every request its address and the bytes asked for, and of every segment its address and size. The block behind a
-   request follows: it begins at its address, inside the free block that lies there, and takes all of it where the rest would not be
-   split off (`should_split`, c10/cuda/CUDACachingAllocator.cpp: 512 bytes or more in the pool of small blocks and in expandable segments,
-   more than 1 MiB in the other). Nothing is simulated: which free block was taken, the allocator has decided.
+1. The history says of every request its address and the bytes asked for, and of every segment its address and
+   size. The block behind a request follows: it begins at its address, inside the free block that lies there,
+   and takes all of it where the rest would not be split off (`should_split`,
+   c10/cuda/CUDACachingAllocator.cpp: 512 bytes or more in the pool of small blocks and in expandable
+   segments, more than 1 MiB in the other). Nothing is simulated: which free block was taken, the allocator
+   has decided.
 2. What the allocator's counters say at the end is compared with what came out; a difference is noted.
-3. A request belongs to the operator during which it was made; one before the next operator, to that one's place.
-4. What it is for: parameters, gradients and optimizer state by what lay at its address after an optimizer's step; what an operator took and did
-   not return is scratch if it was given back within it, else workspace; the rest are inputs outside of modules, and activations.
+3. A request belongs to the operator during which it was made; one before the next operator, to that one's
+   place.
+4. What it is for: parameters, gradients and optimizer state by what lay at its address after an optimizer's
+   step; what an operator took and did not return is scratch if it was given back within it, else workspace;
+   the rest are inputs outside of modules, and activations.
 """
 
 from __future__ import annotations
@@ -38,7 +42,8 @@ SMALL_BYTES = MIB  # kSmallSize
 
 @dataclass(slots=True)
 class _Blocks:
-    """The device memory an allocator holds, as its history tells: free blocks by address, and what the live ones take."""
+    """The device memory an allocator holds, as its history tells: free blocks by address, and what the live
+    ones take."""
 
     free: list[tuple[int, int]] = field(default_factory=list)
     segments: dict[int, tuple[int, bool]] = field(default_factory=dict)  # address -> bytes, expandable
@@ -114,8 +119,8 @@ def estimate_of(
     device_note: str,
     doubts: tuple[str, ...] = (),
 ) -> Estimate:
-    """The estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts: what libraries answered that was not
-    measured on this GPU."""
+    """The estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts: what
+    libraries answered that was not measured on this GPU."""
     simulation, events, places = _simulation(found)
     torch, cuda = found["torch"], found["cuda"]
     besides = max(int(found["used_bytes"]) - int(found["counters"]["reserved_bytes"]), 0)
@@ -151,7 +156,10 @@ def estimate_of(
             filter(
                 None,
                 (
-                    f"emulated: torch {torch}, CUDA {cuda}, on {next(iter(profile.nvml_names), profile.name)}",
+                    (
+                        f"emulated: torch {torch}, CUDA {cuda}, on"
+                        f" {next(iter(profile.nvml_names), profile.name)}"
+                    ),
                     device_note,
                 ),
             )
@@ -187,13 +195,19 @@ def _none() -> Any:
     raise AssertionError("what happened is not simulated again")
 
 
-# No clock tells here how a step beside a GPU compares with the watchdog's pauses (`native/watchdog.c`), or how far the device lags behind.
+# No clock tells here how a step beside a GPU compares with the watchdog's pauses (`native/watchdog.c`), or
+# how far the device lags behind.
 _LATER = {
-    "reduces": "gradient buckets that DDP replaces, and what its hooks make of them, are assumed to be given back when the next step's gradients "
-    "are reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter they live "
-    "longer, and the peak is higher by up to as much as the gradients",
-    "sends": "what is sent to another rank is through at once; where the device lags behind the host, its memory serves again later, and the "
-    "peak is higher by up to what a step sends",
+    "reduces": (
+        "gradient buckets that DDP replaces, and what its hooks make of them, are assumed to be given back"
+        " when the next step's gradients are reduced (the first step's: at the next collective); NCCL's"
+        " watchdog looks every 100 ms only, so where steps are shorter they live longer, and the peak is"
+        " higher by up to as much as the gradients"
+    ),
+    "sends": (
+        "what is sent to another rank is through at once; where the device lags behind the host, its memory"
+        " serves again later, and the peak is higher by up to what a step sends"
+    ),
 }
 
 
@@ -217,27 +231,31 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
         notes.append(f"the program called {name}, which is not emulated")
     if found.get("others"):
         notes.append(
-            f"{found['others']:,} bytes lie reserved on other GPUs than this process's own, with a context each; they are not counted"
+            f"{found['others']:,} bytes lie reserved on other GPUs than this process's own, with a context"
+            " each; they are not counted"
         )
     if "processes" in found:
         count, besides = int(found["processes"]), int(found["besides"])
         notes.append(
             "figures are of a process that the program started"
             if count == 1
-            else f"{count} processes of the program used the GPU; figures are of the one that held most, the others held at most "
-            f"{besides:,} bytes and a context each besides"
+            else (
+                f"{count} processes of the program used the GPU; figures are of the one that held most, the"
+                f" others held at most {besides:,} bytes and a context each besides"
+            )
         )
     notes += [text for name, text in _LATER.items() if found.get(name)]
     if found.get("pools"):
         notes.append(
-            "the program keeps private pools, as CUDA graphs do: in the one case that was measured reserved memory was 4.8 % more"
+            "the program keeps private pools, as CUDA graphs do: in the one case that was measured reserved"
+            " memory was 4.8 % more"
         )
     current = int(found["counters"]["allocated_bytes"])
     came_out = simulation.allocated[-1] if simulation.allocated else 0
     if current != came_out and simulation.failure is None:
         notes.append(
-            f"at its end the allocator counts {current:,} bytes in use, its history {came_out:,}: what leads to the peak may be off by "
-            "the difference"
+            f"at its end the allocator counts {current:,} bytes in use, its history {came_out:,}: what leads"
+            " to the peak may be off by the difference"
         )
     if found["retries"]:
         notes.append(f"the allocator gave its cached memory back {found['retries']:,} x to find room")
@@ -247,9 +265,11 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
 def _assumed(found: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, ...]:
     """What came of what the user said is read, in the words of `analyze run`."""
     return tuple(
-        f"{place}: {value} is assumed, as was said"
-        if place in found["assumed"]
-        else f"nothing was read at {place}: what was said to be assumed there had no effect"
+        (
+            f"{place}: {value} is assumed, as was said"
+            if place in found["assumed"]
+            else f"nothing was read at {place}: what was said to be assumed there had no effect"
+        )
         for place, value in assume.items()
     )
 

@@ -1,8 +1,10 @@
-"""What a kernel needs of a multiprocessor, read from the binary it lies in: registers a thread and shared memory a block.
+"""What a kernel needs of a multiprocessor, read from the binary it lies in: registers a thread and shared
+memory a block.
 
-A few of CUB's passes size their scratch by how many blocks run at once (`cudaOccupancyMaxActiveBlocksPerMultiprocessor`), and
-that depends on both. NVIDIA's `cuobjdump -res-usage` prints them for every kernel of a library; Triton, which PyTorch's CUDA builds
-for Linux bring along, has that tool. It is only run when a program asks.
+A few of CUB's passes size their scratch by how many blocks run at once
+(`cudaOccupancyMaxActiveBlocksPerMultiprocessor`), and that depends on both. NVIDIA's `cuobjdump -res-usage`
+prints them for every kernel of a library; Triton, which PyTorch's CUDA builds for Linux bring along, has that
+tool. It is only run when a program asks.
 """
 
 from __future__ import annotations

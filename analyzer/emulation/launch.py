@@ -1,11 +1,14 @@
-"""Starts a program of the user's under the emulated runtime, in a process of its own, with the Python that has its torch.
+"""Starts a program of the user's under the emulated runtime, in a process of its own, with the Python that
+has its torch.
 
-1. The library is loaded before every other one (LD_PRELOAD), so that PyTorch's calls reach it by the loader's own rules; programs
-   that open the driver or NVML by name find it in a folder of links (LD_LIBRARY_PATH). Both variables are as before for whatever the
-   program starts itself: `inside` puts them back before it runs.
+1. The library is loaded before every other one (LD_PRELOAD), so that PyTorch's calls reach it by the loader's
+   own rules; programs that open the driver or NVML by name find it in a folder of links (LD_LIBRARY_PATH).
+   Both variables are as before for whatever the program starts itself: `inside` puts them back before it
+   runs.
 2. A GPU that is there is not touched: its driver is never opened.
-3. Each process is in a group of its own; whatever ends this one (Ctrl-C, SIGTERM, a terminal that is closed) ends those groups. Where
-   nothing can be done any more (SIGKILL), the kernel ends the processes (`inside/__main__.py`).
+3. Each process is in a group of its own; whatever ends this one (Ctrl-C, SIGTERM, a terminal that is closed)
+   ends those groups. Where nothing can be done any more (SIGKILL), the kernel ends the processes
+   (`inside/__main__.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """The PyTorch of an environment: its version, the release of CUDA it was built with, and the folder of packages it lies in."""
+    """The PyTorch of an environment: its version, the release of CUDA it was built with, and the folder of
+    packages it lies in."""
 
     python: Path
     version: str
@@ -45,7 +49,8 @@ class Torch:
 
 
 def find_torch(python: str | os.PathLike[str] | None) -> Torch:
-    """The PyTorch that `python` has; None: this interpreter. It is not imported. Raises OptionError, MissingDependencyError."""
+    """The PyTorch that `python` has; None: this interpreter. It is not imported. Raises OptionError,
+    MissingDependencyError."""
     path = Path(sys.executable) if python is None else Path(python)
     if path.is_dir():
         path = path / "bin" / "python"
@@ -53,7 +58,10 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
         raise OptionError(
             f"--python {path} is not a Python", "give the path of one: --python venv/bin/python"
         )
-    ask = "import importlib.util as u; s = u.find_spec('torch'); print('@' + (s.submodule_search_locations[0] if s else ''))"
+    ask = (
+        "import importlib.util as u; s = u.find_spec('torch'); print('@' + (s.submodule_search_locations[0]"
+        " if s else ''))"
+    )
     try:
         printed = subprocess.run(
             [path, "-c", ask], capture_output=True, text=True, timeout=60, check=False
@@ -78,7 +86,8 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
     if cuda is None:
         raise MissingDependencyError(
             f"torch {version} of {path} is not a CUDA build",
-            f"make an environment with one: pip install torch=={version.partition('+')[0]}, and give it with --python",
+            f"make an environment with one: pip install torch=={version.partition('+')[0]}, and give it with"
+            " --python",
         )
     if int(cuda[1]) not in (12, 13):
         raise MissingDependencyError(
@@ -92,7 +101,8 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
 def environment(
     torch: Torch, profile: DeviceProfile, besides: Mapping[str, str], count: int = 1
 ) -> Iterator[dict[str, str]]:
-    """The variables of a process that is to run under the emulated runtime; the folder of links lives as long. Raises AnalyzerError."""
+    """The variables of a process that is to run under the emulated runtime; the folder of links lives as
+    long. Raises AnalyzerError."""
     native = library.path()
     with tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder:
         for name in library.OPENED_AS:
@@ -124,7 +134,8 @@ class LaunchedProcess:
 
 
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
-    """The exit code of a command; what it prints goes to this process's stderr. A signal's number is negative."""
+    """The exit code of a command; what it prints goes to this process's stderr. A signal's number is
+    negative."""
     (code,) = run_together([LaunchedProcess(command, variables)])
     assert code is not None  # it decides, so it ended by itself
     return code
@@ -133,9 +144,11 @@ def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str])
 def run_together(
     processes: Sequence[LaunchedProcess], decides: int = 0, stops: Callable[[int, int], bool] | None = None
 ) -> list[int | None]:
-    """Processes beside each other, until the one that decides has ended, or one that ended stops all; then all are ended.
+    """Processes beside each other, until the one that decides has ended, or one that ended stops all; then
+    all are ended.
 
-    stops: told the number and the exit code of each other one that ended. Returns exit codes as `run` does; None: it was ended here.
+    stops: told the number and the exit code of each other one that ended. Returns exit codes as `run` does;
+    None: it was ended here.
     """
     with ends_on_request():
         return _together(processes, decides, stops)
@@ -186,8 +199,8 @@ def _together(
 
 @contextmanager
 def ends_on_request() -> Iterator[None]:
-    """While open, what asks this process to end (SIGTERM, a closed terminal) does so by an exception, as Ctrl-C does, so that nothing is
-    left behind."""
+    """While open, what asks this process to end (SIGTERM, a closed terminal) does so by an exception, as
+    Ctrl-C does, so that nothing is left behind."""
     with _handled(_REQUESTS, _end):
         yield
 
@@ -198,7 +211,8 @@ def _end(number: int, _: object = None) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and its kin wait while a process starts, which nobody would end otherwise; what is yielded raises them afterwards."""
+    """Ctrl-C and its kin wait while a process starts, which nobody would end otherwise; what is yielded
+    raises them afterwards."""
     waiting: list[int] = []
 
     def check() -> None:

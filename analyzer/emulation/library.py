@@ -1,4 +1,5 @@
-"""The emulated CUDA runtime as a file: compiled while this package is installed, from `native/`, where there is a C compiler."""
+"""The emulated CUDA runtime as a file: compiled while this package is installed, from `native/`, where there
+is a C compiler."""
 
 from __future__ import annotations
 
@@ -9,16 +10,18 @@ from pathlib import Path
 from analyzer.errors import MissingDependencyError
 
 NATIVE = Path(__file__).parent / "native"
-# The names under which programs open the driver and NVML themselves (`dlopen`), or link to it (`-lcuda`, as Triton until 3.2 does when
-# it compiles what it launches kernels with): the same library answers.
+# The names under which programs open the driver and NVML themselves (`dlopen`), or link to it (`-lcuda`, as
+# Triton until 3.2 does when it compiles what it launches kernels with): the same library answers.
 OPENED_AS = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def path() -> Path:
-    """Where the library is. Raises MissingDependencyError on a system that has none, and where none was compiled."""
+    """Where the library is. Raises MissingDependencyError on a system that has none, and where none was
+    compiled."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise MissingDependencyError(
-            f"analyze emulate runs PyTorch's CUDA build for Linux on x86-64; this is {sys.platform} on {platform.machine()}",
+            f"analyze emulate runs PyTorch's CUDA build for Linux on x86-64; this is {sys.platform} on"
+            f" {platform.machine()}",
             "trace the program instead: analyze run",
         )
     found = sorted(Path(__file__).parent.glob("_cuda*.so"))

@@ -30,8 +30,8 @@ class Nccl:
             for size in sorted(self._sizes)
         }
         return tuple(
-            f"NCCL bounded: what it takes for {size} ranks is as measured for {stands_in}; other topologies have other channels "
-            "(analyze calibrate --ranks N measures them)"
+            f"NCCL bounded: what it takes for {size} ranks is as measured for {stands_in}; other topologies"
+            " have other channels (analyze calibrate --ranks N measures them)"
             for size, stands_in in missing.items()
             if stands_in
         )

@@ -1,13 +1,15 @@
-"""What the emulated libraries ask while a program runs: lines of JSON over a Unix socket, answered by this process.
+"""What the emulated libraries ask while a program runs: lines of JSON over a Unix socket, answered by this
+process.
 
-1. A question is one line, {"about": TOPIC, ...}. The answer is one line: a list of whole numbers, or a string that says why
-   there is none (`Unanswered`).
-2. Every process of the program opens a connection of its own (`native/question.c`); each is served by a thread, one question
-   at a time among all of them. Equal questions get the answer that was given first. Topics that wait for other processes are
-   answered beside them, each question anew.
+1. A question is one line, {"about": TOPIC, ...}. The answer is one line: a list of whole numbers, or a string
+   that says why there is none (`Unanswered`).
+2. Every process of the program opens a connection of its own (`native/question.c`); each is served by a
+   thread, one question at a time among all of them. Equal questions get the answer that was given first.
+   Topics that wait for other processes are answered beside them, each question anew.
 3. The socket lies in a directory that only this user may enter, and is gone when the server is closed.
 
-Nothing that comes in is trusted: what is no question, or longer than any question can be, ends its connection.
+Nothing that comes in is trusted: what is no question, or longer than any question can be, ends its
+connection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-"""cuFFT's, cuSPARSE's and cuSOLVER's side of an emulated program: how large the workspaces are that they ask of their caller.
+"""cuFFT's, cuSPARSE's and cuSOLVER's side of an emulated program: how large the workspaces are that they ask
+of their caller.
 
-1. A plan of cuFFT is one of `libraries/cufft.py`: types, lengths and batch as they are asked for. It is strided where its numbers do not
-   follow each other, or where the complex result of real ones holds both halves ("row": how long its last dimension is).
+1. A plan of cuFFT is one of `libraries/cufft.py`: types, lengths and batch as they are asked for. It is
+   strided where its numbers do not follow each other, or where the complex result of real ones holds both
+   halves ("row": how long its last dimension is).
 2. A product of cuSPARSE is one of `libraries/cusparse.py`, by its algorithm.
-3. A routine of cuSOLVER is one of `libraries/cusolver.py`. The host's part is not asked for: none of it is the device's.
-4. What nothing recorded is like, and everything on another GPU than the measured one, is kept as a doubt, once for each kind.
+3. A routine of cuSOLVER is one of `libraries/cusolver.py`. The host's part is not asked for: none of it is
+   the device's.
+4. What nothing recorded is like, and everything on another GPU than the measured one, is kept as a doubt,
+   once for each kind.
 
 Source of the numbers: `library_types.h` (cudaDataType), `cusparse.h` (cusparseSpMMAlg_t, cusparseSpMVAlg_t).
 """
@@ -69,7 +73,8 @@ class Workspaces:
         return [nbytes]
 
     def solver(self, question: Question) -> list[int]:
-        """Elements of a routine's work area, or of the newer interface bytes on the device and on the host."""
+        """Elements of a routine's work area, or of the newer interface bytes on the device and on the
+        host."""
         routine, numbers = question["routine"], question["numbers"]
         if routine not in cusolver.ROUTINES:
             raise Unanswered(f"no work area is known of cuSOLVER's {routine}")

@@ -1,12 +1,14 @@
 """One door for PyTorch programs and targets: traced, and emulated where tracing leaves a doubt.
 
-1. "trace" and "emulate" are what they say. "auto" traces, and where that leaves a doubt (`doubts.py`) and a CUDA build of PyTorch is
-   within reach (`reach.py`), the same is run by it on the emulated runtime. A note says what tracing met and whose figures these are.
+1. "trace" and "emulate" are what they say. "auto" traces, and where that leaves a doubt (`doubts.py`) and a
+   CUDA build of PyTorch is within reach (`reach.py`), the same is run by it on the emulated runtime. A note
+   says what tracing met and whose figures these are.
 2. Where emulation gets no further either, the traced estimate stands, with what the emulated one ended in.
 3. Without a CUDA build the traced estimate stands, with a note that names the command which installs one.
 4. The second run finds nothing of what the first one wrote (`emulated.py`).
 
-Not emulated: ONNX files, modules of this process, jobs of several machines, and what only `analyze TARGET` has (`--parallel`).
+Not emulated: ONNX files, modules of this process, jobs of several machines, and what only `analyze TARGET`
+has (`--parallel`).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """estimate: what is known. analysis: of the traced program, where the estimate is its. error: what ended a program early."""
+    """estimate: what is known. analysis: of the traced program, where the estimate is its. error: what ended
+    a program early."""
 
     estimate: Estimate
     analysis: Analysis | None = None
@@ -48,7 +51,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: whichever is within reach. keep, network: as in
+    """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: whichever is within
+    reach. keep, network: as in
     `analyzer.run`. Raises OptionError for another engine."""
 
     engine: str = "auto"
@@ -157,7 +161,8 @@ class Door:
     def _instead(
         self, request: Callable[[Torch], Request], options: Options, doubt: str
     ) -> tuple[Estimate | None, str]:
-        """The emulated estimate in the place of one that leaves a doubt; None: there is none, and why, or what would help."""
+        """The emulated estimate in the place of one that leaves a doubt; None: there is none, and why, or
+        what would help."""
         from analyzer.engines.reach import within_reach
 
         torch = within_reach(self.python)
@@ -231,17 +236,23 @@ def analyze(
 ) -> Estimate:
     """Predict what `target` needs of a GPU.
 
-    target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied), `model.onnx`,
+    target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied),
+    `model.onnx`,
         `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder, `hf:ORG/NAME`).
-    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them; only
+    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them;
+    only
         shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
     batch: for targets that make their own batch, and for ONNX graphs.
-    loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in lower case
+    loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in
+    lower case
         (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
-    device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else h200.
-    runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session options.
+    device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else
+    h200.
+    runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session
+    options.
     engine, python: as in `analyzer.run`. progress: told what is under way. Every other option is a field of
-    `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user can mend.
+    `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user can
+    mend.
     """
     return (
         Door(engine, python, tell=progress).target(target, Options.of({"inputs": inputs, **options})).estimate
@@ -271,19 +282,24 @@ def run(
     script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
     ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
     environment: variables it sees besides its own. device: as in `analyzer.analyze`.
-    until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on steps ask for
+    until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on
+    steps ask for
         the same and the allocator is laid out as before.
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
     assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
     release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
-    keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay (`analyzer/sandbox`). network:
+    keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay
+    (`analyzer/sandbox`). network:
         whether it may connect to other machines.
-    engine: "trace"; "emulate" (`analyzer.emulate`); or "auto": traced, and emulated where tracing leaves a doubt and a CUDA build of
-        PyTorch is within reach. python: the Python (or its environment's folder) that has one; None: the one that the variable
-        ANALYZER_PYTHON names, this one, or one that `analyze engine install` made. `Estimate.engine` says whose figures they are.
-    Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with another exit
-    code than 0, or cannot be followed any further, gives the estimate up to there: `Estimate.incomplete` says why, and such
-    an estimate never fits. One that finds no memory says so in `Estimate.out_of_memory`.
+    engine: "trace"; "emulate" (`analyzer.emulate`); or "auto": traced, and emulated where tracing leaves a
+    doubt and a CUDA build of
+        PyTorch is within reach. python: the Python (or its environment's folder) that has one; None: the one
+        that the variable ANALYZER_PYTHON names, this one, or one that `analyze engine install` made.
+        `Estimate.engine` says whose figures they are.
+    Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with
+    another exit code than 0, or cannot be followed any further, gives the estimate up to there:
+    `Estimate.incomplete` says why, and such an estimate never fits. One that finds no memory says so in
+    `Estimate.out_of_memory`.
     """
     options = Options.of(
         {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}

@@ -1,7 +1,9 @@
-"""A program or target emulated as a request that goes to another process: `python -m analyzer.engines.emulated REQUEST.json ANSWER.json`.
+"""A program or target emulated as a request that goes to another process: `python -m
+analyzer.engines.emulated REQUEST.json ANSWER.json`.
 
-That process has an overlay of its own, which the kernel keeps where it may: what compilers write there can be loaded as a library. One in a
-mount namespace sees what the program wrote there before (`sandbox/`), so it asks the process outside to start the other.
+That process has an overlay of its own, which the kernel keeps where it may: what compilers write there can be
+loaded as a library. One in a mount namespace sees what the program wrote there before (`sandbox/`), so it
+asks the process outside to start the other.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from analyzer.results.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is emulated, in plain values: a script with its arguments or a target, the Python that runs it, and `jobs.describe`'s options.
+    """What is emulated, in plain values: a script with its arguments or a target, the Python that runs it,
+    and `jobs.describe`'s options.
 
-    packages: folders it may import from behind its own. keep, network: as in `analyzer.run`. job: the fields of `Rank`.
+    packages: folders it may import from behind its own. keep, network: as in `analyzer.run`. job: the fields
+    of `Rank`.
     """
 
     words: str

@@ -1,9 +1,10 @@
 """Environments with a CUDA build of PyTorch that this package makes for itself, in the user's cache folder.
 
-1. `install` asks pip what it would take, says how much that is, downloads wheel by wheel, and installs what lies there. What was
-   interrupted goes on with the wheels that are complete; an environment counts from the moment its `engine.json` is written.
-2. torch's companions that this Python has (torchvision, torchaudio) come along, in the release that fits; other packages a
-   program imports are found in this Python's own folder (`door.py`).
+1. `install` asks pip what it would take, says how much that is, downloads wheel by wheel, and installs what
+   lies there. What was interrupted goes on with the wheels that are complete; an environment counts from the
+   moment its `engine.json` is written.
+2. torch's companions that this Python has (torchvision, torchaudio) come along, in the release that fits;
+   other packages a program imports are found in this Python's own folder (`door.py`).
 
 Source: pip's installation report (https://pip.pypa.io/en/stable/reference/installation-report/).
 """
@@ -40,7 +41,8 @@ _ASK_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An environment. packages: what was asked for; nbytes: what it takes on disk; complete: whether its installation ended."""
+    """An environment. packages: what was asked for; nbytes: what it takes on disk; complete: whether its
+    installation ended."""
 
     name: str
     folder: Path
@@ -87,7 +89,8 @@ def installed(package: str, near: releases.Release) -> list[Engine]:
 
 
 def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
-    """Make an environment with these packages ("torch==2.11.0"), the first of which names it. tell: is told of sizes and progress.
+    """Make an environment with these packages ("torch==2.11.0"), the first of which names it. tell: is told
+    of sizes and progress.
 
     Raises OptionError for what names no package, RunError where pip fails or there is no room on the disk.
     """
@@ -115,7 +118,8 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
     known = sum(wheel.nbytes or 0 for wheel in wheels)
     more = " at least" if any(wheel.nbytes is None for wheel in wheels) else ""
     tell(
-        f"{len(wheels)} packages{more}, {known / 1e9:.1f} GB to download, about {known * _UNPACKED / 1e9:.0f} GB on disk"
+        f"{len(wheels)} packages{more}, {known / 1e9:.1f} GB to download, about {known * _UNPACKED / 1e9:.0f}"
+        " GB on disk"
     )
     _check_room(folder, known)
     _download(python, folder / "wheels", wheels, tell)
@@ -134,7 +138,8 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
 
 
 def remove(name: str) -> Engine:
-    """Remove an environment by its name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError for one that is not there."""
+    """Remove an environment by its name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError for one that is
+    not there."""
     known = {engine.name: engine for engine in every()}
     engine = known.get(name.replace("==", "-"))
     if engine is None:
@@ -187,7 +192,8 @@ def _check_room(folder: Path, nbytes: int) -> None:
     needed, free = int(nbytes * (1 + _UNPACKED)), shutil.disk_usage(folder).free
     if needed > free:
         raise RunError(
-            f"{folder} lies on a disk with {free / 1e9:.1f} GB free, and about {needed / 1e9:.1f} GB are needed while installing",
+            f"{folder} lies on a disk with {free / 1e9:.1f} GB free, and about {needed / 1e9:.1f} GB are"
+            " needed while installing",
             "make room, or name another folder in ANALYZER_CACHE",
         )
 
@@ -203,7 +209,8 @@ def _download(python: Path, folder: Path, wheels: Sequence[_Wheel], tell: Callab
 
 
 def _has_pip() -> bool:
-    """Whether this Python has pip. (Looking for the module would change which distutils setuptools takes, `_distutils_hack`.)"""
+    """Whether this Python has pip. (Looking for the module would change which distutils setuptools takes,
+    `_distutils_hack`.)"""
     try:
         metadata.distribution("pip")
     except metadata.PackageNotFoundError:

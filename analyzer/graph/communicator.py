@@ -1,4 +1,5 @@
-"""What a process group of a program was used for: it decides what the library that connects its ranks takes."""
+"""What a process group of a program was used for: it decides what the library that connects its ranks
+takes."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """size: ranks in the group. collective: whether one ran. sent_to, received_from: ranks it exchanged messages with."""
+    """size: ranks in the group. collective: whether one ran. sent_to, received_from: ranks it exchanged
+    messages with."""
 
     size: int
     collective: bool = False

@@ -1,7 +1,9 @@
 """Element types by name, and how many bits one element takes.
 
-Names are PyTorch's without the prefix (`float32`, `bfloat16`), which NumPy and ONNX share but for a few aliases.
-Source: the element-type enumerations of torch (`c10/core/ScalarType.h`) and ONNX (`onnx.proto`, `TensorProto.DataType`).
+Names are PyTorch's without the prefix (`float32`, `bfloat16`), which NumPy and ONNX share but for a few
+aliases.
+Source: the element-type enumerations of torch (`c10/core/ScalarType.h`) and ONNX (`onnx.proto`,
+`TensorProto.DataType`).
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Operators, storages, and the order in which things happen: one frozen value between capture and everything else.
+"""Operators, storages, and the order in which things happen: one frozen value between capture and everything
+else.
 
-1. A **storage** is memory with one birth and one death. Views, aliases and in-place results share one; tensors are
-   only descriptions (`TensorMeta`) of how an operator looks at a storage.
-2. An **operator** is one call of one kernel (an ATen overload, an ONNX node), with everything about the call that
-   decides memory: shapes, strides, dtypes, scalar arguments, phase, step, module path and source line.
-3. The **program** is the order of moments: a storage is born outside any operator (`Birth`: weights, inputs), an
-   operator runs (`Run`: the storages that first appear among its outputs are born there), a storage dies (`Death`),
-   an event a user knows by name is over (`Mark`), another stream uses a storage (`StreamUse`), the host waits for the device
-   (`StreamWait`). Deaths are where Python and autograd (or an ONNX plan) really
+1. A **storage** is memory with one birth and one death. Views, aliases and in-place results share one;
+   tensors are only descriptions (`TensorMeta`) of how an operator looks at a storage.
+2. An **operator** is one call of one kernel (an ATen overload, an ONNX node), with everything about the call
+   that decides memory: shapes, strides, dtypes, scalar arguments, phase, step, module path and source line.
+3. The **program** is the order of moments: a storage is born outside any operator (`Birth`: weights, inputs),
+   an operator runs (`Run`: the storages that first appear among its outputs are born there), a storage dies
+   (`Death`), an event a user knows by name is over (`Mark`), another stream uses a storage (`StreamUse`), the
+   host waits for the device (`StreamWait`). Deaths are where Python and autograd (or an ONNX plan) really
    drop the last reference; `liveness/` derives other policies from who reads what.
-4. Invariants (`Graph.check`): each storage is born once and dies at most once, after its birth; operators run once
-   each in index order and touch only living storages; sizes are not negative.
+4. Invariants (`Graph.check`): each storage is born once and dies at most once, after its birth; operators run
+   once each in index order and touch only living storages; sizes are not negative.
 
 Not modelled: values. Nothing here holds tensor data.
 """
@@ -32,7 +33,8 @@ class GraphError(ValueError):
 
 
 class Phase(enum.Enum):
-    """The part of a step an operator belongs to; of a program also evaluation and generation, which need no gradients."""
+    """The part of a step an operator belongs to; of a program also evaluation and generation, which need no
+    gradients."""
 
     SETUP = "setup"
     INPUT = "input"
@@ -63,8 +65,8 @@ class Category(enum.Enum):
 class TensorMeta:
     """How an operator sees a storage. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`).
 
-    symbols: the shape as the runtime's planner sees it, where some dimensions are names ("batch") or unknown ("");
-    empty when it sees plain numbers (always, for PyTorch).
+    symbols: the shape as the runtime's planner sees it, where some dimensions are names ("batch") or unknown
+    (""); empty when it sees plain numbers (always, for PyTorch).
     """
 
     storage: int
@@ -103,8 +105,10 @@ class Operator:
     source: "file.py:123" of the line in the user's code, "" when there is none.
     stream: the stream it runs on, 0 being the default one.
     handle: which of the libraries' handles its thread has, 0 being the main thread's.
-    settings: what the program had set that the kernel's choice follows ("benchmark", "deterministic", "no_tf32", "no_cudnn").
-    scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it recorded none.
+    settings: what the program had set that the kernel's choice follows ("benchmark", "deterministic",
+    "no_tf32", "no_cudnn").
+    scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it
+    recorded none.
     """
 
     index: int
@@ -127,7 +131,8 @@ class Operator:
     def argument(self, *names: str, default: Argument = None) -> Argument:
         """The argument of the first of these schema names that the call gives a value, or the default.
 
-        Raises GraphError where the call has arguments by position and nobody said what their schema calls them.
+        Raises GraphError where the call has arguments by position and nobody said what their schema calls
+        them.
         """
         for name in names:
             if name in self.names and (place := self.names.index(name)) < len(self.arguments):
@@ -139,7 +144,8 @@ class Operator:
         return default
 
     def tensor(self, *names: str) -> TensorMeta | None:
-        """The tensor argument of the first of these names that is given; None if it is absent or no tensor."""
+        """The tensor argument of the first of these names that is given; None if it is absent or no
+        tensor."""
         value = self.argument(*names)
         return value if isinstance(value, TensorMeta) else None
 
@@ -149,7 +155,8 @@ class Operator:
         return int(value) if isinstance(value, int) else default
 
     def integers(self, *names: str) -> tuple[int, ...] | None:
-        """The list of integers of the first of these names that is given (one counts as a list of one), None if absent."""
+        """The list of integers of the first of these names that is given (one counts as a list of one), None
+        if absent."""
         value = self.argument(*names)
         if isinstance(value, int):
             return (value,)
@@ -234,7 +241,8 @@ class LeafOutput:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """A storage appears that no operator of the program makes (weights, inputs copied to the device), on a stream."""
+    """A storage appears that no operator of the program makes (weights, inputs copied to the device), on a
+    stream."""
 
     storage: int
     stream: int = 0
@@ -258,7 +266,8 @@ class Death:
 class Mark:
     """An event a user knows by name is over: "model", "0.input", "0.forward", ...
 
-    value: what a program told its allocator with it (`allocators/pytorch/caching.py`, "set_per_process_memory_fraction").
+    value: what a program told its allocator with it (`allocators/pytorch/caching.py`,
+    "set_per_process_memory_fraction").
     """
 
     name: str
@@ -275,7 +284,8 @@ class StreamUse:
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """The host, or the stream `by`, waits until all is done that `stream` (None: any stream) was asked for."""
+    """The host, or the stream `by`, waits until all is done that `stream` (None: any stream) was asked
+    for."""
 
     stream: int | None = None
     by: int | None = None
@@ -290,8 +300,10 @@ class Graph:
 
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
-    guards: its comparisons of sizes, where the capture was to record them (`capture/pytorch/values/asked_sizes.py`).
-    alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked which GPU it is on.
+    guards: its comparisons of sizes, where the capture was to record them
+    (`capture/pytorch/values/asked_sizes.py`).
+    alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked
+    which GPU it is on.
     derived: what has been worked out of it once (`view.py`); no part of its value.
     """
 
@@ -308,7 +320,8 @@ class Graph:
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def check(self) -> Graph:
-        """Return self if every invariant of the module docstring holds. Raises GraphError naming the first that fails."""
+        """Return self if every invariant of the module docstring holds. Raises GraphError naming the first
+        that fails."""
         born: set[int] = set()
         dead: set[int] = set()
         ran = -1
@@ -326,13 +339,15 @@ class Graph:
                     for storage in storages_in(operator):
                         if storage not in born or storage in dead:
                             raise GraphError(
-                                f"{operator.name} (operator {index}) reads storage {storage}, which is not alive"
+                                f"{operator.name} (operator {index}) reads storage {storage}, which is not"
+                                " alive"
                             )
                     for output in operator.outputs:
                         if output is not None:
                             if output.storage in dead:
                                 raise GraphError(
-                                    f"{operator.name} (operator {index}) returns dead storage {output.storage}"
+                                    f"{operator.name} (operator {index}) returns dead storage"
+                                    f" {output.storage}"
                                 )
                             born.add(output.storage)
                 case Death(storage):

@@ -1,15 +1,17 @@
-"""The graph as networkx sees it: operators and storages as nodes, reads and writes as edges. Liveness walks it.
+"""The graph as networkx sees it: operators and storages as nodes, reads and writes as edges. Liveness walks
+it.
 
-1. Storage i is the node i, operator j the node ~j (-1 - j): small integers, which networkx finds quickest and which cost nothing.
-   Places in `Graph.program` are attributes: an operator's `position` is its `Run` (None if it never runs: it has no edges);
-   a storage's `birth` is its `Birth` or the `Run` that makes it, and its `death` its `Death` (None where there is none).
-2. An edge storage → operator is a read, of `kind` "saved" where an operator of the backward pass reads what autograd
-   saved for it, else "read". An edge operator → storage is of `kind` "birth" where the operator makes the storage,
-   else "write".
-3. Several reads of one storage by one operator are one edge. In-place operators make cycles of two nodes; without
-   the "write" edges the graph is acyclic.
-4. It is made once a graph, when it is first asked for (`view_of`), and cannot be changed. Edges of a kind share their
-   attributes (as networkx' documentation has it for many edges alike).
+1. Storage i is the node i, operator j the node ~j (-1 - j): small integers, which networkx finds quickest and
+   which cost nothing. Places in `Graph.program` are attributes: an operator's `position` is its `Run` (None
+   if it never runs: it has no edges); a storage's `birth` is its `Birth` or the `Run` that makes it, and its
+   `death` its `Death` (None where there is none).
+2. An edge storage → operator is a read, of `kind` "saved" where an operator of the backward pass reads what
+   autograd saved for it, else "read". An edge operator → storage is of `kind` "birth" where the operator
+   makes the storage, else "write".
+3. Several reads of one storage by one operator are one edge. In-place operators make cycles of two nodes;
+   without the "write" edges the graph is acyclic.
+4. It is made once a graph, when it is first asked for (`view_of`), and cannot be changed. Edges of a kind
+   share their attributes (as networkx' documentation has it for many edges alike).
 """
 
 from __future__ import annotations

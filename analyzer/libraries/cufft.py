@@ -1,21 +1,24 @@
 """cuFFT's workspace: what a plan needs besides its input and its output.
 
-1. **Complex to complex**: nothing for lengths one kernel computes; one buffer of the whole result where a length takes several
-   kernels: powers of two above `_LONGEST_KERNEL`, other long lengths, composites of a large prime (721 = 7 x 103).
-2. **Bluestein**: long lengths with a prime factor above 127 are computed as a convolution of the first length of factors 2, 3
-   and 5 that is at least 2 n - 1: two buffers of that length.
-3. **Real, even**: two real numbers are one complex one of half the length: a buffer of n / 2 of them, n / 2 + 1 where the half
-   takes several kernels; nothing for lengths that have a kernel of their own.
-4. **Real, odd**: two signals of the batch are one complex signal: two buffers of the pairs, or one and Bluestein's two, which are
-   one element longer; nothing for one dimension of up to 127 or of small factors.
+1. **Complex to complex**: nothing for lengths one kernel computes; one buffer of the whole result where a
+   length takes several
+   kernels: powers of two above `_LONGEST_KERNEL`, other long lengths, composites of a large prime (721 = 7 x
+   103).
+2. **Bluestein**: long lengths with a prime factor above 127 are computed as a convolution of the first length
+   of factors 2, 3 and 5 that is at least 2 n - 1: two buffers of that length.
+3. **Real, even**: two real numbers are one complex one of half the length: a buffer of n / 2 of them, n / 2 +
+   1 where the half takes several kernels; nothing for lengths that have a kernel of their own.
+4. **Real, odd**: two signals of the batch are one complex signal: two buffers of the pairs, or one and
+   Bluestein's two, which are one element longer; nothing for one dimension of up to 127 or of small factors.
 5. Where several buffers follow each other each starts at a multiple of 1,024 bytes.
 
-Source: cuFFT's manual (Accuracy and Performance: factors up to 127, else Bluestein); sizes as recorded for 1,707 transforms
-(H200, cuFFT of CUDA 13.0; `benchmarks/fourier.py`), on which `tests/runtimes/pytorch/scratch/test_fourier_recorded.py`
-tries the rule.
+Source: cuFFT's manual (Accuracy and Performance: factors up to 127, else Bluestein); sizes as recorded for
+1,707 transforms (H200, cuFFT of CUDA 13.0; `benchmarks/fourier.py`), on which
+`tests/runtimes/pytorch/scratch/test_fourier_recorded.py` tries the rule.
 
-Not modelled: 32,768 and 65,536 in large batches, which take less, and some long lengths of double precision (6,000), which take
-none; other versions of cuFFT; the tables of long Bluestein plans, which cuFFT keeps outside PyTorch's allocator (64 MiB for 1,000,003).
+Not modelled: 32,768 and 65,536 in large batches, which take less, and some long lengths of double precision
+(6,000), which take none; other versions of cuFFT; the tables of long Bluestein plans, which cuFFT keeps
+outside PyTorch's allocator (64 MiB for 1,000,003).
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ from dataclasses import dataclass
 
 _ALIGNMENT_BYTES = 1024
 _LARGEST_RADIX = 127
-# Short lengths whose prime factors are at most this one have kernels of their own; strided even ones of real numbers, at most that.
+# Short lengths whose prime factors are at most this one have kernels of their own; strided even ones of real
+# numbers, at most that.
 _SMOOTH, _STRIDED_SMOOTH, _SHORT = 7, 5, 1000
-# By the bytes of a real number: the longest power of two, and the longest other smooth length, that one kernel computes.
+# By the bytes of a real number: the longest power of two, and the longest other smooth length, that one
+# kernel computes.
 _LONGEST_KERNEL = {2: (8192, 1), 4: (16384, 11025), 8: (16384, 1500)}
-# In double precision columns (every dimension but the last) of 720 take several; the longest recorded that do not.
+# In double precision columns (every dimension but the last) of 720 take several; the longest recorded that do
+# not.
 _LONGEST_COLUMN = {2: 0, 4: 11025, 8: 224}
 # The longest odd row of real numbers, of two or three dimensions, that was recorded to take nothing: 65 does.
 _LONGEST_ODD_ROW = 7
@@ -56,7 +62,8 @@ _POWERS_BETWEEN = {2: (4096, 16384), 4: (2**22, 2**22), 8: (4096, 32768)}
 
 @dataclass(frozen=True, slots=True)
 class FourierPlan:
-    """One to three dimensions of `lengths`, `batch` times. real: one side holds real numbers; of `real_bytes` bytes each.
+    """One to three dimensions of `lengths`, `batch` times. real: one side holds real numbers; of `real_bytes`
+    bytes each.
 
     strided: the numbers of a signal do not follow each other in memory.
     """
@@ -80,7 +87,8 @@ def workspace_bytes(plan: FourierPlan) -> int:
 
 
 def is_recorded(plan: FourierPlan) -> bool:
-    """Whether plans of such lengths were recorded, so that the workspace is known rather than carried over."""
+    """Whether plans of such lengths were recorded, so that the workspace is known rather than carried
+    over."""
     last, dimensions, longest = plan.lengths[-1], len(plan.lengths), max(plan.lengths)
     if dimensions > 1 and longest > (_LONGEST_IN_PLANES if dimensions == 2 else _LONGEST_IN_VOLUMES):
         return False

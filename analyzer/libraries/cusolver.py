@@ -1,19 +1,25 @@
 """What cuSOLVER's dense routines take for a work area, in bytes on the device.
 
-Sizes that `*_bufferSize` gives, as sums of parts: most are the same number of elements in every type, their parts rounded up to 32
-elements. m rows, n columns, k of them or the smaller of both, tiles of 32:
+Sizes that `*_bufferSize` gives, as sums of parts: most are the same number of elements in every type, their
+parts rounded up to 32 elements. m rows, n columns, k of them or the smaller of both, tiles of 32:
 
-1. **LU** (getrf): 256 bytes a tile of the smaller side, and more for long columns, which are factorised in parts.
+1. **LU** (getrf): 256 bytes a tile of the smaller side, and more for long columns, which are factorised in
+   parts.
 2. **Cholesky** (Xpotrf): 4 bytes a pair of tiles, or of an upper triangle 32 elements; and 128.
-3. **QR** (Xgeqrf): 1,024 elements a column, 768 columns at least. `orgqr` and `ormqr` work on 128 and 256 columns at once.
-4. **Symmetric eigenvalues** (Xsyevd, XsyevBatched): those of `ormqr` and a matrix, or four matrices where that is more; `syevj` keeps one.
-5. **Singular values**: `gesvdj` two matrices and tables of pairs of tiles; of a rectangle its QR first; `gesvd` a QR and what bidiagonal form
-   takes; `gesvdaStridedBatched` in float64 whatever the type: eigenvalues of the square and copies.
+3. **QR** (Xgeqrf): 1,024 elements a column, 768 columns at least. `orgqr` and `ormqr` work on 128 and 256
+   columns at once.
+4. **Symmetric eigenvalues** (Xsyevd, XsyevBatched): those of `ormqr` and a matrix, or four matrices where
+   that is more; `syevj` keeps one.
+5. **Singular values**: `gesvdj` two matrices and tables of pairs of tiles; of a rectangle its QR first;
+   `gesvd` a QR and what bidiagonal form takes; `gesvdaStridedBatched` in float64 whatever the type:
+   eigenvalues of the square and copies.
 6. **General eigenvalues** (Xgeev): the largest of what its stages take, within 2 KiB.
 
-Measured: every one of 84,600 sizes that an H100 gave (CUDA 13.0, up to 8,192; `benchmarks/libraries/solver.py`, each seventh in
-`tests/data/h100/solver_sizes.json.gz`), but for rule 6, and `syevj` above 2,048. `gesvdj`, `syevd`, `syevj` and XsyevBatched were asked in
-float32 only: in other types their elements are taken to be as many. Other GPUs may take others.
+Measured: every one of 84,600 sizes that an H100 gave (CUDA 13.0, up to 8,192;
+`benchmarks/libraries/solver.py`, each seventh in
+`tests/data/h100/solver_sizes.json.gz`), but for rule 6, and `syevj` above 2,048. `gesvdj`, `syevd`, `syevj`
+and XsyevBatched were asked in float32 only: in other types their elements are taken to be as many. Other GPUs
+may take others.
 """
 
 from __future__ import annotations
@@ -146,7 +152,8 @@ def geev_bytes(of: Element, _vectors: int, n: int) -> int:
     return -(-nbytes // _PAGE_BYTES) * _PAGE_BYTES
 
 
-# By the name of cuSOLVER's function, without `cusolverDn`, the type and `_bufferSize`; each takes an element and the numbers that
+# By the name of cuSOLVER's function, without `cusolverDn`, the type and `_bufferSize`; each takes an element
+# and the numbers that
 # `native/solver.c` sends. Those that begin with X are asked for bytes, the others for elements.
 ROUTINES: dict[str, Callable[..., int]] = {
     "potrf": potrf_bytes,

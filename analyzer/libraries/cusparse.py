@@ -1,8 +1,8 @@
 """cuSPARSE's buffers for products of a sparse matrix with a dense one, in bytes.
 
-Source: `aten/src/ATen/native/sparse/cuda/SparseCUDABlas.cpp` and `SparseBlasImpl.cpp` (which algorithm is asked, and that the buffer is
-taken for the product alone); sizes as recorded in `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052 entries
-(H200, torch 2.11).
+Source: `aten/src/ATen/native/sparse/cuda/SparseCUDABlas.cpp` and `SparseBlasImpl.cpp` (which algorithm is
+asked, and that the buffer is taken for the product alone); sizes as recorded in
+`tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052 entries (H200, torch 2.11).
 
 Not modelled: cuSPARSE on other GPUs; other algorithms.
 """
@@ -16,7 +16,9 @@ def product_bytes(entries: int) -> int:
 
 
 def compressed_product_bytes(rows: int, entries: int) -> int:
-    """By `CUSPARSE_SPMM_CSR_ALG2`, or `CUSPARSE_SPMV_ALG_DEFAULT` with a vector: taken to be 16 bytes for every 64 rows and entries, and
-    528. No request of it was recorded; at the peak of one program (GCN2 on 2,708 nodes with 13,264 entries) it was 4,608 bytes once
+    """By `CUSPARSE_SPMM_CSR_ALG2`, or `CUSPARSE_SPMV_ALG_DEFAULT` with a vector: taken to be 16 bytes for
+    every 64 rows and entries, and
+    528. No request of it was recorded; at the peak of one program (GCN2 on 2,708 nodes with 13,264 entries)
+         it was 4,608 bytes once
     rounded, which this gives."""
     return 16 * -(-(rows + entries) // 64) + 528

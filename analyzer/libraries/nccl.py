@@ -1,25 +1,28 @@
 """What NCCL takes of a GPU's memory, outside PyTorch's allocator: NVML shows it, `memory_reserved` does not.
 
-1. Every allocation takes whole pages of 2 MiB (`ncclCudaMalloc` through cuMem). A communicator makes three small ones for
-   each of its channels, and two more: 196 MiB for 32 channels. One of a single rank has 64 channels (`MAXCHANNELS`,
+1. Every allocation takes whole pages of 2 MiB (`ncclCudaMalloc` through cuMem). A communicator makes three
+   small ones for each of its channels, and two more: 196 MiB for 32 channels. One of a single rank has 64
+   channels (`MAXCHANNELS`,
    `device.h`): 388 MiB, and no connections.
-2. A **connection** for one channel takes 10 MiB at the receiver (4 KiB and the buffers of three protocols, 9,637,888
-   bytes) and 2 MiB at the sender. Connections are made when first needed: by the first collective one to each neighbour
-   in the ring for every collective channel (24 of them between two H200: 288 MiB), by the first message to a rank, or from
-   it, one for every channel between two (32: 64 and 320 MiB).
-3. The library's code is loaded with the first communicator and the first collective of several ranks: one of a single rank copies
-   and launches no kernel (`ncclLaunchOneRank`), and its process has 170 MiB of code where others have 356. That of sends and
-   receives is loaded when first used. Code stays after `destroy_process_group`; everything else goes.
-4. How many channels there are is what NCCL's search of the topology finds: the bytes are measured (`analyze calibrate
+2. A **connection** for one channel takes 10 MiB at the receiver (4 KiB and the buffers of three protocols,
+   9,637,888 bytes) and 2 MiB at the sender. Connections are made when first needed: by the first collective
+   one to each neighbour in the ring for every collective channel (24 of them between two H200: 288 MiB), by
+   the first message to a rank, or from it, one for every channel between two (32: 64 and 320 MiB).
+3. The library's code is loaded with the first communicator and the first collective of several ranks: one of
+   a single rank copies and launches no kernel (`ncclLaunchOneRank`), and its process has 170 MiB of code
+   where others have 356. That of sends and receives is loaded when first used. Code stays after
+   `destroy_process_group`; everything else goes.
+4. How many channels there are is what NCCL's search of the topology finds: the bytes are measured (`analyze
+   calibrate
    --ranks N`) and stand in the device's profile, for each number of ranks (`devices/topology.py`).
-5. For a number of ranks nobody measured on this GPU, the figures of the nearest that was measured stand in, and the result
-   is marked "bounded"; of a GPU without any, those of two H200 on NVLink.
+5. For a number of ranks nobody measured on this GPU, the figures of the nearest that was measured stand in,
+   and the result is marked "bounded"; of a GPU without any, those of two H200 on NVLink.
 
 Source: `transport/p2p.cc`, `channel.cc`, `init.cc`, `enqueue.cc` (NCCL 2.28); NCCL's own log of 2 x H200,
-`NCCL_DEBUG_SUBSYS=ALLOC,GRAPH`, NVML of 19 programs (`benchmarks/ranks`, `tests/data/h200/ranks.json`) and of a rank alone
-(`communicators_alone.json`).
-Not modelled: NVLink SHARP (as with `NCCL_NVLS_ENABLE=0`), trees of more than two ranks, network transports, registered
-user buffers, `ncclCommSplit` that shares resources.
+`NCCL_DEBUG_SUBSYS=ALLOC,GRAPH`, NVML of 19 programs (`benchmarks/ranks`, `tests/data/h200/ranks.json`) and of
+a rank alone (`communicators_alone.json`).
+Not modelled: NVLink SHARP (as with `NCCL_NVLS_ENABLE=0`), trees of more than two ranks, network transports,
+registered user buffers, `ncclCommSplit` that shares resources.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from analyzer.graph import Communicator
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Bytes NCCL holds. stands_in: what was measured and stands in for what was not, in words; "" where all was measured."""
+    """Bytes NCCL holds. stands_in: what was measured and stands in for what was not, in words; "" where all
+    was measured."""
 
     nbytes: int
     stands_in: str = ""
@@ -64,8 +68,8 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
 
 
 def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int, int]:
-    """Of a communicator of so many ranks, in bytes: the library's code, the code of messages, the communicator, its connections for
-    collectives, and those for messages to a rank and from one."""
+    """Of a communicator of so many ranks, in bytes: the library's code, the code of messages, the
+    communicator, its connections for collectives, and those for messages to a rank and from one."""
     topology = _nearest(size, profile)
     return (
         topology.code_bytes,
@@ -78,7 +82,8 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
 
 
 def _nearest(size: int, profile: DeviceProfile) -> Topology:
-    """What was measured for the nearest number of ranks; a rank alone is like no other, and alike on all GPUs."""
+    """What was measured for the nearest number of ranks; a rank alone is like no other, and alike on all
+    GPUs."""
     for known in (profile.nccl, load(DEFAULT).nccl):
         able = [topology for topology in known if (topology.ranks == 1) == (size == 1)]
         if able:

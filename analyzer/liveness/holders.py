@@ -1,17 +1,20 @@
 """Who keeps a storage alive at a moment: what holds it, found on the graph's view.
 
-1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state, the **caller** the
-   inputs of a step: all that has a name of its own.
-2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the backward pass,
+1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state,
+   the **caller** the inputs of a step: all that has a name of its own.
+2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the
+   backward pass,
    **autograd** keeps it.
-3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or goes out of scope.
-4. If it then dies together with a later result that was computed from it with gradients, and no backward pass goes through that
-   computation, the **graph** behind the result keeps it: autograd saved it in vain, and a variable holds the result.
+3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or
+   goes out of scope.
+4. If it then dies together with a later result that was computed from it with gradients, and no backward pass
+   goes through that computation, the **graph** behind the result keeps it: autograd saved it in vain, and a
+   variable holds the result.
 
 Moments are places in `Graph.program`, edges those of the view (`graph/view.py`).
 
-Source: PyTorch's "Autograd mechanics", section "Saved tensors": a result's `grad_fn` holds what the operators before it saved, until
-backward has passed through them or the result goes.
+Source: PyTorch's "Autograd mechanics", section "Saved tensors": a result's `grad_fn` holds what the operators
+before it saved, until backward has passed through them or the result goes.
 
 Not modelled: which variable it is. A capture knows when the last reference goes (`Death`), and not its name.
 """
@@ -37,8 +40,9 @@ _OWNERS: dict[Category, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """kind: by the rules of the module docstring. operator: the last that will read it ("reader", "autograd"), or the one whose
-    result it is the graph of ("graph"). until: of what nothing reads again, the operator that ran last before it died (None: it never did).
+    """kind: by the rules of the module docstring. operator: the last that will read it ("reader",
+    "autograd"), or the one whose result it is the graph of ("graph"). until: of what nothing reads again, the
+    operator that ran last before it died (None: it never did).
     """
 
     kind: Kind

@@ -1,28 +1,32 @@
 """Live ranges: from which moment to which a storage takes up memory, by three policies.
 
-A storage is **live** at a moment of the program (`Graph.program`) from its birth to its last moment, both included;
-an operator's inputs and results are therefore live together while it runs.
+A storage is **live** at a moment of the program (`Graph.program`) from its birth to its last moment, both
+included; an operator's inputs and results are therefore live together while it runs.
 
-1. `"eager"`: the program as it is. A storage is live until the moment before its `Death`; without one, to the end.
-2. `"last_use"`: a perfect executor of the same operators in the same order frees each storage right after the last
-   operator that reads or writes it.
+1. `"eager"`: the program as it is. A storage is live until the moment before its `Death`; without one, to the
+   end.
+2. `"last_use"`: a perfect executor of the same operators in the same order frees each storage right after the
+   last operator that reads or writes it.
    a. What the backward pass reads stays: the operators that read it are in the program ("saved" edges).
    b. Gradients stay until the optimizer has used them, by the same rule.
    c. Parameters, buffers and optimizer state stay to the end: the next step needs them.
    d. Inputs and targets stay to the end of the step they are for: they are the caller's.
-   e. What no operator reads is either the caller's result or nobody's: as in `"eager"`, but at most to the end of the
+   e. What no operator reads is either the caller's result or nobody's: as in `"eager"`, but at most to the
+   end of the
       step that made it.
    f. Never longer than `"eager"`.
 3. `"never"`: nothing is freed. Its peak is the sum of all storages.
-4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches it.
+4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches
+   it.
 
-Reads and writes are the edges of the graph's view (`graph/view.py`), which is what is walked here: a storage's last use is the last of
-its neighbours.
+Reads and writes are the edges of the graph's view (`graph/view.py`), which is what is walked here: a
+storage's last use is the last of its neighbours.
 
-Not modelled: the allocator's rounding, operators' own scratch memory and library workspaces (`scratch/`), reordering
-or recomputing operators, and sharing memory between storages (an output reusing its input's).
+Not modelled: the allocator's rounding, operators' own scratch memory and library workspaces (`scratch/`),
+reordering or recomputing operators, and sharing memory between storages (an output reusing its input's).
 
-Source: live ranges of straight-line code as compilers define them (Aho, Lam, Sethi, Ullman, Compilers, section 9.2.5).
+Source: live ranges of straight-line code as compilers define them (Aho, Lam, Sethi, Ullman, Compilers,
+section 9.2.5).
 """
 
 from __future__ import annotations
@@ -61,7 +65,8 @@ class Lifetimes:
 class Peak:
     """The most bytes live at once on the device.
 
-    position: the moment in the program, -1 if nothing is ever live. operator: the operator running then, or None.
+    position: the moment in the program, -1 if nothing is ever live. operator: the operator running then, or
+    None.
     members: indices of the device storages live then, largest first.
     """
 
@@ -162,7 +167,8 @@ def saved_for_backward(graph: Graph, ranges: Lifetimes | None = None) -> Saved:
 
 
 def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
-    """Device storages born in forward or loss: positions of their birth and of the last backward operator to read them."""
+    """Device storages born in forward or loss: positions of their birth and of the last backward operator to
+    read them."""
     view = view_of(graph)
     ran = dict(view.nodes(data="position"))
     read: dict[int, tuple[int, int]] = {}
@@ -179,7 +185,8 @@ def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
 def _step_ends(graph: Graph) -> Callable[[int], int]:
     """A function from a position to the position of the last operator of the step under way there.
 
-    The step of a position is that of the next operator to run, so an input's birth belongs to the step it is for.
+    The step of a position is that of the next operator to run, so an input's birth belongs to the step it is
+    for.
     """
     runs = [position for position, moment in enumerate(graph.program) if isinstance(moment, Run)]
     steps = [graph.operators[moment.operator].step for moment in graph.program if isinstance(moment, Run)]

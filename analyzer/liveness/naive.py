@@ -1,14 +1,16 @@
 """The literature's sum: what textbooks and papers say a model needs, every term shown (document 000).
 
-With D = input batch + output batch, W = parameters, O = outputs of the leaf layers but the last, b = 0.5 under mixed
-precision else 1, d = 2 under distributed data parallel else 1, m = optimizer moments, all in bytes:
+With D = input batch + output batch, W = parameters, O = outputs of the leaf layers but the last, b = 0.5
+under mixed precision else 1, d = 2 under distributed data parallel else 1, m = optimizer moments, all in
+bytes:
 
 1. training  = D + W + O·b + W·(d + m) + (O·b + D)
 2. inference = D + W + O·b
-3. m counts the tensors of a parameter's size that the optimizer keeps for each parameter: SGD 0; momentum, Adagrad,
-   RMSprop 1; Adam 2. `moments_in` counts them in a captured graph, whatever the optimizer.
+3. m counts the tensors of a parameter's size that the optimizer keeps for each parameter: SGD 0; momentum,
+   Adagrad, RMSprop 1; Adam 2. `moments_in` counts them in a captured graph, whatever the optimizer.
 4. Under mixed precision O is taken in float32, so that b halves it once.
-5. In an ONNX graph the layers are the nodes, without those that only describe or rename a tensor (`METADATA`).
+5. In an ONNX graph the layers are the nodes, without those that only describe or rename a tensor
+   (`METADATA`).
 
 Sources: document 000; Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models", ESEC/FSE 2020.
 
@@ -109,7 +111,8 @@ def from_leaves(
     ddp_factor: int = 1,
     mode: str = "train",
 ) -> Naive:
-    """The sum from the outputs of leaf layers in execution order, the last one left out of O, counted in float32."""
+    """The sum from the outputs of leaf layers in execution order, the last one left out of O, counted in
+    float32."""
     mixed = precision_factor != 1
     return formula(
         data_bytes=data_bytes,
@@ -132,8 +135,8 @@ def from_onnx(
     ddp_factor: int = 1,
     mode: str = "infer",
 ) -> Naive:
-    """The sum from an ONNX graph, whose layers are its nodes: W its initializers, D its inputs and what is still
-    alive at the end."""
+    """The sum from an ONNX graph, whose layers are its nodes: W its initializers, D its inputs and what is
+    still alive at the end."""
     made = {
         tensor.storage for operator in graph.operators for tensor in operator.outputs if tensor is not None
     }
@@ -158,7 +161,8 @@ def from_onnx(
 
 
 def onnx_leaves(graph: Graph) -> tuple[LeafOutput, ...]:
-    """What each node returns, in order; nodes that describe or rename a tensor, or whose results stay on the host, left out."""
+    """What each node returns, in order; nodes that describe or rename a tensor, or whose results stay on the
+    host, left out."""
     seen: set[int] = set()
     leaves = []
     for operator in graph.operators:

@@ -1,14 +1,18 @@
-"""What must be kept for the backward pass where the rest may be computed again: a minimum cut of the graph's view.
+"""What must be kept for the backward pass where the rest may be computed again: a minimum cut of the graph's
+view.
 
-1. What backward reads of a forward pass (`saved_for_backward`) is either kept, which takes its bytes, or computed again: by the operator
-   that made it and those that wrote into it, from what they read, of which the same holds.
-2. What is there anyway costs nothing: parameters, buffers, optimizer state, inputs, and what is kept in any case.
-3. An operator that is not to run again has its results kept, or what follows from them; so has one whose operands another operator has
-   written into since.
-4. The least that can be kept is a **minimum cut** between what is there and what backward reads, each storage having its bytes as its
-   capacity; the operators behind the cut are those that run again.
+1. What backward reads of a forward pass (`saved_for_backward`) is either kept, which takes its bytes, or
+   computed again: by the operator that made it and those that wrote into it, from what they read, of which
+   the same holds.
+2. What is there anyway costs nothing: parameters, buffers, optimizer state, inputs, and what is kept in any
+   case.
+3. An operator that is not to run again has its results kept, or what follows from them; so has one whose
+   operands another operator has written into since.
+4. The least that can be kept is a **minimum cut** between what is there and what backward reads, each storage
+   having its bytes as its capacity; the operators behind the cut are those that run again.
 
-Source: PyTorch's partitioner, which cuts the graphs of `torch.compile` so (`torch/_functorch/partitioners.py`,
+Source: PyTorch's partitioner, which cuts the graphs of `torch.compile` so
+(`torch/_functorch/partitioners.py`,
 `min_cut_rematerialization_partition`).
 
 Not modelled: what is alive while operators run again; when in the backward pass they do; the time they take.
@@ -27,8 +31,8 @@ _FORWARD = frozenset({Phase.FORWARD, Phase.LOSS})
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """saved_bytes: what backward reads. kept_bytes: the least of it, or of what it follows from, that must be kept. operators: the
-    indices of those that run again, in order."""
+    """saved_bytes: what backward reads. kept_bytes: the least of it, or of what it follows from, that must be
+    kept. operators: the indices of those that run again, in order."""
 
     saved_bytes: int
     kept_bytes: int
@@ -38,7 +42,8 @@ class Recomputation:
 def recomputation(
     graph: Graph, saved: Collection[int], again: Callable[[Operator], bool], kept: Collection[int] = ()
 ) -> Recomputation:
-    """Of the storages `saved` the least that must be kept, where the operators for which `again` holds may run again.
+    """Of the storages `saved` the least that must be kept, where the operators for which `again` holds may
+    run again.
 
     kept: storages that are kept in any case.
     """
@@ -69,7 +74,8 @@ def recomputation(
 def _operands(
     graph: Graph, index: int, again: Callable[[Operator], bool]
 ) -> list[tuple[int, int | None]] | None:
-    """What makes a storage and what that reads, in pairs of nodes (None: nothing that costs anything); None: it cannot be made again."""
+    """What makes a storage and what that reads, in pairs of nodes (None: nothing that costs anything); None:
+    it cannot be made again."""
     view = view_of(graph)
     if not isinstance(graph.program[view.nodes[index]["birth"]], Run):
         return None

@@ -1,13 +1,13 @@
 """An ONNX file read as a description: everything but the weights.
 
-1. Only the structure is read. The file is mapped and walked field by field; tensors longer than `KEEP_BYTES` (whole
-   numbers) or `KEEP_FLOAT_BYTES` are skipped where they stand, so neither embedded weights nor protobuf's 2 GB limit
-   cost host memory. Their sizes follow from dims and element type.
-2. External data is never loaded, except small tensors that decide shapes (`read_external`), and never from outside
-   the model's folder: a location that is absolute, climbs with "..", or leaves through a symbolic link is refused.
-   A missing data file is fine; one that is there and too short is said (`too_short`).
-3. What cannot be a model is refused with a hint: missing, empty, truncated, not ONNX, made by a newer ONNX than the
-   one installed, with no operator set, or with no nodes and no outputs.
+1. Only the structure is read. The file is mapped and walked field by field; tensors longer than `KEEP_BYTES`
+   (whole numbers) or `KEEP_FLOAT_BYTES` are skipped where they stand, so neither embedded weights nor
+   protobuf's 2 GB limit cost host memory. Their sizes follow from dims and element type.
+2. External data is never loaded, except small tensors that decide shapes (`read_external`), and never from
+   outside the model's folder: a location that is absolute, climbs with "..", or leaves through a symbolic
+   link is refused. A missing data file is fine; one that is there and too short is said (`too_short`).
+3. What cannot be a model is refused with a hint: missing, empty, truncated, not ONNX, made by a newer ONNX
+   than the one installed, with no operator set, or with no nodes and no outputs.
 
 Wire format: https://protobuf.dev/programming-guides/encoding; field numbers: `onnx.proto`.
 Not modelled: encrypted or compressed files, the ORT flatbuffer format (named in the error).
@@ -44,7 +44,8 @@ _BULK = frozenset(
     {4, 5, 6, 7, 9, 10, 11}
 )  # TensorProto: float_data, int32_data, string_data, ..., raw_data, ...
 _DEEPEST = 100  # protobuf's own recursion limit
-# Of what is no tensor's content: a model of 20,000 nodes with their stack traces has some 100 MB in half a million fields.
+# Of what is no tensor's content: a model of 20,000 nodes with their stack traces has some 100 MB in half a
+# million fields.
 MOST_BYTES, MOST_FIELDS = 256 << 20, 4_000_000
 
 
@@ -103,7 +104,8 @@ def check_versions(model: Any, shown: str, hint: str = "export the model again")
         raise TargetError(f"{shown} holds no ONNX graph", hint)
     if not 1 <= model.ir_version <= onnx.IR_VERSION:
         raise TargetError(
-            f"{shown} has IR version {model.ir_version}; ONNX {onnx.__version__} reads 1 to {onnx.IR_VERSION}",
+            f"{shown} has IR version {model.ir_version}; ONNX {onnx.__version__} reads 1 to"
+            f" {onnx.IR_VERSION}",
             "upgrade the onnx package" if model.ir_version > onnx.IR_VERSION else hint,
         )
     newest = onnx.defs.onnx_opset_version()
@@ -121,7 +123,8 @@ def check_versions(model: Any, shown: str, hint: str = "export the model again")
 
 
 def check_external(model: Any, folder: Path) -> None:
-    """Raises TargetError if a tensor's external data lies outside `folder`: weights are never read from there."""
+    """Raises TargetError if a tensor's external data lies outside `folder`: weights are never read from
+    there."""
     checked: set[str] = set()
     for tensor in tensors(model.graph):
         if tensor.data_location == _EXTERNAL:
@@ -132,8 +135,8 @@ def check_external(model: Any, folder: Path) -> None:
 
 
 def too_short(model: Any, folder: Path) -> tuple[str, ...]:
-    """A sentence for each file of external data that is there and ends before the tensors in it do: ONNX Runtime refuses
-    it. Files are not read, only measured; `check_external` comes first."""
+    """A sentence for each file of external data that is there and ends before the tensors in it do: ONNX
+    Runtime refuses it. Files are not read, only measured; `check_external` comes first."""
     ends: dict[str, tuple[int, str]] = {}
     for tensor in tensors(model.graph):
         if tensor.data_location != _EXTERNAL or any(size < 0 for size in tensor.dims):
@@ -155,8 +158,8 @@ def too_short(model: Any, folder: Path) -> tuple[str, ...]:
             continue  # not there, which is fine
         if held < end:
             found.append(
-                f"{display(location)} holds {held:,} bytes, {display(name)!r} ends at byte {end:,}: fetch the whole file "
-                "(Git LFS leaves pointers)"
+                f"{display(location)} holds {held:,} bytes, {display(name)!r} ends at byte {end:,}: fetch the"
+                " whole file (Git LFS leaves pointers)"
             )
     return tuple(found)
 
@@ -189,7 +192,8 @@ def inside(folder: Path, location: str, name: str) -> Path:
     if problem:
         raise TargetError(
             f"external data of {display(name) or 'a tensor'} {problem}: {display(location)!r}",
-            "save the model again with its data beside it (onnx.save_model(..., save_as_external_data=True, location=...))",
+            "save the model again with its data beside it (onnx.save_model(..., save_as_external_data=True,"
+            " location=...))",
         )
     return folder / location
 
@@ -282,8 +286,8 @@ class _TooLargeError(_WireError):
 
 
 def without_bulk(view: Any) -> bytes:
-    """The serialized model in `view` (bytes or a mapping) without tensor contents longer than KEEP_BYTES, skipped
-    where they stand."""
+    """The serialized model in `view` (bytes or a mapping) without tensor contents longer than KEEP_BYTES,
+    skipped where they stand."""
     return b"".join(_copy(view, 0, len(view), "model", 0, _Bounds()))
 
 

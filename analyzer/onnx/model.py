@@ -1,4 +1,5 @@
-"""An ONNX model read once: its structure and every value's shape, which capture, training and ONNX Runtime all start from.
+"""An ONNX model read once: its structure and every value's shape, which capture, training and ONNX Runtime
+all start from.
 
 Functions local to the model are inlined first; external data is checked but not read (`onnx_file`).
 """
@@ -38,8 +39,8 @@ class ShapedModel:
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A model read and checked, before its sizes are known. proto: what was read, functions inlined; short: external data
-    that is not there, in words."""
+    """A model read and checked, before its sizes are known. proto: what was read, functions inlined; short:
+    external data that is not there, in words."""
 
     proto: Any
     structure: Structure
@@ -56,12 +57,14 @@ class OpenedModel:
         assume: Mapping[str, bool] = MappingProxyType({}),
         like: ShapedModel | None = None,
     ) -> ShapedModel:
-        """With all shapes inferred; as `read`. like: an earlier result with the same inputs, values and assumptions, at another
+        """With all shapes inferred; as `read`. like: an earlier result with the same inputs, values and
+        assumptions, at another
         batch: what does not depend on the batch is taken from there. Raises InputError, TargetError."""
         check_batch(batch)
         _check_names(self.structure, values, assume)
         shapes = infer_shapes(
-            self.structure, self.proto, batch, inputs, self.folder, values, assume, None if like is None else like.shapes
+            self.structure, self.proto, batch, inputs, self.folder, values, assume,
+            None if like is None else like.shapes
         )  # fmt: skip
         refused = (*self.short, *shapes.binding.refused)
         return ShapedModel(self.structure, shapes, self.opset, batch, self.has_functions, refused)
@@ -76,10 +79,11 @@ def read(
 ) -> ShapedModel:
     """A model with all shapes inferred.
 
-    path_or_model: a path, an `onnx.ModelProto`, its serialized bytes, or what an earlier call returned, which stays as
-    it is. batch, inputs: as for `capture_onnx`. values: the number in an input of one element. assume: what an If finds, by
-    the name of its condition or its own.
-    Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not fit.
+    path_or_model: a path, an `onnx.ModelProto`, its serialized bytes, or what an earlier call returned, which
+    stays as it is. batch, inputs: as for `capture_onnx`. values: the number in an input of one element.
+    assume: what an If finds, by the name of its condition or its own.
+    Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not
+    fit.
     """
     if isinstance(path_or_model, ShapedModel):
         return path_or_model
@@ -88,7 +92,8 @@ def read(
 
 
 def opened(path_or_model: Any) -> OpenedModel:
-    """A path, an `onnx.ModelProto` or its serialized bytes, ready for sizes. Raises TargetError for what is no sound model."""
+    """A path, an `onnx.ModelProto` or its serialized bytes, ready for sizes. Raises TargetError for what is
+    no sound model."""
     folder = None
     short: tuple[str, ...] = ()
     if isinstance(path_or_model, str | Path):
@@ -135,13 +140,15 @@ MOST_NODES = 250_000  # a language model exported operator by operator has some 
 
 
 def _inlined(model: Any) -> Any:
-    """The model with its local functions replaced by their bodies. Raises TargetError, also for more than `MOST_NODES` of it."""
+    """The model with its local functions replaced by their bodies. Raises TargetError, also for more than
+    `MOST_NODES` of it."""
     import onnx
     import onnx.inliner
 
     if (count := _inlined_count(model)) > MOST_NODES:
         raise TargetError(
-            f"the model's local functions come to {count:,} nodes where they are called: more than {MOST_NODES:,} are not read",
+            f"the model's local functions come to {count:,} nodes where they are called: more than"
+            f" {MOST_NODES:,} are not read",
             "export the model again without local functions",
         )
     names = {(function.domain, function.name) for function in model.functions}
@@ -161,7 +168,8 @@ def _inlined(model: Any) -> Any:
 
 
 def _inlined_count(model: Any) -> int:
-    """How many nodes the model has once every function is replaced by its body; one that calls itself counts as what it is left as."""
+    """How many nodes the model has once every function is replaced by its body; one that calls itself counts
+    as what it is left as."""
     functions = {(function.domain, function.name): function for function in model.functions}
     known: dict[tuple[str, str], int] = {}
 

@@ -1,7 +1,8 @@
-"""One ONNX node: what messages call it, and whether it has the inputs, outputs and attributes its operator demands.
+"""One ONNX node: what messages call it, and whether it has the inputs, outputs and attributes its operator
+demands.
 
-1. ONNX's own operators are asked for in its schemas, as ONNX Runtime does when it opens a model (`OpSchema::Verify`).
-   One that is newer than the model's operator set is held to its newest schema.
+1. ONNX's own operators are asked for in its schemas, as ONNX Runtime does when it opens a model
+   (`OpSchema::Verify`). One that is newer than the model's operator set is held to its newest schema.
 2. For contrib operators only what decides sizes is checked. Other operators pass: nothing is known of them.
 
 The rules about operators rely on this: they take required inputs and attribute types for granted.
@@ -20,22 +21,24 @@ from analyzer.onnx.types import display
 DEFAULT_DOMAINS = ("", "ai.onnx")
 DAMAGED = "the file is damaged: export the model again"
 
-# Contrib operator -> how many inputs it has up to its last required one; the first input and output always are.
+# Contrib operator -> how many inputs it has up to its last required one; the first input and output always
+# are.
 _CONTRIB_INPUTS = {
     "Attention": 2, "BiasAdd": 3, "BiasDropout": 2, "BiasGelu": 2, "BiasSoftmax": 2, "BiasSplitGelu": 2,
     "DequantizeLinear": 2, "EmbedLayerNormalization": 7, "FastGelu": 1, "FusedConv": 2, "FusedGemm": 2,
-    "FusedMatMul": 2, "FusedMatMulActivation": 2, "GatherBlockQuantized": 3, "Gelu": 1, "GroupQueryAttention": 7,
-    "MatMulBnb4": 3, "MatMulFpQ4": 3, "MatMulNBits": 3, "MultiHeadAttention": 1, "QAttention": 4, "QuantizeLinear": 2,
-    "QuickGelu": 1, "RotaryEmbedding": 4, "SimplifiedLayerNormalization": 2, "SkipLayerNormalization": 3,
-    "SkipSimplifiedLayerNormalization": 3, "TransposeMatMul": 2,
+    "FusedMatMul": 2, "FusedMatMulActivation": 2, "GatherBlockQuantized": 3, "Gelu": 1,
+    "GroupQueryAttention": 7, "MatMulBnb4": 3, "MatMulFpQ4": 3, "MatMulNBits": 3, "MultiHeadAttention": 1,
+    "QAttention": 4, "QuantizeLinear": 2, "QuickGelu": 1, "RotaryEmbedding": 4,
+    "SimplifiedLayerNormalization": 2, "SkipLayerNormalization": 3, "SkipSimplifiedLayerNormalization": 3,
+    "TransposeMatMul": 2,
 }  # fmt: skip
 
 # Types of contrib operators' attributes that decide sizes (AttributeProto: 2 a whole number, 7 several).
 _CONTRIB_ATTRIBUTES = {
     **dict.fromkeys(
         (
-            "K", "N", "axis", "bits", "block_size", "gather_axis", "group", "kv_num_heads", "num_heads", "quantize_axis",
-            "transA", "transB", "transBatchA", "transBatchB",
+            "K", "N", "axis", "bits", "block_size", "gather_axis", "group", "kv_num_heads", "num_heads",
+            "quantize_axis", "transA", "transB", "transBatchA", "transBatchB",
         ),
         2,
     ),
@@ -44,7 +47,8 @@ _CONTRIB_ATTRIBUTES = {
 
 
 def check_node(node: Any, opset: int) -> None:
-    """Raise TargetError if the node is none of its operator. opset: version of ONNX's own operators in the model."""
+    """Raise TargetError if the node is none of its operator. opset: version of ONNX's own operators in the
+    model."""
     default = node.domain in DEFAULT_DOMAINS
     schema = _schema(node.op_type, opset) if default else None
     attributes = _CONTRIB_ATTRIBUTES

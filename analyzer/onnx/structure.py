@@ -1,12 +1,18 @@
-"""The bare structure of an ONNX graph: who makes each value, in an order in which everything is made before it is read.
+"""The bare structure of an ONNX graph: who makes each value, in an order in which everything is made before
+it is read.
 
-1. Nodes keep file order where that is a topological order, otherwise they are sorted stably (ONNX Runtime sorts too).
-2. Constant nodes are initializers: ONNX Runtime stores them so. Sparse initializers count dense, as it unpacks them.
-3. Every value has one maker. A value made twice, read but never made, or depending on itself is a TargetError.
-4. Subgraphs (If, Loop, Scan, SequenceMap) are structures of their own that may read (`captured`) outer values.
+1. Nodes keep file order where that is a topological order, otherwise they are sorted stably (ONNX Runtime
+   sorts too).
+2. Constant nodes are initializers: ONNX Runtime stores them so. Sparse initializers count dense, as it
+   unpacks them.
+3. Every value has one maker. A value made twice, read but never made, or depending on itself is a
+   TargetError.
+4. Subgraphs (If, Loop, Scan, SequenceMap) are structures of their own that may read (`captured`) outer
+   values.
 5. A node without what its operator demands (`node`) is a TargetError.
-6. An initializer that is a graph input as well is, from IR version 4 on, only the input's default: a caller may give
-   another value, so it is no constant (`overridable`). Up to IR version 3 every initializer had to be an input.
+6. An initializer that is a graph input as well is, from IR version 4 on, only the input's default: a caller
+   may give another value, so it is no constant (`overridable`). Up to IR version 3 every initializer had to
+   be an input.
 
 Source: IR specification of ONNX (`docs/IR.md`), single static assignment, name scopes, initializers.
 """
@@ -66,7 +72,8 @@ def prepare(
     *,
     ir_version: int = OVERRIDABLE_IR,
 ) -> Structure:
-    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a subgraph;
+    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a
+    subgraph;
     ir_version: of the file.
 
     Raises TargetError for a value without one maker, and for a node without what its operator demands.
@@ -136,7 +143,8 @@ def prepare(
 
 
 def _check_subgraphs(node: Any) -> None:
-    """Refuse two subgraphs of one name, and branches of an If that want inputs: nothing could give them any."""
+    """Refuse two subgraphs of one name, and branches of an If that want inputs: nothing could give them
+    any."""
     graphs = [attribute for attribute in node.attribute if attribute.HasField("g")]
     if len({attribute.name for attribute in graphs}) < len(graphs):
         raise TargetError(f"{node_name(node)} has two subgraphs of one name", DAMAGED)
@@ -178,7 +186,8 @@ def _claim(
 
 def _duplicate(names: list[str], what: str) -> TargetError:
     seen: set[str] = set()
-    name = next((name for name in names if name in seen or seen.add(name)), names[0] if names else "")  # type: ignore[func-returns-value]
+    twice = (name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    name = next(twice, names[0] if names else "")
     return TargetError(f"two {what}s are called {display(name)!r}", "export the model again, or rename one")
 
 
@@ -253,7 +262,8 @@ _LARGEST_RANK = 1024
 
 
 def check_rank(node: Any, shape_of: Callable[[str], Shape | None]) -> None:
-    """Refuse a shape of thousands of dimensions, which inference would spell out. shape_of: what is known of a value."""
+    """Refuse a shape of thousands of dimensions, which inference would spell out. shape_of: what is known of
+    a value."""
     place = _SHAPE_INPUTS.get(node.op_type)
     if place is None or place >= len(node.input):
         return
@@ -297,11 +307,13 @@ def _dense(sparse: Any) -> Any:
 
 
 def tensor_type(tensor: Any) -> ValueType:
-    """The value type of an initializer. Raises TargetError for an impossible shape or an unknown element type."""
+    """The value type of an initializer. Raises TargetError for an impossible shape or an unknown element
+    type."""
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None or any(size < 0 for size in tensor.dims):
         raise TargetError(
-            f"initializer {display(tensor.name)!r} has element type {tensor.data_type} and shape {list(tensor.dims)}",
+            f"initializer {display(tensor.name)!r} has element type {tensor.data_type} and shape"
+            f" {list(tensor.dims)}",
             "the file is damaged, or made by a newer ONNX: upgrade the onnx package",
         )
     return ValueType(dtype, tuple(tensor.dims))

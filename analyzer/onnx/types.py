@@ -1,9 +1,9 @@
 """Element types, value types and names of an ONNX file, as the rest of the project writes them.
 
-1. A **value type** is an element type by name and a shape whose dimensions are integers (known), names ("batch") or
-   "" (unknown); shape None means even the rank is unknown.
-2. A **sequence** (or optional, or map) has no shape: `shape` then is the number of elements held in all, and `proto`
-   keeps the declared type for inference.
+1. A **value type** is an element type by name and a shape whose dimensions are integers (known), names
+   ("batch") or "" (unknown); shape None means even the rank is unknown.
+2. A **sequence** (or optional, or map) has no shape: `shape` then is the number of elements held in all, and
+   `proto` keeps the declared type for inference.
 3. Names come from a file nobody checked: `display` makes them safe to print.
 
 Source: `onnx.proto` (`TensorProto.DataType`, `TypeProto`, `TensorShapeProto`), onnx 1.23.
@@ -19,9 +19,12 @@ Shape: TypeAlias = "tuple[Dim, ...]"
 
 # `TensorProto.DataType` by number; the names are those of `analyzer.graph.dtype`.
 DTYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
-    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
-    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string",
+    9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128",
+    16: "bfloat16",
+    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4",
+    22: "int4",
     23: "float4_e2m1", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
 }  # fmt: skip
 ELEMENT_TYPES = {name: number for number, name in DTYPES.items()}
@@ -112,7 +115,8 @@ def to_type_proto(value: ValueType) -> Any:
 
 
 def display(name: str) -> str:
-    """The name, safe to print: control and unassigned characters escaped, the middle of a huge one left out."""
+    """The name, safe to print: control and unassigned characters escaped, the middle of a huge one left
+    out."""
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 4 :]}"
     return name if name.isprintable() else name.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -1,9 +1,10 @@
 """Values of small constant tensors, computed when a shape depends on them.
 
-1. A value is known if it is an initializer (or Constant) whose data is here, the Shape or Size of a value whose
-   shape is known, or the result of a pure operator on known values.
-2. Results are computed only when small (`LARGEST_COUNT` elements, judged by their inferred shape beforehand), by
-   ONNX's own reference implementation, so an untrusted file cannot make this allocate or run anything large.
+1. A value is known if it is an initializer (or Constant) whose data is here, the Shape or Size of a value
+   whose shape is known, or the result of a pure operator on known values.
+2. Results are computed only when small (`LARGEST_COUNT` elements, judged by their inferred shape beforehand),
+   by ONNX's own reference implementation, so an untrusted file cannot make this allocate or run anything
+   large.
 3. Values are computed on demand and remembered: most models need none.
 
 Not modelled: random operators, strings, control flow, operators outside the default domain.

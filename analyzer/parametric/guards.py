@@ -1,10 +1,12 @@
-"""The guards of a program at any batch: whether each comparison of sizes would come out as it did where the program was captured.
+"""The guards of a program at any batch: whether each comparison of sizes would come out as it did where the
+program was captured.
 
-The n-th guard of one capture is the n-th of the others, as far as they are alike. A size in it is a polynomial in the batch
-(`polynomial.py`), so the guard has an outcome at every batch. Where one is another than at the captures, the program may be
-another too, and has to be captured there.
+The n-th guard of one capture is the n-th of the others, as far as they are alike. A size in it is a
+polynomial in the batch (`polynomial.py`), so the guard has an outcome at every batch. Where one is another
+than at the captures, the program may be another too, and has to be captured there.
 
-Not modelled: guards about sizes that are no polynomials, and what `capture/pytorch/values/asked_sizes.py` does not see.
+Not modelled: guards about sizes that are no polynomials, and what `capture/pytorch/values/asked_sizes.py`
+does not see.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class SizeGuards:
 
 
 def _fitted(batches: Sequence[int], trees: Sequence[Tree]) -> _AtBatch | None:
-    """The tree as a function of the batch; None where the captures' trees differ, or a size is no polynomial."""
+    """The tree as a function of the batch; None where the captures' trees differ, or a size is no
+    polynomial."""
     numbers = [tree for tree in trees if isinstance(tree, int)]
     parts = [tree for tree in trees if isinstance(tree, tuple)]
     if not parts:

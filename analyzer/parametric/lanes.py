@@ -1,11 +1,14 @@
-"""A whole number that is another one at each of many batch sizes: what follows from it is worked out for all of them at once.
+"""A whole number that is another one at each of many batch sizes: what follows from it is worked out for all
+of them at once.
 
-A scratch rule that is given a dimension as `Lanes` computes as ever; each result holds one number a **lane** (a batch size).
+A scratch rule that is given a dimension as `Lanes` computes as ever; each result holds one number a **lane**
+(a batch size).
 
 1. Arithmetic is exact and goes lane by lane; a product beyond 62 bits is refused (`NotTogether`).
-2. A comparison all lanes answer alike is answered. Where they differ, `Apart` says which lanes say yes: whoever asked
-   begins again with these, and with the others.
-3. What needs one number (a hash, an index, a fraction) has none to give: `NotTogether`, and the lanes are taken one by one.
+2. A comparison all lanes answer alike is answered. Where they differ, `Apart` says which lanes say yes:
+   whoever asked begins again with these, and with the others.
+3. What needs one number (a hash, an index, a fraction) has none to give: `NotTogether`, and the lanes are
+   taken one by one.
 
 So nothing is ever decided for a lane that it would not have decided alone.
 """
@@ -38,7 +41,8 @@ class NotTogether(Exception):
 
 
 class Lanes:
-    """One whole number a lane. It stands where an `int` does, but is none: `isinstance(x, int)` tells them apart."""
+    """One whole number a lane. It stands where an `int` does, but is none: `isinstance(x, int)` tells them
+    apart."""
 
     __slots__ = ("values",)
 
@@ -167,7 +171,8 @@ class Lanes:
 
 
 def in_parts(lanes: Integers, ask: Callable[[Integers], Answer]) -> Iterator[tuple[Integers, Answer]]:
-    """What `ask` says of all lanes at once, else of those that answer alike, else of each: with the lanes it is said of.
+    """What `ask` says of all lanes at once, else of those that answer alike, else of each: with the lanes it
+    is said of.
 
     `ask` raises `Apart` or `NotTogether`, of one lane neither.
     """

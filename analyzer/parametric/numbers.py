@@ -1,7 +1,7 @@
 """A number that several captures of one program say, as what it is at any batch: a polynomial, checked.
 
-What is the same in every capture stays as it is; what differs becomes a function of the batch; what is neither (another structure,
-a number that is no polynomial) is `NotTheSame`.
+What is the same in every capture stays as it is; what differs becomes a function of the batch; what is
+neither (another structure, a number that is no polynomial) is `NotTheSame`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def place_of(operator: Operator) -> str:
 class Numbers:
     """Turns what several captures say of one thing into what it is at any batch; equal numbers are made once.
 
-    What comes out raises ArithmeticError as `Polynomial.at`; nothing does where captures are no one program (NotTheSame)."""
+    What comes out raises ArithmeticError as `Polynomial.at`; nothing does where captures are no one program
+    (NotTheSame)."""
 
     def __init__(self, batches: Sequence[int]) -> None:
         self.batches = tuple(batches)
@@ -164,7 +165,8 @@ class Numbers:
 
 
 def _one_by_one(number: Polynomial) -> AtBatch:
-    """A whole scalar argument: rules look at these with `isinstance`, so many batches are not worked out at once."""
+    """A whole scalar argument: rules look at these with `isinstance`, so many batches are not worked out at
+    once."""
 
     def at(batch: int) -> int:
         if not isinstance(batch, int):

@@ -1,13 +1,16 @@
-"""A number as a function of the batch: the polynomial through what was captured, exact, and checked at one more size.
+"""A number as a function of the batch: the polynomial through what was captured, exact, and checked at one
+more size.
 
-1. A number captured at n batch sizes is taken for a polynomial only if one of degree at most n - 2 goes through all of
+1. A number captured at n batch sizes is taken for a polynomial only if one of degree at most n - 2 goes
+   through all of
    them: the lowest such. At least one of the captured values is therefore a check, not a support.
 2. Arithmetic is exact; a value between the captured ones that is no whole number is none of ours.
 
-Shapes, strides and sizes in bytes are products of dimensions, of which few are the batch: degree 1 nearly always, 2 where
-every sample meets every other (a matrix of similarities).
+Shapes, strides and sizes in bytes are products of dimensions, of which few are the batch: degree 1 nearly
+always, 2 where every sample meets every other (a matrix of similarities).
 
-Not modelled: whole parts (`ceil(batch / 32)`), minima and maxima: such a number is no polynomial, and `fit` says so.
+Not modelled: whole parts (`ceil(batch / 32)`), minima and maxima: such a number is no polynomial, and `fit`
+says so.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from analyzer.parametric.lanes import Integers, Lanes
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """numerators[i] / denominator belongs to batch ** i; the last numerator is not zero, except for the constant 0."""
+    """numerators[i] / denominator belongs to batch ** i; the last numerator is not zero, except for the
+    constant 0."""
 
     numerators: tuple[int, ...]
     denominator: int = 1
@@ -49,7 +53,8 @@ class Polynomial:
         return whole
 
     def at_many(self, batches: Sequence[int]) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """The values at many batches, and where they are whole numbers. Raises NotTogether where they are too large for this."""
+        """The values at many batches, and where they are whole numbers. Raises NotTogether where they are too
+        large for this."""
         value: Lanes = Lanes(np.zeros(len(batches), np.int64))
         every = Lanes(np.array(batches, np.int64))
         for numerator in reversed(self.numerators):
@@ -59,7 +64,8 @@ class Polynomial:
 
 
 def fit(batches: Sequence[int], values: Sequence[int]) -> Polynomial | None:
-    """The lowest polynomial, of degree at most n - 2, through the n pairs (batch, value); None if there is none. Batches are distinct, at least two.
+    """The lowest polynomial, of degree at most n - 2, through the n pairs (batch, value); None if there is
+    none. Batches are distinct, at least two.
 
     >>> fit((2, 3, 8), (20, 30, 80)).at(5)
     50

@@ -1,13 +1,14 @@
 """One captured program for every batch of a range: the graph's numbers as polynomials in the batch.
 
-1. A program captured at several batch sizes is **the same program** if storages, operators and moments are the same one
-   by one: names, element types, structure of the arguments, who lives when. Only whole numbers may differ: sizes of
-   storages; shapes, strides, offsets and whole scalar arguments of operators.
-2. Each number that differs is a polynomial in the batch (`polynomial.py`), checked at a size that did not make it.
-3. Fractions among the arguments (a loss divided by the batch) may differ too and stay as first captured: what an
-   operator allocates does not depend on their value, only on whether they are zero.
-4. `at` puts the numbers of any batch in: what comes out is the graph a capture at that batch would have made, and goes
-   the same way on.
+1. A program captured at several batch sizes is **the same program** if storages, operators and moments are
+   the same one by one: names, element types, structure of the arguments, who lives when. Only whole numbers
+   may differ: sizes of storages; shapes, strides, offsets and whole scalar arguments of operators.
+2. Each number that differs is a polynomial in the batch (`polynomial.py`), checked at a size that did not
+   make it.
+3. Fractions among the arguments (a loss divided by the batch) may differ too and stay as first captured: what
+   an operator allocates does not depend on their value, only on whether they are zero.
+4. `at` puts the numbers of any batch in: what comes out is the graph a capture at that batch would have made,
+   and goes the same way on.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ class BatchProgram:
     """
 
     def __init__(self, batches: Sequence[int], graphs: Sequence[Graph]) -> None:
-        """Three graphs at least, each captured at its batch, so that every number is checked; or one, for its batch alone.
+        """Three graphs at least, each captured at its batch, so that every number is checked; or one, for its
+        batch alone.
 
-        Raises NotTheSame naming the first place where they are no one program, or where a size is no polynomial.
+        Raises NotTheSame naming the first place where they are no one program, or where a size is no
+        polynomial.
         """
         self.first = graphs[0]
         self._graphs = graphs
@@ -52,7 +55,8 @@ class BatchProgram:
         return self._numbers.operator(calls)
 
     def at(self, batch: int) -> Graph:
-        """The graph a capture at `batch` would have made. Raises NotTheSame, and ArithmeticError as `Polynomial.at`."""
+        """The graph a capture at `batch` would have made. Raises NotTheSame, and ArithmeticError as
+        `Polynomial.at`."""
         if self._operators is None:
             made = ((index, self.operator(index)) for index in range(len(self.first.operators)))
             self._operators = {index: operator for index, operator in made if operator is not None}

@@ -1,14 +1,17 @@
 """The later steps of a program from its first: what one captured step says of a batch, said of all its steps.
 
-A captured program repeats itself: forward and backward pass are called the same way in every step. So all steps are captured
-at one batch (the **whole**), and at other batches only the first:
+A captured program repeats itself: forward and backward pass are called the same way in every step. So all
+steps are captured at one batch (the **whole**), and at other batches only the first:
 
-1. Up to its last event the first step is the whole's: the same operators, storages and moments but for numbers. That is
-   checked like everything else (`program.py`); what comes later has the whole's structure.
-2. An operator of a later step has its **counterpart** in the first: the same kernel, phase, module, line and numbers in the
-   whole, the n-th there where it is the n-th in its step. Its numbers at another batch are its counterpart's there.
-3. A storage of a later step is as large as the one its counterpart made; an input as the first step's input of that name.
-4. Where there is no counterpart, or its storage has another size in the whole, `NotTheSame`: all steps are captured then.
+1. Up to its last event the first step is the whole's: the same operators, storages and moments but for
+   numbers. That is checked like everything else (`program.py`); what comes later has the whole's structure.
+2. An operator of a later step has its **counterpart** in the first: the same kernel, phase, module, line and
+   numbers in the whole, the n-th there where it is the n-th in its step. Its numbers at another batch are its
+   counterpart's there.
+3. A storage of a later step is as large as the one its counterpart made; an input as the first step's input
+   of that name.
+4. Where there is no counterpart, or its storage has another size in the whole, `NotTheSame`: all steps are
+   captured then.
 
 Not modelled: two operators that are alike in all this at the whole's batch and are not at another.
 """
@@ -115,7 +118,8 @@ def _born(graph: Graph, moment: object) -> list[int]:
 
 
 def _likeness(operator: Operator) -> Any:
-    """What an operator and its counterpart have in common: everything but their tensors' names and the values of fractions."""
+    """What an operator and its counterpart have in common: everything but their tensors' names and the values
+    of fractions."""
     return (
         operator.name,
         operator.phase,

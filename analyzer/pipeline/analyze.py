@@ -1,4 +1,5 @@
-"""From a target to its `Analysis`: finds out what the target is and who runs it, captures it, asks the runtime."""
+"""From a target to its `Analysis`: finds out what the target is and who runs it, captures it, asks the
+runtime."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def analysis(
     progress: Callable[[str], None] | None = None,
     needs: bool = True,
 ) -> Analysis:
-    """`target` analysed, with everything made on the way. needs: also what a configuration takes with room, where the device has less; else
-    its figures are until where it gets. Raises AnalyzerError."""
+    """`target` analysed, with everything made on the way. needs: also what a configuration takes with room,
+    where the device has less; else its figures are until where it gets. Raises AnalyzerError."""
     parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
     if options.parallel is not None:
         _check_parallel(parsed, options)

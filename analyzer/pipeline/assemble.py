@@ -1,4 +1,5 @@
-"""From a captured program to the frozen `Analysis`: the runtime is asked, its requests are simulated, the peak is attributed.
+"""From a captured program to the frozen `Analysis`: the runtime is asked, its requests are simulated, the
+peak is attributed.
 
 Everything a reader sees is decided here once; nothing is recomputed later.
 """
@@ -50,8 +51,10 @@ class Captured:
     """A target as a front end captured it, ready for a runtime.
 
     framework: "pytorch" or "onnx", what the target is. batch: of the capture, None where it does not say.
-    profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in inference.
-    notes: what the capture assumed; those of the graph itself are added. refused: why the runtime would not run it so.
+    profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in
+    inference.
+    notes: what the capture assumed; those of the graph itself are added. refused: why the runtime would not
+    run it so.
     incomplete, caveats, unreached: as in `Estimate`.
     """
 
@@ -93,15 +96,19 @@ def check_trains(runtime: Runtime) -> None:
 def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limit | None = None) -> Analysis:
     """Ask the runtime, simulate what it asks for, and put the estimate together. Raises AnalyzerError.
 
-    limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`); the figures are
-        then those under it, until where the program gets; UNLIMITED: with room, whatever the device has. None: what the device, or the budget, leaves it (`_on_device`).
+    limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`);
+    the figures are
+        then those under it, until where the program gets; UNLIMITED: with room, whatever the device has.
+        None: what the device, or the budget, leaves it (`_on_device`).
     """
     graph, profile = captured.source.graph, captured.profile
     prediction = runtime.predict(captured.source, options, profile)
     if options.strict and prediction.unknown:
         raise UnknownOperatorError(
-            f"{captured.target} has operators whose own memory use is not known: {', '.join(sorted(prediction.unknown))}",
-            "leave --strict out for figures that are at least what it takes, or describe them with analyzer.rule",
+            f"{captured.target} has operators whose own memory use is not known:"
+            f" {', '.join(sorted(prediction.unknown))}",
+            "leave --strict out for figures that are at least what it takes, or describe them with"
+            " analyzer.rule",
         )
     device_note = captured.device_note
     given, usable = profile, profile.usable_bytes
@@ -175,9 +182,9 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
             )
         ),
         peak_at=simulation.peak_phase,
-        out_of_memory=None
-        if outcome.failure is None
-        else _out_of_memory(outcome.failure, prediction, describe),
+        out_of_memory=(
+            None if outcome.failure is None else _out_of_memory(outcome.failure, prediction, describe)
+        ),
         allocations=_allocations(prediction.events, simulation, describe),
         segments=tuple(
             SegmentRow(piece.address, piece.nbytes, piece.born, piece.died) for piece in simulation.pieces
@@ -199,14 +206,15 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
 
 
 _ORDERS = (
-    "threads read the checkpoint while its experts are stacked: the figures are of the order a quick disk gives; in others {} to {} MiB "
-    "are reserved"
+    "threads read the checkpoint while its experts are stacked: the figures are of the order a quick disk"
+    " gives; in others {} to {} MiB are reserved"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What the figures are of, and the verdict. failure: the request without memory. with_room, doubt: as in `Estimate`."""
+    """What the figures are of, and the verdict. failure: the request without memory. with_room, doubt: as in
+    `Estimate`."""
 
     simulation: Simulation
     failure: Failure | None
@@ -238,7 +246,8 @@ def _sums(pairs: Any) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Assumed:
-    """What nobody has measured on this device: name -> bytes, and between what the figures may lie (as in `Certainty`)."""
+    """What nobody has measured on this device: name -> bytes, and between what the figures may lie (as in
+    `Certainty`)."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
     reserved: Range | None = None
@@ -362,8 +371,11 @@ def _refusals(simulation: Simulation) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"{count} convolution{'s have' if count > 1 else ' has'} no room for the workspace of cuDNN's first plan: PyTorch "
-        "takes the next one that fits, which is slower; counted with the workspace of that one",
+        (
+            f"{count} convolution{'s have' if count > 1 else ' has'} no room for the workspace of cuDNN's"
+            " first plan: PyTorch takes the next one that fits, which is slower; counted with the workspace"
+            " of that one"
+        ),
     )
 
 

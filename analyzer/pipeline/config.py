@@ -1,4 +1,5 @@
-"""A model's configuration: the program that says the same is written, and followed as `analyze run` follows any other."""
+"""A model's configuration: the program that says the same is written, and followed as `analyze run` follows
+any other."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from analyzer.recipes.stored import stored
 from analyzer.runtimes.base import UNLIMITED
 from analyzer.targets import require_torch
 
-# Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py), and no bars are drawn.
+# Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py), and no bars
+# are drawn.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 
 
@@ -50,11 +52,12 @@ def script_of(name: str, options: Options) -> str:
 def followed(
     name: str, options: Options, progress: Callable[[str], None] | None = None, needs: bool = True
 ) -> Analysis:
-    """The analysis of a configuration, by following its program. needs: also what it takes with room, where the device has less.
+    """The analysis of a configuration, by following its program. needs: also what it takes with room, where
+    the device has less.
 
-    It is followed on a card without a limit; whether it runs on the device is then simulated, as of any target. Tokens that are
-    extrapolated are not among what can be simulated again: a program that makes some is followed on the device, and where that is
-    too small once more without a limit. Raises AnalyzerError.
+    It is followed on a card without a limit; whether it runs on the device is then simulated, as of any
+    target. Tokens that are extrapolated are not among what can be simulated again: a program that makes some
+    is followed on the device, and where that is too small once more without a limit. Raises AnalyzerError.
     """
     require_torch(f"{name} is built by transformers")
     recipe = recipe_of(name, options)
@@ -76,7 +79,8 @@ def followed(
 
 
 def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
-    """What ran on the device, or did not, with what it takes of one with room: where it ended, all figures are those."""
+    """What ran on the device, or did not, with what it takes of one with room: where it ended, all figures
+    are those."""
     tight, needed = analysis.estimate, free.estimate.needed
     if tight.out_of_memory is None:
         return dataclasses.replace(analysis, estimate=dataclasses.replace(tight, with_room=needed))
@@ -92,7 +96,8 @@ def _followed(
         found = _ran(recipe, options, progress, limitless)
     if recipe.lora is not None and not recipe.lora.targets and "`target_modules`" in str(found.ran.error):
         raise OptionError(
-            f"peft {version('peft')} does not know which layers of a {recipe.config.document['model_type']} get adapters",
+            f"peft {version('peft')} does not know which layers of a {recipe.config.document['model_type']}"
+            " get adapters",
             "say which: --lora r=8,targets=all-linear",
         )
     if isinstance(found.ran.error, AnalyzerError):
@@ -106,13 +111,13 @@ def _makes_tokens(recipe: Recipe) -> bool:
 
 
 def _stored(recipe: Recipe) -> str | None:
-    """What is to be known of experts that are stored in four bits: they are turned back here, and need not be on the GPU
-    (`quantizers/quantizer_mxfp4.py`)."""
+    """What is to be known of experts that are stored in four bits: they are turned back here, and need not be
+    on the GPU (`quantizers/quantizer_mxfp4.py`)."""
     if recipe.stored is None or recipe.stored.method != "mxfp4":
         return None
     said = (
-        f"weights stored as mxfp4 are counted as {recipe.dtype}, to which transformers turns them where it has no kernels for them (Triton and the "
-        "package kernels); with these they stay "
+        f"weights stored as mxfp4 are counted as {recipe.dtype}, to which transformers turns them where it"
+        " has no kernels for them (Triton and the package kernels); with these they stay "
     )
     sizes = [
         recipe.config.number(name)
@@ -140,7 +145,8 @@ def _ran(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """While open, the libraries say nothing: the program is not the user's, and its bars and warnings are about no real run."""
+    """While open, the libraries say nothing: the program is not the user's, and its bars and warnings are
+    about no real run."""
     bars = import_module("transformers.utils.logging")
     shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
     bars.disable_progress_bar()
@@ -209,6 +215,7 @@ def _check_known(recipe: Recipe) -> None:
     kind = recipe.config.document["model_type"]
     if kind not in known:
         raise TargetError(
-            f"transformers {version('transformers')} has no model of the kind {kind!r}, and code beside a configuration is not executed",
+            f"transformers {version('transformers')} has no model of the kind {kind!r}, and code beside a"
+            " configuration is not executed",
             did_you_mean(kind, known).strip() or "install a release of transformers that has it",
         )

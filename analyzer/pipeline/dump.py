@@ -1,7 +1,8 @@
 """The captured graph as text, for `--dump-graph`.
 
-A PyTorch step is printed as its `torch.fx` graph (the first iteration: the others repeat it). An ONNX graph is printed
-in the same manner, a line a node: `%12 : float32[64,64,112,112] = Conv(%0, %5)  # node name`, where %N is storage N.
+A PyTorch step is printed as its `torch.fx` graph (the first iteration: the others repeat it). An ONNX graph
+is printed in the same manner, a line a node: `%12 : float32[64,64,112,112] = Conv(%0, %5)  # node name`,
+where %N is storage N.
 """
 
 from __future__ import annotations

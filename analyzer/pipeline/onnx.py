@@ -1,4 +1,5 @@
-"""The ONNX front end: a file is read once and captured, ready for a runtime; for training it becomes a PyTorch module."""
+"""The ONNX front end: a file is read once and captured, ready for a runtime; for training it becomes a
+PyTorch module."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ def captured_onnx(
     opened: OpenedModel | None = None,
     like: Captured | None = None,
 ) -> Captured:
-    """`target`, an ONNX file, captured for inference. opened: the file, where it is open already; like: another capture of it
-    under these options, but for the batch. Raises AnalyzerError."""
+    """`target`, an ONNX file, captured for inference. opened: the file, where it is open already; like:
+    another capture of it under these options, but for the batch. Raises AnalyzerError."""
     for option in ("dtype", "amp", "channels_last"):
         if getattr(options, option):
             raise OptionError(
@@ -63,7 +64,8 @@ def captured_onnx(
 def captured_onnx_training(
     target: Target, options: Options, runtime: Runtime, progress: Callable[[str], None] | None = None
 ) -> Captured:
-    """A training step of `target`, an ONNX file, as PyTorch trains the same operators. Raises AnalyzerError."""
+    """A training step of `target`, an ONNX file, as PyTorch trains the same operators. Raises
+    AnalyzerError."""
     require_torch("training an ONNX file is a PyTorch program")
     from analyzer.capture.lowering.module import lower
     from analyzer.pipeline.pytorch import captured_pytorch

@@ -1,7 +1,8 @@
 """Whether all ranks of a group call the same collectives in the same order, as NCCL and gloo need them to.
 
-1. Calls are compared by the collective's name, group by group; groups of the same ranks are told apart by the order in
-   which a rank first used them, since only some ways of making groups give them the same name everywhere.
+1. Calls are compared by the collective's name, group by group; groups of the same ranks are told apart by the
+   order in which a rank first used them, since only some ways of making groups give them the same name
+   everywhere.
 2. Where a rank calls another one than the others, or none where they call one, a real job waits for ever
    (`ProcessGroupNCCL`'s watchdog ends it after ten minutes), so there is no figure to give.
 3. A rank that was ended before its program was (`--until`, out of memory) may have called fewer.
@@ -32,7 +33,8 @@ def read(said: bytes) -> dict[Group, list[Call]]:
 
 
 def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None:
-    """called: by rank. whole: every rank's program ran to its end. Raises CaptureError where ranks call different ones."""
+    """called: by rank. whole: every rank's program ran to its end. Raises CaptureError where ranks call
+    different ones."""
     for group in sorted({group for groups in called.values() for group in groups}):
         ranks = [rank for rank in group[0] if rank in called]
         for first, other in pairwise(ranks):
@@ -43,9 +45,10 @@ def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None
                     break
                 if ours[0] != theirs[0]:
                     raise CaptureError(
-                        f"rank {first} calls {ours[0]} at {_line(ours)} where rank {other} calls {theirs[0]} at "
-                        f"{_line(theirs)}",
-                        "in a real job both would wait for ever: every rank has to call the same collectives in the same order",
+                        f"rank {first} calls {ours[0]} at {_line(ours)} where rank {other} calls {theirs[0]}"
+                        f" at {_line(theirs)}",
+                        "in a real job both would wait for ever: every rank has to call the same collectives"
+                        " in the same order",
                     )
 
 

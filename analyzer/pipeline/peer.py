@@ -1,4 +1,5 @@
-"""A rank of a job in a process of its own: it follows what it is told to and speaks with the post office (`peers.py`)."""
+"""A rank of a job in a process of its own: it follows what it is told to and speaks with the post office
+(`peers.py`)."""
 
 from __future__ import annotations
 

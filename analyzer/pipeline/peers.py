@@ -1,14 +1,16 @@
-"""Ranks of a job followed beside one another, each in a process of its own, and what they tell each other by value.
+"""Ranks of a job followed beside one another, each in a process of its own, and what they tell each other by
+value.
 
-1. A rank that waits for a value of another rank (a pipeline's stages exchange shapes) has it followed beside: a rank is
-   started when somebody first waits for it, and ended with whom it was started for.
-2. A message waits until it is asked for, and may be asked for again; who says nothing of it is waited for until its
-   program ends.
-3. Where everybody waits, nobody will ever say anything: whoever waits is told so, with the lines where the others wait.
+1. A rank that waits for a value of another rank (a pipeline's stages exchange shapes) has it followed beside:
+   a rank is started when somebody first waits for it, and ended with whom it was started for.
+2. A message waits until it is asked for, and may be asked for again; who says nothing of it is waited for
+   until its program ends.
+3. Where everybody waits, nobody will ever say anything: whoever waits is told so, with the lines where the
+   others wait.
 
-A rank's process is `python -m analyzer.pipeline.peer`, which speaks through an inherited socket: first it is told what to
-follow, then it sends ("say", channel, value), ("ask", rank, channel, line) and in the end ("done", estimate) or ("failed",
-message); an ask is answered by ("value", value) or ("never", why).
+A rank's process is `python -m analyzer.pipeline.peer`, which speaks through an inherited socket: first it is
+told what to follow, then it sends ("say", channel, value), ("ask", rank, channel, line) and in the end
+("done", estimate) or ("failed", message); an ask is answered by ("value", value) or ("never", why).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What each rank follows; `rank` is any of the job's. The rest is as `pipeline/program.py:follow` takes it."""
+    """What each rank follows; `rank` is any of the job's. The rest is as `pipeline/program.py:follow` takes
+    it."""
 
     script: str
     args: tuple[str, ...]
@@ -92,7 +95,8 @@ class Peers:
             peer.process.kill()
             peer.process.wait()
 
-    # -- for the rank of this process -----------------------------------------------------------------------------
+    # -- for the rank of this process
+    # -----------------------------------------------------------------------------
 
     def send(self, channel: str, value: bytes | None) -> None:
         """Say a value."""
@@ -108,7 +112,8 @@ class Peers:
                 raise CaptureError(*never(asked, why))
         return self._mail[channel]
 
-    # -- for all of them ------------------------------------------------------------------------------------------
+    # -- for all of them
+    # ------------------------------------------------------------------------------------------
 
     def follow_all(self, progress: Callable[[str], None] | None = None) -> list[Estimate]:
         """Every rank's estimate, followed one after another where they do not wait for each other.
@@ -131,10 +136,12 @@ class Peers:
         """What was said there; None: nothing."""
         return self._mail.get(channel)
 
-    # -- the post office ------------------------------------------------------------------------------------------
+    # -- the post office
+    # ------------------------------------------------------------------------------------------
 
     def _step(self, own: AwaitedValue | None) -> str | None:
-        """Bring the job forward by one message or one new process. own: what the rank of this process waits for.
+        """Bring the job forward by one message or one new process. own: what the rank of this process waits
+        for.
 
         Returns why that never comes, if it never does.
         """

@@ -41,10 +41,11 @@ def follow(
     job: Rank | None = None,
     post: Post | None = None,
 ) -> tuple[Analysis, BaseException | None]:
-    """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it failed or cannot
-    be followed. whole: steps that repeat are stored
-    like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. post: brings
-    what other ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
+    """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it
+    failed or cannot be followed. whole: steps that repeat are stored
+    like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to
+    have. post: brings what other ranks say by value (None: they are followed beside this one where it asks).
+    Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     name = " ".join((place_of(script)[0], *map(str, args)))
     with apart() as box:
@@ -86,7 +87,8 @@ def watched(
     post: Post | None = None,
     limitless: bool = False,
 ) -> Followed:
-    """The program followed; `limitless`: every request is served, whatever the device has. Otherwise as `follow`."""
+    """The program followed; `limitless`: every request is served, whatever the device has. Otherwise as
+    `follow`."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -147,7 +149,8 @@ def concluded(
     notes: Sequence[str] = (),
     limit: Limit | None = None,
 ) -> Analysis:
-    """The analysis of what was followed, under a name and a limit as `assemble` takes it. notes: what is to be said besides."""
+    """The analysis of what was followed, under a name and a limit as `assemble` takes it. notes: what is to
+    be said besides."""
     ran, one = followed.ran, one or Rank()
     captured = Captured(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
@@ -240,8 +243,10 @@ def _notes(ran: Ran) -> tuple[str, ...]:
     steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
     if ran.steady:
         return (
-            f"steady after {steps}: later ones ask for the same memory, and find the allocator as it was; what comes after "
-            "them (a last evaluation) was not seen",
+            (
+                f"steady after {steps}: later ones ask for the same memory, and find the allocator as it was;"
+                " what comes after them (a last evaluation) was not seen"
+            ),
         )
     if ran.repeated:
         steps += f", {ran.repeated} of which repeat others to the byte and are shown once"
@@ -250,7 +255,10 @@ def _notes(ran: Ran) -> tuple[str, ...]:
     if isinstance(ran.error, SystemExit):
         code = ran.error.code
         return (
-            f"the program ended itself after {steps} (exit code {code if isinstance(code, int) else int(bool(code))})",
+            (
+                f"the program ended itself after {steps} (exit code"
+                f" {code if isinstance(code, int) else int(bool(code))})"
+            ),
         )
     if isinstance(ran.error, KeyboardInterrupt):
         return (f"interrupted after {steps}: figures are for what ran until then",)

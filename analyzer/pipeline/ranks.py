@@ -26,10 +26,11 @@ def every_rank(
     job: Rank,
     progress: Callable[[str], None] | None = None,
 ) -> Estimate:
-    """The estimate of the rank that needs the most memory (one that runs out of it before all others), noting every rank's.
+    """The estimate of the rank that needs the most memory (one that runs out of it before all others), noting
+    every rank's.
 
-    job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed, or where ranks would wait for
-    each other for ever.
+    job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed, or where ranks
+    would wait for each other for ever.
     """
     with apart() as box, Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
         found = ranks.follow_all(progress)

@@ -1,4 +1,5 @@
-"""A configuration under a serving engine: the terms of vLLM's budget that nobody says are followed, then its arithmetic is done."""
+"""A configuration under a serving engine: the terms of vLLM's budget that nobody says are followed, then its
+arithmetic is done."""
 
 from __future__ import annotations
 
@@ -38,9 +39,10 @@ def serving(
     graphs: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Serving:
-    """What vLLM would have room for. weights, activations, outside, graphs: bytes, as it logs them; what is None is taken from
-    transformers' own forward pass of `batched_tokens` tokens. available: bytes for the cache as it logs them, instead of the budget. ranks:
-    GPUs that share each layer; what one of them holds is not followed, only said. Raises AnalyzerError."""
+    """What vLLM would have room for. weights, activations, outside, graphs: bytes, as it logs them; what is
+    None is taken from transformers' own forward pass of `batched_tokens` tokens. available: bytes for the
+    cache as it logs them, instead of the budget. ranks: GPUs that share each layer; what one of them holds is
+    not followed, only said. Raises AnalyzerError."""
     config = opened(name)
     profile, device_note = resolve(device)
     cache = cache_of(config, kv_dtype, block_tokens, ranks, prefixes)
@@ -57,7 +59,8 @@ def serving(
         estimate = analysis(name, Options(length=batched_tokens, device=device), progress).estimate
         if estimate.out_of_memory is not None:
             raise DoesNotFit(
-                f"{name} ends without memory on {profile.name} in a forward pass of {batched_tokens:,} tokens",
+                f"{name} ends without memory on {profile.name} in a forward pass of {batched_tokens:,}"
+                " tokens",
                 "take fewer --max-num-batched-tokens, or say --weights, --activations and --outside",
             )
         followed = estimate.naive.weights

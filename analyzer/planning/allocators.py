@@ -1,14 +1,14 @@
 """One program under every allocator: its requests, as one analysis found them, served by each simulator.
 
-1. The requests are those of the analysed runtime, in their order. What another framework would ask for in the first
-   place is another question: `--runtime paddle` and `--runtime tensorflow` answer it.
-2. For each allocator and setting: the peaks of what was requested, allocated (blocks handed out) and reserved (held of
-   the device), and how often the driver was called, over the whole program.
+1. The requests are those of the analysed runtime, in their order. What another framework would ask for in the
+   first place is another question: `--runtime paddle` and `--runtime tensorflow` answer it.
+2. For each allocator and setting: the peaks of what was requested, allocated (blocks handed out) and reserved
+   (held of the device), and how often the driver was called, over the whole program.
 3. Fragmentation is the part of the reserved peak that the allocated peak leaves over.
-4. No allocator is limited, so that each shows what it would need; one that takes a share of the device in advance gets
-   the device's own, less what the process holds beside its allocator. `fits` compares with that.
-5. `backend:cudaMallocAsync` keeps its memory in the driver's pool, whose mechanism NVIDIA does not publish: its row is
-   a lower bound, the requests rounded up to 512 B with nothing between them.
+4. No allocator is limited, so that each shows what it would need; one that takes a share of the device in
+   advance gets the device's own, less what the process holds beside its allocator. `fits` compares with that.
+5. `backend:cudaMallocAsync` keeps its memory in the driver's pool, whose mechanism NVIDIA does not publish:
+   its row is a lower bound, the requests rounded up to 512 B with nothing between them.
 
 Not modelled: several streams, and frees deferred to an event.
 """
@@ -80,8 +80,8 @@ def side_by_side(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Com
     notes = [*analysis.notes]
     if any(row.at_least for row in rows):
         notes.append(
-            "backend:cudaMallocAsync: the driver's pool is not published; its figures are lower bounds, at least what is "
-            "alive at once"
+            "backend:cudaMallocAsync: the driver's pool is not published; its figures are lower bounds, at"
+            " least what is alive at once"
         )
     return Comparison(
         estimate.target,

@@ -1,14 +1,17 @@
-"""Which of a model's blocks to checkpoint: what recomputing each would free, and what it would cost, asked of its graph.
+"""Which of a model's blocks to checkpoint: what recomputing each would free, and what it would cost, asked of
+its graph.
 
-1. A stack of blocks (`capture/pytorch/module/blocks.py`) is checkpointed block by block. Of what the forward pass keeps, that is freed
-   which is made in a block and which its backward pass alone reads, but for the least from which it can be computed again
-   (`liveness/recomputation.py`); what is kept of other blocks, or for them, is there.
+1. A stack of blocks (`capture/pytorch/module/blocks.py`) is checkpointed block by block. Of what the forward
+   pass keeps, that is freed which is made in a block and which its backward pass alone reads, but for the
+   least from which it can be computed again (`liveness/recomputation.py`); what is kept of other blocks, or
+   for them, is there.
 2. The price is the floating-point operations of the block's operators that run again (`flops.py`).
-3. While a block runs again, all it keeps is there: what is gained is what all blocks free less the most that one of them keeps.
-4. Offered is the stack, or all stacks alike, that gains most, and what gains most an operation where that is another, of those that
-   gain a tenth as much.
-5. How much of all that is kept could be computed again cheaply (`recomputable_bytes`) is a bound: what selective checkpointing, or the
-   partitioner of `torch.compile`, may find.
+3. While a block runs again, all it keeps is there: what is gained is what all blocks free less the most that
+   one of them keeps.
+4. Offered is the stack, or all stacks alike, that gains most, and what gains most an operation where that is
+   another, of those that gain a tenth as much.
+5. How much of all that is kept could be computed again cheaply (`recomputable_bytes`) is a bound: what
+   selective checkpointing, or the partitioner of `torch.compile`, may find.
 
 No figure of a strategy comes from here: each that is offered is captured and simulated as any other.
 """
@@ -29,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What checkpointing some blocks gives, of one forward pass: bytes that are no longer kept for backward, the most that one block keeps
-    while it runs again, floating-point operations that run again."""
+    """What checkpointing some blocks gives, of one forward pass: bytes that are no longer kept for backward,
+    the most that one block keeps while it runs again, floating-point operations that run again."""
 
     freed_bytes: int
     largest_bytes: int
@@ -84,8 +87,8 @@ def _is_backward(graph: Graph, node: int) -> bool:
 
 
 def recomputable_bytes(graph: Graph) -> int:
-    """Of what is kept for the backward pass, how much can be computed again without a product, a convolution, attention or an operator
-    that is not PyTorch's own running twice."""
+    """Of what is kept for the backward pass, how much can be computed again without a product, a convolution,
+    attention or an operator that is not PyTorch's own running twice."""
 
     def cheap(operator: Operator) -> bool:
         return operator.name.startswith("aten::") and flops_of(operator) == 0

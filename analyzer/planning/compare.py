@@ -1,14 +1,16 @@
 """Two estimates of the same thing, before and after a change: what grew, by category, module and line.
 
-1. What is compared are the figures people have limits for: peak allocated, peak reserved, device memory. They are
-   exact and equal for equal programs, so the tolerance is 0 unless said otherwise.
+1. What is compared are the figures people have limits for: peak allocated, peak reserved, device memory. They
+   are exact and equal for equal programs, so the tolerance is 0 unless said otherwise.
 2. The change **exceeds** the tolerance when one of them grew by more than that share of what it was.
-3. What grew is seen by the bytes at the peak: the differences of the two breakdowns, which sum to that of peak allocated.
-   The peak may have moved to another moment; then the breakdowns are of different moments, and `moved` says so.
-4. A **share** is one category's growth with the innermost module that encloses nine tenths of it: "saved for backward in
-   encoder" when it grew in all of the encoder's layers, "... in encoder.layer.3.mlp" when only there.
-5. Estimates of different targets, devices, modes, batches, options or releases can be compared; what differs is listed
-   (`unlike`).
+3. What grew is seen by the bytes at the peak: the differences of the two breakdowns, which sum to that of
+   peak allocated. The peak may have moved to another moment; then the breakdowns are of different moments,
+   and `moved` says so.
+4. A **share** is one category's growth with the innermost module that encloses nine tenths of it: "saved for
+   backward in encoder" when it grew in all of the encoder's layers, "... in encoder.layer.3.mlp" when only
+   there.
+5. Estimates of different targets, devices, modes, batches, options or releases can be compared; what differs
+   is listed (`unlike`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def compare(
     after: Estimate | str | os.PathLike[str],
     tolerance: float = 0.0,
 ) -> Difference:
-    """What changed between two estimates, or files `analyze --format json` wrote. `tolerance`: 0.01 allows 1 % more.
+    """What changed between two estimates, or files `analyze --format json` wrote. `tolerance`: 0.01 allows 1
+    % more.
 
     Raises InputError for a file that is no estimate, OptionError for a tolerance that is no share.
     """
@@ -88,7 +91,8 @@ def _options(before: Estimate, after: Estimate) -> tuple[tuple[str, str, str], .
 
 
 def _releases(one: Estimate, two: Estimate) -> tuple[tuple[str, str, str], ...]:
-    """The releases the figures are of, where they differ; an estimate saved before these were kept differs from none."""
+    """The releases the figures are of, where they differ; an estimate saved before these were kept differs
+    from none."""
     names = [
         name for name in one.modelled if two.modelled.get(name, one.modelled[name]) != one.modelled[name]
     ]
@@ -102,7 +106,8 @@ def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Chang
 
 
 def shares(before: Estimate | None, after: Estimate) -> tuple[Change, ...]:
-    """What each category takes more at the peak, named with the module that encloses it; all of it without `before`."""
+    """What each category takes more at the peak, named with the module that encloses it; all of it without
+    `before`."""
     held: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for place, estimate in enumerate((before, after)):
         for row in estimate.tensors if estimate is not None else ():
@@ -118,7 +123,8 @@ def shares(before: Estimate | None, after: Estimate) -> tuple[Change, ...]:
 
 
 def _enclosing(grown: Mapping[tuple[str, ...], int]) -> Sequence[str]:
-    """The innermost module around the largest of these that together make nine tenths of all that is positive."""
+    """The innermost module around the largest of these that together make nine tenths of all that is
+    positive."""
     positive = sorted(((n, m) for m, n in grown.items() if n > 0), key=lambda entry: (-entry[0], entry[1]))
     rest = 0.9 * sum(nbytes for nbytes, _ in positive)
     chosen = []

@@ -1,8 +1,9 @@
 """What a configuration's job may be changed to: the strategies of `what_if.py` for a model's config.json.
 
-1. What changes no number: offloaded states of the optimizer (`paged_...`); checkpointing; accumulation; a cache in
-   host memory; a prompt read in pieces.
-2. What changes results: weights of 8 or 4 bits, adapters instead of all parameters, an optimizer with states of 8 bits, half the length.
+1. What changes no number: offloaded states of the optimizer (`paged_...`); checkpointing; accumulation; a
+   cache in host memory; a prompt read in pieces.
+2. What changes results: weights of 8 or 4 bits, adapters instead of all parameters, an optimizer with states
+   of 8 bits, half the length.
 3. More GPUs: training sharded over two by FSDP2, each with a batch of its own.
 4. Another GPU: the smallest that is known with a good deal more memory than this one.
 """
@@ -26,7 +27,8 @@ _LARGER = 1.1  # cards of one size on their boxes differ by some percent
 
 
 def variants(options: Options, target: str) -> list[Variant]:
-    """(name, cost, changes) of every strategy the options leave open, besides the allocator's. Raises AnalyzerError."""
+    """(name, cost, changes) of every strategy the options leave open, besides the allocator's. Raises
+    AnalyzerError."""
     recipe = recipe_of(target, options)
     found = [*(_training(recipe, options) if recipe.mode == "train" else _running(recipe))]
     if recipe.length > 1:

@@ -1,4 +1,5 @@
-"""How far a plan of several searches is: which of how many, and when the rest will be done if it goes on like this."""
+"""How far a plan of several searches is: which of how many, and when the rest will be done if it goes on like
+this."""
 
 from __future__ import annotations
 

@@ -1,12 +1,16 @@
 """What a target needs at many batches: a row a batch, and where and why the curve bends.
 
-1. Rows are exact: each is what an analysis at that batch would say of a device with unlimited memory. A few batches (`FEW`) are simply
-   analysed; more are asked of the runtime, interval by interval (`intervals.py`, `Runtime.over_batches`). Whether one that takes more than the device has runs there nevertheless, the analysis says too.
+1. Rows are exact: each is what an analysis at that batch would say of a device with unlimited memory. A few
+   batches (`FEW`) are simply analysed; more are asked of the runtime, interval by interval (`intervals.py`,
+   `Runtime.over_batches`). Whether one that takes more than the device has runs there nevertheless, the
+   analysis says too.
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
-3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of the largest,
-   or 8 MiB), or where an interval ends. With `explain` the sharpest few are explained by what makes the peak before and
+3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of
+   the largest, or 8 MiB), or where an interval ends. With `explain` the sharpest few are explained by what
+   makes the peak before and
    after: an analysis each, which costs more than many rows.
-4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their batches).
+4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their
+   batches).
 
 Not modelled: kinks between the batches asked for.
 """
@@ -35,7 +39,8 @@ if TYPE_CHECKING:
 FEW = 6
 _EXPLAINED = 3
 _SHOWN_TENSORS = 3
-# How far from a straight line rows may lie: remainders of blocks too small to be split off come and go with the batch.
+# How far from a straight line rows may lie: remainders of blocks too small to be split off come and go with
+# the batch.
 _CLOSE = 0.01
 _CLOSE_BYTES = 8 * 2**20
 
@@ -53,8 +58,8 @@ def sweep(
     """The curve of `target` over `batches` (whole numbers of at least 1). Options as for `analyzer.analyze`.
 
     explain: say what makes the peak on either side of the sharpest kinks.
-    inputs: also a function from the batch to (inputs, targets); tensors have their first dimension set to the batch.
-    Raises AnalyzerError when the target fails at every batch, or the options are at fault.
+    inputs: also a function from the batch to (inputs, targets); tensors have their first dimension set to the
+    batch. Raises AnalyzerError when the target fails at every batch, or the options are at fault.
     """
     wanted = sorted(set(batches))
     if not wanted or any(
@@ -138,7 +143,8 @@ def _capacity(options: Options) -> int | None:
 
 
 def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool:
-    """Whether to analyse a batch that needs more than the capacity with unlimited memory: yes, unless it fails under the limit."""
+    """Whether to analyse a batch that needs more than the capacity with unlimited memory: yes, unless it
+    fails under the limit."""
     if intervals is None or intervals.subject.runtime is None or not intervals.subject.runtime.takes_limits:
         # Figures of one without limits are those on its device; a budget leaves it less.
         return intervals is None or intervals.subject.options.budget is not None
@@ -185,7 +191,8 @@ def _kinks(
     intervals: Intervals | None,
     estimate_at: Callable[[int], Estimate] | None,
 ) -> tuple[Kink, ...]:
-    """The bends between slopes that last, the sharpest explained if there is a way; and where intervals end."""
+    """The bends between slopes that last, the sharpest explained if there is a way; and where intervals
+    end."""
     known = [row.batch for row in rows]
     following = dict(pairwise(known))
     bends = {

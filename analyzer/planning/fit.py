@@ -1,9 +1,11 @@
-"""The largest batch that runs: under a device, or under a limit of the allocator, with the allocator near it as it is.
+"""The largest batch that runs: under a device, or under a limit of the allocator, with the allocator near it
+as it is.
 
-1. The limit is what `--limit` says the allocator may hold (`torch.cuda.set_per_process_memory_fraction`); else what the
-   device has beyond what the process takes besides (context, libraries): there `cudaMalloc` itself has no more to give.
-2. How a batch is found to run, and which is the largest: `fit_limits.py` under runtimes whose programs are simulated under any limit
-   (`Runtime.takes_limits`: PyTorch), `fit_analyses.py` under all others.
+1. The limit is what `--limit` says the allocator may hold (`torch.cuda.set_per_process_memory_fraction`);
+   else what the device has beyond what the process takes besides (context, libraries): there `cudaMalloc`
+   itself has no more to give.
+2. How a batch is found to run, and which is the largest: `fit_limits.py` under runtimes whose programs are
+   simulated under any limit (`Runtime.takes_limits`: PyTorch), `fit_analyses.py` under all others.
 
 Not modelled: other processes on the device.
 """
@@ -42,9 +44,11 @@ def fit(
     progress: Progress | None = None,
     **options: Any,
 ) -> Fit:
-    """The largest batch of `target` that runs on `device`, or with an allocator that may hold `limit` ("8GiB" or bytes).
+    """The largest batch of `target` that runs on `device`, or with an allocator that may hold `limit` ("8GiB"
+    or bytes).
 
-    longest: the greatest length instead that `batch` samples may have; `make_batch`, or `inputs`, is a function of
+    longest: the greatest length instead that `batch` samples may have; `make_batch`, or `inputs`, is a
+    function of
         (batch, length).
     Other options as for `analyzer.analyze`; `inputs` as for `sweep`. Raises AnalyzerError.
     """
@@ -66,8 +70,9 @@ def fits(
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[tuple[str | int | None, Fit | AnalyzerError]]:
-    """As `fit`, of one device after the other, with what was wrong where there is no answer: the target is opened once, and what
-    was captured for one device serves the others for which it is the same program (`Graph.alike`). Raises AnalyzerError."""
+    """As `fit`, of one device after the other, with what was wrong where there is no answer: the target is
+    opened once, and what was captured for one device serves the others for which it is the same program
+    (`Graph.alike`). Raises AnalyzerError."""
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
@@ -95,8 +100,8 @@ def largest(subject: Subject, limit: str | int | None = None, progress: Progress
 def largest_batch(subject: Subject, known: Analysis, progress: Progress | None = None) -> int:
     """The batch that `largest` answers, and no more of it. known: the target's analysis at some batch.
 
-    Where no request in it is a convolution's workspace, which another batch may decide otherwise, batches are only evaluated: the
-    answer itself is not captured once more.
+    Where no request in it is a convolution's workspace, which another batch may decide otherwise, batches are
+    only evaluated: the answer itself is not captured once more.
     """
     subject = _on_device(subject)
     if subject.runtime is None or not subject.runtime.takes_limits:

@@ -1,15 +1,18 @@
-"""The largest batch by analyses alone: under a runtime whose programs cannot be simulated under any limit, or of a configuration.
+"""The largest batch by analyses alone: under a runtime whose programs cannot be simulated under any limit, or
+of a configuration.
 
-1. A batch runs when its analysis says that it fits: the runtime's own limit (`Runtime.limited_to`) and the device are part of that
-   analysis, which follows an arena as it asks for less where the device has not what it wants.
-2. Doubling and bisection over evaluated batches (`intervals.py`) find the largest with room for all that the runtime wants. An arena
-   that makes do with less may hold more samples: from there on batches are analysed, the next one, then ever larger steps, then
-   bisection. The answer and the one beyond it are therefore what `analyze` says.
-3. A configuration's program is followed as a whole at each batch: the first two say how it grows, and the search begins where
-   that ends.
+1. A batch runs when its analysis says that it fits: the runtime's own limit (`Runtime.limited_to`) and the
+   device are part of that analysis, which follows an arena as it asks for less where the device has not what
+   it wants.
+2. Doubling and bisection over evaluated batches (`intervals.py`) find the largest with room for all that the
+   runtime wants. An arena that makes do with less may hold more samples: from there on batches are analysed,
+   the next one, then ever larger steps, then bisection. The answer and the one beyond it are therefore what
+   `analyze` says.
+3. A configuration's program is followed as a whole at each batch: the first two say how it grows, and the
+   search begins where that ends.
 
-Not modelled: batches below the answer that would fail although it runs; a session asks for its memory in a few large
-pieces, so that is not to be expected.
+Not modelled: batches below the answer that would fail although it runs; a session asks for its memory in a
+few large pieces, so that is not to be expected.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ _START, _WIDER = 16, 8
 
 
 def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
-    """The answer; `limit`: bytes the allocator may hold. Raises AnalyzerError, also for a runtime without such a limit."""
+    """The answer; `limit`: bytes the allocator may hold. Raises AnalyzerError, also for a runtime without
+    such a limit."""
     if limit is not None:
         if subject.runtime is None:
             what = "a configuration" if subject.config else "a target that is analysed as a whole"
@@ -80,7 +84,8 @@ def _verdict(at: Estimate | None, one: Estimate) -> str:
 
 
 def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:
-    """A batch that runs, near the largest where memory grows by the same with every sample; it is sought from there."""
+    """A batch that runs, near the largest where memory grows by the same with every sample; it is sought from
+    there."""
     if not runs(2):
         return 1
     grows = max(known[2].device_used - one.device_used, 1)
@@ -91,7 +96,8 @@ def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Es
 
 
 def _with_room(subject: Subject, first: Estimate) -> int:
-    """The largest batch for which the device has all that the arena wants, evaluated; 1 where batches cannot be evaluated."""
+    """The largest batch for which the device has all that the arena wants, evaluated; 1 where batches cannot
+    be evaluated."""
     low, high = 1, _START
     intervals = intervals_of(subject, 2, high)
 

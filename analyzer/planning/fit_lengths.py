@@ -1,7 +1,7 @@
 """The largest batch of every length: how many samples of which size a GPU has room for.
 
-Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU has room for a single
-sample. Each batch is an answer of `fit`.
+Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU
+has room for a single sample. Each batch is an answer of `fit`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FIRST, LAST = 512, 1 << 20
 def over_lengths(
     target: str, devices: Sequence[str], options: Options, progress: Progress | None = None
 ) -> Lengths:
-    """The largest batch of every length on these devices. Raises AnalyzerError where not even the first length can be analysed."""
+    """The largest batch of every length on these devices. Raises AnalyzerError where not even the first
+    length can be analysed."""
     subject = Subject(target, options, progress)
     last = (opened(target).number("max_position_embeddings") if subject.config else None) or LAST
     found: dict[int, tuple[Fit | None, ...]] = {}

@@ -1,18 +1,21 @@
-"""The largest batch under a runtime whose programs are simulated under any limit, from captures at a few sizes.
+"""The largest batch under a runtime whose programs are simulated under any limit, from captures at a few
+sizes.
 
-1. A batch **runs** when every request of its steps is served by the allocator under the limit: cached blocks are given
-   back and the request is tried again before it fails, as the allocator does.
-2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Fragmented
-   memory is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
-   above a **gap** is the answer only where no size it asks for is inferred (each was measured at that very batch); else it
-   is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), of a program with
-   convolutions the nearest, and so are larger batches that would run (`also`).
-3. What is simulated makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A batch of which it is in
-   doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the notes.
-4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
-   kept.
-5. Batches are evaluated (`intervals.py`) from captures at small sizes; the answer and the one beyond it are captured
-   themselves, and when they say otherwise, the search goes on from them.
+1. A batch **runs** when every request of its steps is served by the allocator under the limit: cached blocks
+   are given back and the request is tried again before it fails, as the allocator does.
+2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above
+   it. Fragmented memory is not monotonic: so the batches below are tried too, down to where no block had to
+   be given back. The batch above a **gap** is the answer only where no size it asks for is inferred (each was
+   measured at that very batch); else it is the largest with every smaller batch running. Gaps below the
+   answer are named (`gaps`), of a program with convolutions the nearest, and so are larger batches that would
+   run (`also`).
+3. What is simulated makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A
+   batch of which it is in doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the
+   notes.
+4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What
+   was said is kept.
+5. Batches are evaluated (`intervals.py`) from captures at small sizes; the answer and the one beyond it are
+   captured themselves, and when they say otherwise, the search goes on from them.
 """
 
 from __future__ import annotations
@@ -31,23 +34,25 @@ from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import convolves, unasked
 
 _START, _WIDER = 16, 8
-# Batches whose sizes are worked out at once, where one after the other is tried: few at first (cuDNN may have to be asked about each), and
-# twice as many whenever that went on, up to so many.
+# Batches whose sizes are worked out at once, where one after the other is tried: few at first (cuDNN may have
+# to be asked about each), and twice as many whenever that went on, up to so many.
 _FIRST_TOGETHER, _TOGETHER = 8, 1024
-# Batches below an answer that are looked at for gaps, where each asks cuDNN about all convolutions and none can change the answer.
+# Batches below an answer that are looked at for gaps, where each asks cuDNN about all convolutions and none
+# can change the answer.
 _ASKED_BELOW = 16
 
 
 class Search:
-    """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving back. limit: bytes the
-    allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides. last: the limit of the batch evaluated last, as
+    """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving
+    back. limit: bytes the allocator may hold, None where the device, or a budget, says it: `capacity` then,
+    less what the process takes besides. last: the limit of the batch evaluated last, as
     `bound` says it."""
 
     def __init__(
         self, subject: Subject, limit: int | None, progress: Progress | None, known: Analysis | None = None
     ) -> None:
-        """limit: bytes the allocator may hold; None: what the device has. known: an analysis of some batch, in place of the smallest's.
-        Raises AnalyzerError where no batch can be analysed."""
+        """limit: bytes the allocator may hold; None: what the device has. known: an analysis of some batch,
+        in place of the smallest's. Raises AnalyzerError where no batch can be analysed."""
         self.subject, self.progress, self.limit = subject, progress, limit
         self.refused: dict[int, str] = {}
         first = self.smallest = known or self.first()
@@ -59,7 +64,8 @@ class Search:
         self.last: Limit | None = None
 
     def first(self) -> Analysis:
-        """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing to average."""
+        """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing
+        to average."""
         try:
             return self.subject.analysis(1)
         except AnalyzerError as error:
@@ -86,8 +92,8 @@ class Search:
         return self.found(*self.largest())
 
     def largest(self) -> tuple[int, int]:
-        """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured themselves: the answer,
-        and the largest that runs by its evaluated figures."""
+        """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured
+        themselves: the answer, and the largest that runs by its evaluated figures."""
         if not self.exactly(self.start):
             return 0, 0
         low = self.evaluated_from(self.start)
@@ -96,7 +102,8 @@ class Search:
         if sure:
             batch = low
         if batch > self.start and self.unasked(batch) and not self.exactly(batch):
-            # In doubt by what its convolutions may take at most, which is far more: so is every batch for a while.
+            # In doubt by what its convolutions may take at most, which is far more: so is every batch for a
+            # while.
             batch = bisected(self.start, batch, self.exactly)
         while batch > 1 and not self.exactly(batch):
             batch -= 1
@@ -105,13 +112,14 @@ class Search:
         return batch, low
 
     def by_figures(self) -> int | None:
-        """The largest batch by evaluated figures alone; None where two samples do not run, or not all batches up to there."""
+        """The largest batch by evaluated figures alone; None where two samples do not run, or not all batches
+        up to there."""
         low = self.evaluated_from(2)
         return low if low > 1 and self.without_gaps(low) == low else None
 
     def evaluated_from(self, start: int) -> int:
-        """The largest batch that runs by its evaluated figures, with one above it that does not; the smallest runs. start: where
-        what is evaluated begins."""
+        """The largest batch that runs by its evaluated figures, with one above it that does not; the smallest
+        runs. start: where what is evaluated begins."""
         high, reach = _START, MOST
         self.intervals = intervals_of(self.subject, start, high)
         while self.runs(high) and high < MOST:
@@ -124,8 +132,9 @@ class Search:
         return bisected(self.start, high, lambda batch: batch < reach and self.runs(batch))
 
     def beyond(self, batch: int) -> int:
-        """A batch that will not run, a quarter beyond where memory ends if it goes on growing as it does: what lies beyond that may be another
-        program, which would be sought out for nothing. `MOST` where the program refuses what would say how it grows."""
+        """A batch that will not run, a quarter beyond where memory ends if it goes on growing as it does:
+        what lies beyond that may be another program, which would be sought out for nothing. `MOST` where the
+        program refuses what would say how it grows."""
         assert self.intervals is not None
         try:
             half, whole = self.intervals.at(batch // 2), self.intervals.at(batch)
@@ -136,8 +145,8 @@ class Search:
         return max((batch + left) * 5 // 4, 2 * batch)
 
     def runs(self, batch: int) -> bool:
-        """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that the program
-        itself refuses, whether the next one's are; two in a row do not run."""
+        """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that
+        the program itself refuses, whether the next one's are; two in a row do not run."""
         if batch not in self.known:
             if self.progress is not None:
                 self.progress(f"batch {batch}")
@@ -151,7 +160,8 @@ class Search:
     def evaluated(self, batch: int) -> tuple[bool, bool]:
         """Whether a batch runs, and whether no block is given back for that. Raises AnalyzerError."""
         assert self.intervals is not None
-        # What the process takes besides is the same at nearly every batch: under the last one's limit it is simulated once.
+        # What the process takes besides is the same at nearly every batch: under the last one's limit it is
+        # simulated once.
         bounded = None if self.last is None else self.intervals.at(batch, self.last)
         if bounded is not None and bounded.returned is not None and self.bound(bounded) == self.last:
             return not bounded.fails, not bounded.fails and not bounded.returned
@@ -207,7 +217,8 @@ class Search:
         return self.captured[batch]
 
     def span(self, batch: int) -> tuple[str, ...]:
-        """The largest batches with the most and the least that the process may hold beside the allocator, and CUDA have of the device."""
+        """The largest batches with the most and the least that the process may hold beside the allocator, and
+        CUDA have of the device."""
         known, needed = self.smallest.estimate.certainty, self.smallest.estimate.needed
         in_doubt = known.beside_range or known.kept_bytes or known.spare_bytes
         if not in_doubt or self.limit is not None or self.intervals is None:
@@ -216,14 +227,19 @@ class Search:
         least, most = known.beside_range or (beside, beside)
         changes = (beside - most - known.kept_bytes, beside - least + known.spare_bytes)
         ends = [self.largest_evaluated(batch, change) for change in changes]
-        # As the answer itself, an end has no gap below: fragmented memory would else put it on the answer's other side.
+        # As the answer itself, an end has no gap below: fragmented memory would else put it on the answer's
+        # other side.
         fewest, largest = min(ends[0], batch), max(ends[1], batch)
         return (
-            f"between {fewest:,} and {largest:,}, as the context and library code may be larger or smaller, and the driver keeps more or less",
+            (
+                f"between {fewest:,} and {largest:,}, as the context and library code may be larger or"
+                " smaller, and the driver keeps more or less"
+            ),
         )
 
     def largest_evaluated(self, batch: int, change: int) -> int:
-        """The largest batch that runs with so many bytes more (or fewer), by doubling and bisection from `batch`."""
+        """The largest batch that runs with so many bytes more (or fewer), by doubling and bisection from
+        `batch`."""
 
         def runs(size: int) -> bool:
             assert self.intervals is not None
@@ -247,7 +263,8 @@ class Search:
             yield f"at {shown} the program itself fails: {message}"
 
     def found(self, batch: int, evaluated: int = 0) -> Fit:
-        """The answer. evaluated: the largest batch that runs by its evaluated figures, where one was looked for."""
+        """The answer. evaluated: the largest batch that runs by its evaluated figures, where one was looked
+        for."""
         perhaps = max(batch, evaluated)
         while perhaps > batch and not self.served(perhaps):
             perhaps -= 1

@@ -1,6 +1,7 @@
 """Floating-point operations of a captured program, as torch counts them (`torch.utils.flop_counter`).
 
-Matrix products, convolutions and attention are counted, forward and backward; everything else is small beside them.
+Matrix products, convolutions and attention are counted, forward and backward; everything else is small beside
+them.
 
 Not modelled: operators torch has no formula for count as none.
 """

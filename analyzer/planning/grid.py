@@ -9,11 +9,12 @@
       recomputed: {amp: bf16, checkpoint: "transformer.h.*"}
     options: {mode: train, optimizer: adamw}
 
-1. A **job** is one target, batch, device and strategy; a strategy is options (`analyzer.options.Options`) on top of the
-   grid's own. Jobs are numbered in the order of the file: targets, then batches, strategies, devices. `batches`,
+1. A **job** is one target, batch, device and strategy; a strategy is options (`analyzer.options.Options`) on
+   top of the grid's own. Jobs are numbered in the order of the file: targets, then batches, strategies,
+   devices. `batches`,
    `strategies` and `devices` may be left out.
-2. Every finished job is a line in the journal, written at once; a grid that is run again with the same journal does the
-   jobs that are missing. A last line that a killed run left half written does not count.
+2. Every finished job is a line in the journal, written at once; a grid that is run again with the same
+   journal does the jobs that are missing. A last line that a killed run left half written does not count.
    Jobs are told apart by their words and by when their target's file was last changed.
 3. A job that fails is a row that says why; the others go on, also when a worker process dies (`workers.py`).
 4. The table is the jobs' rows in their order, so it does not depend on who computed what, or when.
@@ -175,9 +176,11 @@ def run(
     tell: Callable[[int, int], None] | None = None,
     ray: str | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of all jobs, in order. journal: where finished jobs are kept, one a line. tell: (finished, all) after each.
+    """The rows of all jobs, in order. journal: where finished jobs are kept, one a line. tell: (finished,
+    all) after each.
 
-    workers: processes of this machine; 0 works in this one, which a target can end. ray: address of a Ray cluster that shall
+    workers: processes of this machine; 0 works in this one, which a target can end. ray: address of a Ray
+    cluster that shall
         do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of another grid.
     """
     done = _finished(journal, todo) if journal is not None and journal.exists() else {}
@@ -225,7 +228,8 @@ def _state(target: str) -> tuple[int, int] | None:
 
 
 def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
-    """What the journal has; a last line left half written does not count. Raises OptionError when it is another grid's."""
+    """What the journal has; a last line left half written does not count. Raises OptionError when it is
+    another grid's."""
     known = {_print(job): job.job for job in todo}
     done: dict[int, Row] = {}
     for line in journal.read_text(encoding="utf-8").splitlines():

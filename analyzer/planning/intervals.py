@@ -1,19 +1,23 @@
-"""The batch as a variable: a range of batches in intervals, each one program (`analyzer/parametric`), and where one ends and why.
+"""The batch as a variable: a range of batches in intervals, each one program (`analyzer/parametric`), and
+where one ends and why.
 
-1. Batch 1 is an interval of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
-2. A range is captured at its ends and in between; when the three are one program, the range is one interval. A number that
-   three captures cannot check (a square) is given a fourth. All steps are captured once; elsewhere the first, where
-   the later ones repeat it (`parametric/steps.py`).
-3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
-   the interval ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is an interval of
-   its own; what the target said is kept.
-4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/guards.py`) is captured itself.
-5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no interval: each batch is captured
-   and analysed.
-6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is None), each of its
-   batches is captured when it is asked for.
+1. Batch 1 is an interval of its own: dimensions of size 1 have no order among strides, broadcast, and are
+   squeezed away.
+2. A range is captured at its ends and in between; when the three are one program, the range is one interval.
+   A number that three captures cannot check (a square) is given a fourth. All steps are captured once;
+   elsewhere the first, where the later ones repeat it (`parametric/steps.py`).
+3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's
+   beginning: there the interval ends, and the next begins. A batch that is like none of its neighbours, or
+   cannot be captured, is an interval of its own; what the target said is kept.
+4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/guards.py`) is
+   captured itself.
+5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no
+   interval: each batch is captured and analysed.
+6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is
+   None), each of its batches is captured when it is asked for.
 
-Not modelled: a batch inside an interval whose program differs although every recorded guard comes out the same: such a batch is missed.
+Not modelled: a batch inside an interval whose program differs although every recorded guard comes out the
+same: such a batch is missed.
 """
 
 from __future__ import annotations
@@ -39,8 +43,8 @@ _MOST_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Batches `low` to `high`, both included. parametric: the captures that say what they are; figures: what they need. Both None where
-    each batch is captured by itself.
+    """Batches `low` to `high`, both included. parametric: the captures that say what they are; figures: what
+    they need. Both None where each batch is captured by itself.
 
     ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
     """
@@ -55,8 +59,8 @@ class Interval:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """While open, Python looks for no cycles: much is made here and kept, and looking through captured programs again and
-    again would take longer than all the rest. (The command line does without for good.)"""
+    """While open, Python looks for no cycles: much is made here and kept, and looking through captured
+    programs again and again would take longer than all the rest. (The command line does without for good.)"""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -79,7 +83,8 @@ class Intervals:
                 self.intervals = tuple(self._found(low, high))
 
     def on(self, subject: Subject) -> Intervals | None:
-        """The same intervals on the subject's device: programs are not joined once more. None where one is another program there."""
+        """The same intervals on the subject's device: programs are not joined once more. None where one is
+        another program there."""
         other = copy.copy(self)
         other.subject, other.captured = subject, {}
         intervals: list[Interval] = []
@@ -148,7 +153,8 @@ class Intervals:
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
 
     def _changed(self, interval: Interval, batch: int) -> bool:
-        """Whether a batch of the interval may be another program after all: what it asks about sizes is answered otherwise."""
+        """Whether a batch of the interval may be another program after all: what it asks about sizes is
+        answered otherwise."""
         parametric = interval.parametric
         if self.subject.model is None or parametric is None or batch in parametric.batches:
             return False
@@ -171,7 +177,8 @@ class Intervals:
         return found
 
     def captured_at(self, batch: int) -> Captured:
-        """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises AnalyzerError."""
+        """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises
+        AnalyzerError."""
         known = batch in self.captured or self.subject.has_captured(batch)
         repetition = None if known else self.subject.repetition()
         if repetition is not None:
@@ -184,7 +191,8 @@ class Intervals:
         return self._at(batch)
 
     def _joined(self, *batches: int) -> tuple[ParametricCapture, Batches]:
-        """The range's ends and what is in between, joined. Raises NotTheSame, also for a batch that cannot be captured."""
+        """The range's ends and what is in between, joined. Raises NotTheSame, also for a batch that cannot be
+        captured."""
         try:
             return self._parametric(*batches)
         except AnalyzerError as error:
@@ -199,7 +207,8 @@ class Intervals:
         return self._joined(*batches, more)
 
     def _parametric(self, *batches: int) -> tuple[ParametricCapture, Batches]:
-        """The target captured at these batches, and what its runtime makes of that. Raises NotTheSame, AnalyzerError."""
+        """The target captured at these batches, and what its runtime makes of that. Raises NotTheSame,
+        AnalyzerError."""
         captures = [self.captured_at(batch) for batch in batches]
         parametric = ParametricCapture(
             batches, [each.source for each in captures], [each.naive for each in captures]
@@ -261,8 +270,8 @@ class Intervals:
 
 
 def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
-    """The intervals of a range, or of a longer one that begins there too: those of another device where it is the same program. Raises
-    AnalyzerError."""
+    """The intervals of a range, or of a longer one that begins there too: those of another device where it is
+    the same program. Raises AnalyzerError."""
     longer: dict[int, list[Intervals]] = {
         end: found for (begin, end), found in subject.intervals.items() if begin == low and end >= high
     }

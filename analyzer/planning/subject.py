@@ -1,9 +1,9 @@
 """What is planned: one target with its options, opened once, at any batch.
 
-1. A target that makes its own batches (`make_batch`, ONNX) is asked for them. `inputs` may also be a function from the
-   batch to (inputs, targets).
-2. Given tensors stand for one batch: their first dimension, where it is that of the first input, is the batch. Strides
-   stay as they are.
+1. A target that makes its own batches (`make_batch`, ONNX) is asked for them. `inputs` may also be a function
+   from the batch to (inputs, targets).
+2. Given tensors stand for one batch: their first dimension, where it is that of the first input, is the
+   batch. Strides stay as they are.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Progress = Callable[[str], None]
 class Subject:
     """A target and its options without a batch.
 
-    runtime: who runs it, where one batch can be captured by itself (`captured`); None where only an analysis knows what a batch
-    is, or what is wrong with it: of a configuration, whose program is followed as a whole (`config`), of an ONNX file that is
-    trained or runs at several sizes.
+    runtime: who runs it, where one batch can be captured by itself (`captured`); None where only an analysis
+    knows what a batch is, or what is wrong with it: of a configuration, whose program is followed as a whole
+    (`config`), of an ONNX file that is trained or runs at several sizes.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Subject:
             self.runtime = runtime
 
     def over_length(self, batch: int) -> Subject:
-        """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch, length)` makes
-        them. Raises OptionError for a target whose function takes no length."""
+        """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch,
+        length)` makes them. Raises OptionError for a target whose function takes no length."""
         if self.config:
             longer = self.under(self.options)
             longer._samples = batch
@@ -119,7 +119,8 @@ class Subject:
         if make is None or len(inspect.signature(make).parameters) < 2:
             raise OptionError(
                 f"{self.name} does not say what samples of another length are",
-                "define make_batch(batch, length) in the target's file, or give inputs=function(batch, length)",
+                "define make_batch(batch, length) in the target's file, or give inputs=function(batch,"
+                " length)",
             )
         return make
 
@@ -131,11 +132,13 @@ class Subject:
         return other
 
     def alike(self, runtime_options: Mapping[str, Any]) -> Subject:
-        """The same under other settings of its runtime, of which a captured program knows nothing: PyTorch's."""
+        """The same under other settings of its runtime, of which a captured program knows nothing:
+        PyTorch's."""
         return self._sharing(replace(self.options, runtime_options=runtime_options))
 
     def on(self, device: str | int | None) -> Subject:
-        """The same on another device; what was captured on this one serves there too, where it is the same program."""
+        """The same on another device; what was captured on this one serves there too, where it is the same
+        program."""
         return self._sharing(replace(self.options, device=device))
 
     def _sharing(self, options: Options) -> Subject:
@@ -150,7 +153,8 @@ class Subject:
         return None if self._program is None else self._program.model
 
     def at(self, batch: int) -> Options:
-        """The options with the batch and its tensors in them: made by the target, or given ones resized. Raises OptionError."""
+        """The options with the batch and its tensors in them: made by the target, or given ones resized.
+        Raises OptionError."""
         if self._samples is not None:
             return replace(self.options, batch=self._samples, length=batch)
         options = replace(self.options, batch=batch)
@@ -184,8 +188,8 @@ class Subject:
         return bool(self._captures.get((batch, None)))
 
     def repetition(self) -> RepeatedSteps | None:
-        """How later steps repeat the first, by a capture of all steps; None where they do not, or there is no such capture yet. One
-        sample's says nothing of several: its program is another."""
+        """How later steps repeat the first, by a capture of all steps; None where they do not, or there is no
+        such capture yet. One sample's says nothing of several: its program is another."""
         wholes = [
             batch
             for batch, steps in self._captures
@@ -205,7 +209,8 @@ class Subject:
         return found
 
     def captured(self, batch: int, steps: int | None = None) -> Captured:
-        """The program captured at a batch, with as many steps as the options say or fewer; where there is a `runtime`.
+        """The program captured at a batch, with as many steps as the options say or fewer; where there is a
+        `runtime`.
 
         Its comparisons of sizes are recorded. Raises AnalyzerError.
         """
@@ -258,7 +263,8 @@ class Subject:
         return analysis(self._target, self.at(batch), self._progress)
 
     def assembled(self, captured: Captured, batch: int, limit: Limit | None = None) -> Analysis:
-        """The analysis of a capture, or of a program put together for a batch; `limit`: as `Prediction.limited`."""
+        """The analysis of a capture, or of a program put together for a batch; `limit`: as
+        `Prediction.limited`."""
         assert self.runtime is not None
         options = replace(self.options, batch=batch)
         if self._program is not None:

@@ -1,21 +1,22 @@
 """What a job would need if it were run otherwise: strategies side by side, each analysed, none guessed.
 
-1. Every strategy is the same target with other options, captured and simulated as any analysis is; one that the target does
-   not take is kept with what was said.
-2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
-   orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs, 4 a larger GPU.
-3. **Checkpointing** is of the blocks a model repeats: of those whose recomputation frees most, and of those that free most an operation,
-   as the base's graph says (`checkpoints.py`). Its price is computing their forward pass again: `extra_compute` is the share of
-   floating-point operations a sample added (`flops.py`).
+1. Every strategy is the same target with other options, captured and simulated as any analysis is; one that
+   the target does not take is kept with what was said.
+2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not;
+   `cost` orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs, 4 a larger GPU.
+3. **Checkpointing** is of the blocks a model repeats: of those whose recomputation frees most, and of those
+   that free most an operation, as the base's graph says (`checkpoints.py`). Its price is computing their
+   forward pass again: `extra_compute` is the share of floating-point operations a sample added (`flops.py`).
 4. **Accumulation** divides the batch by k and runs k of them a step: the effective batch stays.
-5. **More GPUs**: training with FSDP2 on `GPUS` of them, inference split over `SPLIT` by tensor parallelism where the layers'
-   names are known. The batch is that of one rank, so the job does as many times more.
-6. Combinations are those people take together: mixed precision with checkpointing, both with accumulation, and each of
-   what is free on top.
+5. **More GPUs**: training with FSDP2 on `GPUS` of them, inference split over `SPLIT` by tensor parallelism
+   where the layers' names are known. The batch is that of one rank, so the job does as many times more.
+6. Combinations are those people take together: mixed precision with checkpointing, both with accumulation,
+   and each of what is free on top.
 
 7. A model's configuration has strategies of its own (`configurations.py`).
 
-Not modelled: time, but for the operations computed again; offloading; what a change does to a model's quality.
+Not modelled: time, but for the operations computed again; offloading; what a change does to a model's
+quality.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def what_if(
 ) -> list[Strategy]:
     """The base first, then every strategy in the order of what it saves. Options as for `analyzer.analyze`.
 
-    largest: also the largest batch of each on the device; takes a search each. Raises AnalyzerError when the base fails.
+    largest: also the largest batch of each on the device; takes a search each. Raises AnalyzerError when the
+    base fails.
     """
     said = Options.of({"inputs": inputs, **options})
     searches = _Searches(target) if largest else None
@@ -104,8 +106,8 @@ def _side_by_side(
 
 
 class _Searches:
-    """The largest batch of each strategy. Strategies that differ in the allocator's settings alone are one captured program: it is kept
-    until the last of them."""
+    """The largest batch of each strategy. Strategies that differ in the allocator's settings alone are one
+    captured program: it is kept until the last of them."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -142,8 +144,8 @@ class _Searches:
         self._to_come[program] -= 1
         if self._to_come[program] <= 0:
             self._open.pop(program, None)
-        # A search leaves its captures in cycles, some hundred MiB, and a command line collects none by itself. What is kept is
-        # not looked through again and again.
+        # A search leaves its captures in cycles, some hundred MiB, and a command line collects none by
+        # itself. What is kept is not looked through again and again.
         gc.collect()
         gc.freeze()
 
@@ -154,7 +156,8 @@ def _program_of(changes: Mapping[str, Any]) -> str:
 
 
 def cheapest(strategies: list[Strategy]) -> Strategy | None:
-    """The strategy that fits and costs least, None when none does: by cost, then operations, then what is left."""
+    """The strategy that fits and costs least, None when none does: by cost, then operations, then what is
+    left."""
     fitting = [s for s in strategies if s.estimate is not None and s.estimate.verdict() == "fits"]
     return min(fitting, key=lambda s: (s.cost, s.extra_compute, len(s.changes), -s.saved), default=None)
 
@@ -165,9 +168,9 @@ def first_that_fits(
     base: Analysis,
     progress: Callable[[str], None] | None = None,
 ) -> Strategy | None:
-    """The cheapest change that makes `base`, an analysis of the target, fit its device and budget: the first that does in the
-    order of `cheapest`, none after it is tried; where none does for certain, the first that may. None when none does. Raises
-    AnalyzerError when the target cannot be opened again."""
+    """The cheapest change that makes `base`, an analysis of the target, fit its device and budget: the first
+    that does in the order of `cheapest`, none after it is tried; where none does for certain, the first that
+    may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
     Subject(target, options)
     work, perhaps = _work(base, options), None
     ordered = sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2])))
@@ -240,7 +243,8 @@ def _tried(
 
 
 def _work(found: Analysis, options: Options) -> float:
-    """Floating-point operations a sample and step; 0 where they are not counted: of tokens that are extrapolated there is no record."""
+    """Floating-point operations a sample and step; 0 where they are not counted: of tokens that are
+    extrapolated there is no record."""
     if found.graph.framework != "pytorch" or options.mode == "generate":
         return 0.0
     from analyzer.planning.flops import flops
@@ -317,7 +321,8 @@ def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, An
 
 
 def _more_gpus(options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
-    """The model spread over several GPUs, where it is not yet; and more thinly, where whole copies of it are."""
+    """The model spread over several GPUs, where it is not yet; and more thinly, where whole copies of it
+    are."""
     known = None if options.parallel is None else parse(options.parallel)
     texts = []
     if options.mode == "train" and (known is None or known.kind == "ddp"):
@@ -342,7 +347,8 @@ def _precisions(base: Analysis, options: Options) -> list[tuple[str, int, dict[s
 
 
 def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
-    """What only training has: accumulation, checkpointing, an optimizer with state of 8 bits or without any."""
+    """What only training has: accumulation, checkpointing, an optimizer with state of 8 bits or without
+    any."""
     found: list[tuple[str, int, dict[str, Any]]] = []
     batch = options.batch or base.graph.batch
     for k in _ACCUMULATED:

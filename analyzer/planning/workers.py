@@ -1,13 +1,13 @@
 """Who works on a grid's jobs: processes of this machine, or a Ray cluster.
 
 1. Rows come as they are finished, in any order; a job is given to one process at a time.
-2. A process that dies takes the jobs with it that it and its siblings had in hand (the pool cannot say whose fault it
-   was). Each of these gets one more attempt, alone in a process of its own, and is a failure when that dies too. All others
-   go on in a new pool.
-3. Workers do not outlive this process: they end when it is killed, and are ended when it is interrupted. Ctrl-C is for
-   this process alone.
-4. Processes start with the environment this one had when it began to plan: what a target has set since (MONAI sets
-   cuBLAS's variable when it is imported) is for its own job.
+2. A process that dies takes the jobs with it that it and its siblings had in hand (the pool cannot say whose
+   fault it was). Each of these gets one more attempt, alone in a process of its own, and is a failure when
+   that dies too. All others go on in a new pool.
+3. Workers do not outlive this process: they end when it is killed, and are ended when it is interrupted.
+   Ctrl-C is for this process alone.
+4. Processes start with the environment this one had when it began to plan: what a target has set since (MONAI
+   sets cuBLAS's variable when it is imported) is for its own job.
 
 Not modelled: jobs that want more memory than this machine has, jobs that never end.
 """
@@ -53,7 +53,8 @@ def _in_a_pool(
     opened: AbstractContextManager[ProcessPoolExecutor],
     workers: int,
 ) -> Generator[Row, None, list[Job]]:
-    """Rows of jobs taken from `waiting`, until that is empty or a process dies; returns the jobs that were in hand then."""
+    """Rows of jobs taken from `waiting`, until that is empty or a process dies; returns the jobs that were in
+    hand then."""
     running: dict[Future[Row], Job] = {}
     in_hand: list[Job] = []
     with opened as pool:
@@ -90,7 +91,8 @@ def _alone(job: Job, task: Callable[[Job], Row], lost: Callable[[Job], Row]) -> 
 
 @contextmanager
 def _pool(workers: int, jobs_a_process: int | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes (torch's threads do not survive a fork). Whoever leaves early does not wait for jobs that run."""
+    """Fresh processes (torch's threads do not survive a fork). Whoever leaves early does not wait for jobs
+    that run."""
     others = set(active_children())
     pool = ProcessPoolExecutor(
         workers, get_context("spawn"), _begin, (_ENVIRONMENT,), max_tasks_per_child=jobs_a_process
@@ -123,7 +125,8 @@ def _end_with_parent() -> None:
 def on_ray(
     jobs: Sequence[Job], task: Callable[[Job], Row], lost: Callable[[Job], Row], address: str
 ) -> Iterator[Row]:
-    """The same, by the Ray cluster at `address`. Raises MissingDependencyError without ray, OptionError without a cluster."""
+    """The same, by the Ray cluster at `address`. Raises MissingDependencyError without ray, OptionError
+    without a cluster."""
     from analyzer.errors import MissingDependencyError, OptionError, install
 
     try:

@@ -1,7 +1,7 @@
 """Where a model's configuration is: a `config.json`, its folder, or `hf:ORG/NAME` in transformers' own cache.
 
-A configuration is data: it is read, never executed, and nothing is fetched. What stands in it besides shapes (code of its
-own, `auto_map`) is refused, because using it would run it.
+A configuration is data: it is read, never executed, and nothing is fetched. What stands in it besides shapes
+(code of its own, `auto_map`) is refused, because using it would run it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ CACHED = "hf:"
 _DTYPES = ("float32", "bfloat16", "float16")
 _LARGEST_BYTES = 16 * 2**20
 # Counts and sizes, which are not negative; and those that no model is without.
-# Counts of what is built one by one, and how many are: the largest public model has 126 layers, and 512 experts in one.
+# Counts of what is built one by one, and how many are: the largest public model has 126 layers, and 512
+# experts in one.
 _BUILT = re.compile(r"(\w+_)?(layers?|blocks|depth|experts?)(_num)?")
 MOST_BUILT = 4096
 _COUNTS = re.compile(
@@ -57,8 +58,9 @@ class ModelConfig:
 
     @property
     def dtype(self) -> str:
-        """The weights' type as `from_pretrained` takes it from a configuration (its dtype="auto", the default); float32 where
-        it says nothing. `torch_dtype` is what files called it before transformers 4.56."""
+        """The weights' type as `from_pretrained` takes it from a configuration (its dtype="auto", the
+        default); float32 where it says nothing. `torch_dtype` is what files called it before transformers
+        4.56."""
         for part in (self.document, self.text):
             said = part.get("dtype") or part.get("torch_dtype")
             if isinstance(said, str) and said != "auto":
@@ -68,7 +70,8 @@ class ModelConfig:
         return "float32"
 
     def number(self, name: str, default: int | None = None) -> int | None:
-        """A whole number of the configuration, or `default` where it says none. Raises TargetError for what is no number."""
+        """A whole number of the configuration, or `default` where it says none. Raises TargetError for what
+        is no number."""
         part = self.text if name in self.text else self.document
         found = part.get(name, default)
         if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 1):
@@ -77,7 +80,8 @@ class ModelConfig:
 
 
 def opened(text: str) -> ModelConfig:
-    """The configuration `text` names. Raises TargetError; MissingDependencyError where only transformers knows its cache."""
+    """The configuration `text` names. Raises TargetError; MissingDependencyError where only transformers
+    knows its cache."""
     path = _cached(text.removeprefix(CACHED)) if text.startswith(CACHED) else Path(text)
     if path.is_dir():
         path = path / "config.json"

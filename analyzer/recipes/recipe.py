@@ -1,7 +1,9 @@
-"""What is done with a configuration: the task, the sizes, how it is loaded, adapted, quantized, trained or made to generate.
+"""What is done with a configuration: the task, the sizes, how it is loaded, adapted, quantized, trained or
+made to generate.
 
-Names are those of the libraries that do it: tasks of transformers' pipelines, optimizers of its `TrainingArguments.optim`
-(`transformers/training_args.py`, `OptimizerNames`), caches of its `generate`, the fields of peft's `LoraConfig`.
+Names are those of the libraries that do it: tasks of transformers' pipelines, optimizers of its
+`TrainingArguments.optim` (`transformers/training_args.py`, `OptimizerNames`), caches of its `generate`, the
+fields of peft's `LoraConfig`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from analyzer.recipes.trainers import TRAINERS
 
 TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech", *TRAINERS)
 ATTENTION = ("sdpa", "eager")
-# `generate(cache_implementation=...)`: transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS.
+# `generate(cache_implementation=...)`: transformers/generation/configuration_utils.py,
+# ALL_CACHE_IMPLEMENTATIONS.
 CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
 LOADING = ("device-map", "cpu", "gpu")
 # What Trainer takes where nobody says (`training_args.py`, `default_optim`, with torch 2.8 or newer).
@@ -52,7 +55,8 @@ _ADAPTERS = {"r": int, "alpha": int, "dropout": float}
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """peft's `LoraConfig`. targets: names of modules, ("all-linear",), or (): those peft has for the model's kind."""
+    """peft's `LoraConfig`. targets: names of modules, ("all-linear",), or (): those peft has for the model's
+    kind."""
 
     r: int = 8
     alpha: int = 8
@@ -62,14 +66,19 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears raw ones).
+    """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears
+    raw ones).
 
     bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
-    stored: how the checkpoint's weights are quantized, where the configuration says they are. dequantize: turned back while loaded.
-    packed: sequences of several documents each; precomputed: what the reference says is computed before training.
-    parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model is made without memory,
+    stored: how the checkpoint's weights are quantized, where the configuration says they are. dequantize:
+    turned back while loaded.
+    packed: sequences of several documents each; precomputed: what the reference says is computed before
+    training.
+    parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model
+    is made without memory,
         sharded block by block, and only then takes this rank's share.
-    loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made on the GPU in
+    loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made
+    on the GPU in
         float32 and cast, as scripts without a checkpoint do.
     """
 
@@ -153,7 +162,8 @@ class Recipe:
         if self.loading == "gpu" or (self.parallel is not None and self.parallel.kind == "fsdp2"):
             raise OptionError(
                 f"weights stored as {stored.method} are loaded from their checkpoint",
-                "leave --load gpu and --parallel fsdp2 out, or take quantization_config out of a copy of the configuration",
+                "leave --load gpu and --parallel fsdp2 out, or take quantization_config out of a copy of the"
+                " configuration",
             )
         if self.task in TRAINERS:
             raise OptionError(
@@ -164,9 +174,11 @@ class Recipe:
             raise OptionError(
                 f"weights stored as {stored.method} are not trained"
                 + (": adapters beside them are" if stored.trains else ", nor are adapters beside them"),
-                "add --lora r=16"
-                if stored.trains
-                else "add --dequantize, which turns them back while they are loaded",
+                (
+                    "add --lora r=16"
+                    if stored.trains
+                    else "add --dequantize, which turns them back while they are loaded"
+                ),
             )
 
     @property
@@ -196,7 +208,8 @@ class Recipe:
 
     def _check_parallel(self, parallel: Parallelism) -> None:
         """Raises OptionError for what a configuration's program does not do."""
-        known = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"},
+        known = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph",
+        "find_unused_parameters"},
                  "fsdp2": {"mixed", "reduce_dtype", "reshard_after_forward"}}  # fmt: skip
         if parallel.kind not in known:
             raise OptionError(
@@ -260,7 +273,8 @@ def require_packages(recipe: Recipe) -> None:
     missing = [name for name in recipe.packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingDependencyError(
-            f"{recipe.config.name} is built by your own transformers, and not installed here: {', '.join(missing)}",
+            f"{recipe.config.name} is built by your own transformers, and not installed here:"
+            f" {', '.join(missing)}",
             f"pip install {' '.join(name.replace('_', '-') for name in missing)}",
         )
 

@@ -1,24 +1,29 @@
 """How many tokens a serving engine has room for: vLLM's arithmetic, from its budget to blocks of its cache.
 
 1. It may take ceil(memory of the device x `gpu_memory_utilization`).
-2. What is left of that is the cache's: less the weights, the most that the profile run had in use beyond them, what the process
-   took outside PyTorch, and what the CUDA graphs were estimated at.
-3. A layer has a page for every block of tokens: kv heads (of this rank) x tokens x (size of a key + of a value) x element. With
-   latent attention (`kv_lora_rank`) that is one latent and one rotated key a token, for all heads.
-4. Layers that keep different things (every token, a window or a chunk of them, a recurrent state) form groups of as many layers each: as many
-   as the kind with the fewest has, or as the one with the most where that has less than half as many again. A block is a page in each
-   layer of a group, so blocks are whole: bytes // page // layers of a group.
-5. A request takes of each group as many blocks as it keeps tokens there: all; window - 1 + what is in flight, and a block; a chunk + what is
-   in flight; a state takes one, or two where prefixes are cached. So many requests run at a time as fit in, and the cache's tokens are
-   theirs. (Until 0.20 vLLM logged blocks // groups x tokens of a block instead.)
-6. Where there are states, a block has so many tokens that a page of keys and values has room for one, in steps of the block size.
+2. What is left of that is the cache's: less the weights, the most that the profile run had in use beyond
+   them, what the process took outside PyTorch, and what the CUDA graphs were estimated at.
+3. A layer has a page for every block of tokens: kv heads (of this rank) x tokens x (size of a key + of a
+   value) x element. With latent attention (`kv_lora_rank`) that is one latent and one rotated key a token,
+   for all heads.
+4. Layers that keep different things (every token, a window or a chunk of them, a recurrent state) form groups
+   of as many layers each: as many as the kind with the fewest has, or as the one with the most where that has
+   less than half as many again. A block is a page in each layer of a group, so blocks are whole: bytes //
+   page // layers of a group.
+5. A request takes of each group as many blocks as it keeps tokens there: all; window - 1 + what is in flight,
+   and a block; a chunk + what is in flight; a state takes one, or two where prefixes are cached. So many
+   requests run at a time as fit in, and the cache's tokens are theirs. (Until 0.20 vLLM logged blocks //
+   groups x tokens of a block instead.)
+6. Where there are states, a block has so many tokens that a page of keys and values has room for one, in
+   steps of the block size.
 
-Source: vLLM 0.33, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/kv_cache_interface.py` (`page_size_bytes`,
-`max_memory_usage_bytes`), `v1/core/kv_cache_planning.py` (`_get_kv_cache_groups_uniform_page_size`), `v1/core/kv_cache_utils.py`
-(`get_kv_cache_capacity`), `platforms/interface.py` (the block size beside states), `model_executor/layers/mamba/mamba_utils.py`
-(`gated_delta_net_state_shape`); numbers it logged, `benchmarks/published/vllm_logs.py`.
-Not modelled: states other than gated delta nets', layers of different heads, which are refused; LoRA's buffers; connectors for which the
-groups are switched off.
+Source: vLLM 0.33, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/kv_cache_interface.py`
+(`page_size_bytes`,
+`max_memory_usage_bytes`), `v1/core/kv_cache_planning.py` (`_get_kv_cache_groups_uniform_page_size`),
+`v1/core/kv_cache_utils.py` (`get_kv_cache_capacity`), `platforms/interface.py` (the block size beside
+states), `model_executor/layers/mamba/mamba_utils.py` (`gated_delta_net_state_shape`); numbers it logged,
+`benchmarks/published/vllm_logs.py`. Not modelled: states other than gated delta nets', layers of different
+heads, which are refused; LoRA's buffers; connectors for which the groups are switched off.
 """
 
 from __future__ import annotations
@@ -33,11 +38,13 @@ from analyzer.recipes.config import ModelConfig
 
 # vLLM 0.33's own (`config/cache.py`, `config/scheduler.py`).
 UTILIZATION, BLOCK_TOKENS, BATCHED_TOKENS = 0.92, 16, 2048
-# Batches that may be in flight: the next is scheduled while one runs (`config/vllm.py`, `max_concurrent_batches`).
+# Batches that may be in flight: the next is scheduled while one runs (`config/vllm.py`,
+# `max_concurrent_batches`).
 CONCURRENT_BATCHES = 2
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
 KV_DTYPES = ("auto", *_BYTES)
-# Every so many layers one attends to everything, where the configuration does not say which (transformers' own defaults).
+# Every so many layers one attends to everything, where the configuration does not say which (transformers'
+# own defaults).
 _PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
 _KINDS: Mapping[str, Literal["all", "window", "chunk", "state"]] = {
     "full_attention": "all",
@@ -162,7 +169,8 @@ class ServingMemory:
 
 
 def request_length(config: ModelConfig, said: int | None) -> int:
-    """Tokens of a request: what was said, or as many as the model has positions for. Raises OptionError where neither is known."""
+    """Tokens of a request: what was said, or as many as the model has positions for. Raises OptionError where
+    neither is known."""
     length = said or config.number("max_position_embeddings") or config.number("n_positions")
     if length is None:
         raise OptionError(f"{config.name} does not say how many positions it has", "add --length 8192")
@@ -176,8 +184,8 @@ def cache_of(
     ranks: int = 1,
     prefixes: bool = True,
 ) -> Cache:
-    """The cache of a configuration, split over so many ranks (tensor parallel). prefixes: whether prefixes are cached. Raises OptionError,
-    TargetError."""
+    """The cache of a configuration, split over so many ranks (tensor parallel). prefixes: whether prefixes
+    are cached. Raises OptionError, TargetError."""
     layers, heads = config.number("num_hidden_layers"), config.number("num_attention_heads")
     if layers is None or heads is None:
         raise OptionError(
@@ -235,7 +243,8 @@ def _kept(config: ModelConfig, layers: int, prefixes: bool) -> tuple[Kept, ...]:
 
 
 def _state_bytes(config: ModelConfig, ranks: int) -> int:
-    """A gated delta net's state of one request in one layer: the convolution's last inputs, and a matrix for each head of values."""
+    """A gated delta net's state of one request in one layer: the convolution's last inputs, and a matrix for
+    each head of values."""
     names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
     keys, values, key, value, kernel = (config.number(f"linear_{name}") for name in names)
     if keys is None or values is None or key is None or value is None or kernel is None:

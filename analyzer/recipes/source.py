@@ -1,12 +1,14 @@
 """A recipe as a Python script: an ordinary one, which runs on a GPU and is followed like any other.
 
-1. The checkpoint takes no memory: a tensor of it is one number, read as often as its shape asks for. Its names and shapes are
-   those `save_pretrained` would write, so `from_pretrained` does with it what it does with the real one: the same device map,
-   warm-up of the allocator, conversions, quantization.
+1. The checkpoint takes no memory: a tensor of it is one number, read as often as its shape asks for. Its
+   names and shapes are those `save_pretrained` would write, so `from_pretrained` does with it what it does
+   with the real one: the same device map, warm-up of the allocator, conversions, quantization.
 2. The step is the plainest there is: inputs made on the GPU, forward, backward, optimizer, gradients dropped.
-3. Where transformers would compile (a static cache), the script says `disable_compile=True`: what is followed is eager code.
+3. Where transformers would compile (a static cache), the script says `disable_compile=True`: what is followed
+   is eager code.
 
-Not modelled: Trainer's two groups of parameters, clipping and logging; a tokenizer's padding (every sequence has `--length`).
+Not modelled: Trainer's two groups of parameters, clipping and logging; a tokenizer's padding (every sequence
+has `--length`).
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ def auto_class(recipe: Recipe) -> str:
 
 
 def _head(recipe: Recipe) -> Iterator[str]:
-    yield f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by analyze."""'
+    yield (
+        f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by'
+        ' analyze."""'
+    )
     names = ["AutoConfig", auto_class(recipe)]
     if recipe.bits:
         names.append("BitsAndBytesConfig")
@@ -116,7 +121,10 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
     if recipe.stored:
         yield from stored.modules(recipe.stored, "here" if recipe.parallel else "0", dtype)
         yield from stored.packed(recipe.stored, f"torch.{recipe.config.dtype}")
-    yield "held = {name: w for name, w in skeleton.state_dict().items() if name not in skeleton.all_tied_weights_keys}"
+    yield (
+        "held = {name: w for name, w in skeleton.state_dict().items() if name not in"
+        " skeleton.all_tied_weights_keys}"
+    )
     if recipe.stored:
         yield from stored.renamed(recipe.stored)
     yield "checkpoint = {"
@@ -136,7 +144,10 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
             yield "    quantization_config=BitsAndBytesConfig(load_in_8bit=True),"
         elif recipe.bits:
             yield "    quantization_config=BitsAndBytesConfig("
-            yield f'        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant={recipe.double},'
+            yield (
+                '        load_in_4bit=True, bnb_4bit_quant_type="nf4",'
+                f" bnb_4bit_use_double_quant={recipe.double},"
+            )
             yield f"        bnb_4bit_compute_dtype={dtype},"
             yield "    ),"
         yield ")"
@@ -174,8 +185,8 @@ def _adapter(recipe: Recipe) -> str | None:
         return None
     targets = lora.targets[0] if lora.targets == ("all-linear",) else list(lora.targets) or None
     return (
-        f"LoraConfig(r={lora.r}, lora_alpha={lora.alpha}, lora_dropout={lora.dropout}, target_modules={targets!r}, "
-        f"task_type={_PEFT_TASK.get(recipe.task)!r})"
+        f"LoraConfig(r={lora.r}, lora_alpha={lora.alpha}, lora_dropout={lora.dropout},"
+        f" target_modules={targets!r}, task_type={_PEFT_TASK.get(recipe.task)!r})"
     )
 
 
@@ -256,7 +267,10 @@ def _generated(recipe: Recipe) -> str:
         given,
         "tokens = model.generate(",
         f"    {called},",
-        f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens}, do_sample={recipe.sample}{beams},",
+        (
+            f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens},"
+            f" do_sample={recipe.sample}{beams},"
+        ),
         f"    cache_implementation={cache}, disable_compile=True{piece},",
         ")",
     ]

@@ -1,15 +1,21 @@
-"""Weights that are stored quantized: what a configuration's `quantization_config` says, and a checkpoint as that method writes it.
+"""Weights that are stored quantized: what a configuration's `quantization_config` says, and a checkpoint as
+that method writes it.
 
-1. The methods are those transformers names (`quantizers/auto.py`). The modules that hold such weights, and so the names, shapes and types of
-   the checkpoint's tensors, are made by transformers' own quantizer of the method, as `from_pretrained` makes them.
-2. What a quantizer's modules do not show before they are loaded is written down: bitsandbytes packs a weight of 4 bits in a column, beside
-   the scales of its blocks (again quantized or not) and one tensor that says how (`functional.py`, `QuantState.as_dict`); a weight of 8 bits
-   has a scale a row (`nn/modules.py`, `Linear8bitLt._save_to_state_dict`).
-3. Experts stored as mxfp4 are packed blocks of 32 with a scale of a byte each. They are turned back while they load: the kernels that would
-   take them as they are (`kernels-community/gpt-oss-triton-kernels`) are fetched on the machine with the GPU, and are not followed.
-4. Quantizers that need packages which are not followed here are refused in plain words, before anything is built.
+1. The methods are those transformers names (`quantizers/auto.py`). The modules that hold such weights, and so
+   the names, shapes and types of the checkpoint's tensors, are made by transformers' own quantizer of the
+   method, as `from_pretrained` makes them.
+2. What a quantizer's modules do not show before they are loaded is written down: bitsandbytes packs a weight
+   of 4 bits in a column, beside the scales of its blocks (again quantized or not) and one tensor that says
+   how (`functional.py`, `QuantState.as_dict`); a weight of 8 bits has a scale a row (`nn/modules.py`,
+   `Linear8bitLt._save_to_state_dict`).
+3. Experts stored as mxfp4 are packed blocks of 32 with a scale of a byte each. They are turned back while
+   they load: the kernels that would take them as they are (`kernels-community/gpt-oss-triton-kernels`) are
+   fetched on the machine with the GPU, and are not followed.
+4. Quantizers that need packages which are not followed here are refused in plain words, before anything is
+   built.
 
-Not modelled: checkpoints whose experts bitsandbytes quantized one by one, which transformers 5 has no modules for.
+Not modelled: checkpoints whose experts bitsandbytes quantized one by one, which transformers 5 has no modules
+for.
 """
 
 from __future__ import annotations
@@ -21,7 +27,8 @@ from typing import Any
 from analyzer.errors import TargetError
 from analyzer.recipes.config import ModelConfig
 
-# How each method's quantizer is followed here: with these packages beside transformers. The values are names of packages.
+# How each method's quantizer is followed here: with these packages beside transformers. The values are names
+# of packages.
 _FOLLOWED: Mapping[str, tuple[str, ...]] = {
     "bitsandbytes_4bit": ("bitsandbytes",),
     "bitsandbytes_8bit": ("bitsandbytes",),
@@ -65,7 +72,8 @@ class Stored:
 
 
 def stored(config: ModelConfig) -> Stored | None:
-    """How the weights are stored, where they are quantized. Raises TargetError for what is not followed, or is no such statement."""
+    """How the weights are stored, where they are quantized. Raises TargetError for what is not followed, or
+    is no such statement."""
     said = config.document.get("quantization_config") or config.text.get("quantization_config")
     if said is None:
         return None
@@ -81,8 +89,8 @@ def stored(config: ModelConfig) -> Stored | None:
         by = f", which {_RUN_BY[method]} would run on the GPU" if method in _RUN_BY else ""
         raise TargetError(
             f"{config.path}: weights stored as {method}{by}, are not followed",
-            "followed are bitsandbytes, fp8, mxfp4 and compressed-tensors; in a copy without quantization_config, --load-in-4bit "
-            "or --load-in-8bit takes weights of as many bits",
+            "followed are bitsandbytes, fp8, mxfp4 and compressed-tensors; in a copy without"
+            " quantization_config, --load-in-4bit or --load-in-8bit takes weights of as many bits",
         )
     return Stored(method, said)
 
@@ -101,13 +109,17 @@ def dequantized(found: Stored) -> str:
 
 
 def modules(found: Stored, device: str, dtype: str) -> Iterator[str]:
-    """The lines that give `skeleton`, which takes no memory, the modules of the method, as `from_pretrained` does."""
+    """The lines that give `skeleton`, which takes no memory, the modules of the method, as `from_pretrained`
+    does."""
     if found.method == "mxfp4":
         return  # whose modules would fetch the kernels
     yield "    quantizer = AutoHfQuantizer.from_config(config.quantization_config)"
     if found.method == "compressed-tensors":
         yield "    quantizer.validate_environment()"
-    yield f'    quantizer.preprocess_model(skeleton, dtype={dtype}, device_map={{"": {device}}}, checkpoint_files=None)'
+    yield (
+        f'    quantizer.preprocess_model(skeleton, dtype={dtype}, device_map={{"": {device}}},'
+        " checkpoint_files=None)"
+    )
 
 
 def packed(found: Stored, dtype: str) -> Iterator[str]:
@@ -127,15 +139,24 @@ def packed(found: Stored, dtype: str) -> Iterator[str]:
     yield f"        shape, blocks = module.weight.shape, -(-module.weight.numel() // {_BLOCK})"
     yield "        bytes_each = module.weight.element_size()"
     yield "        module.weight = bitsandbytes.nn.Params4bit("
-    yield '            torch.empty((shape.numel() + 1) // 2 // bytes_each, 1, dtype=module.weight.dtype, device="meta"),'
+    yield (
+        "            torch.empty((shape.numel() + 1) // 2 // bytes_each, 1, dtype=module.weight.dtype,"
+        ' device="meta"),'
+    )
     yield "            bnb_quantized=True,"
     yield "            quant_state=QuantState("
-    yield f'                torch.empty(blocks, dtype=torch.{"uint8" if double else "float32"}, device="meta"), shape,'
+    yield (
+        f'                torch.empty(blocks, dtype=torch.{"uint8" if double else "float32"}, device="meta"),'
+        " shape,"
+    )
     yield f'                torch.empty(16, device="meta"), {_BLOCK}, {kind!r}, {dtype},'
     if double:
         yield "                torch.zeros(()),"
         yield "                QuantState("
-        yield f'                    torch.empty(-(-blocks // {_NESTED_BLOCK}), device="meta"), code=torch.empty(256, device="meta"),'
+        yield (
+            f'                    torch.empty(-(-blocks // {_NESTED_BLOCK}), device="meta"),'
+            ' code=torch.empty(256, device="meta"),'
+        )
         yield f"                    blocksize={_NESTED_BLOCK}, dtype=torch.float32,"
         yield "                ),"
     yield "            ),"
@@ -143,13 +164,23 @@ def packed(found: Stored, dtype: str) -> Iterator[str]:
 
 
 def renamed(found: Stored) -> Iterator[str]:
-    """The lines that give the tensors `held` the names, shapes and, where one says how others are read, the values of the checkpoint."""
+    """The lines that give the tensors `held` the names, shapes and, where one says how others are read, the
+    values of the checkpoint."""
     if found.method == "compressed-tensors":
         yield 'for name in [name for name in held if name.endswith(".weight_shape")]:'
         yield '    part = skeleton.get_submodule(name.removesuffix(".weight_shape"))'
         yield "    held[name] = torch.tensor([part.out_features, part.in_features])"
     if found.method == "mxfp4":
-        yield 'for name in [name for name in held if name.endswith((".experts.gate_up_proj", ".experts.down_proj"))]:'
+        yield (
+            'for name in [name for name in held if name.endswith((".experts.gate_up_proj",'
+            ' ".experts.down_proj"))]:'
+        )
         yield "    experts, inner, outer = held.pop(name).shape"
-        yield '    held[f"{name}_blocks"] = torch.empty(experts, outer, inner // 32, 16, dtype=torch.uint8, device="meta")'
-        yield '    held[f"{name}_scales"] = torch.empty(experts, outer, inner // 32, dtype=torch.uint8, device="meta")'
+        yield (
+            '    held[f"{name}_blocks"] = torch.empty(experts, outer, inner // 32, 16, dtype=torch.uint8,'
+            ' device="meta")'
+        )
+        yield (
+            '    held[f"{name}_scales"] = torch.empty(experts, outer, inner // 32, dtype=torch.uint8,'
+            ' device="meta")'
+        )

@@ -1,14 +1,20 @@
-"""Recipes of TRL's trainers, as the end of a script: made-up samples that all have the same length, and the trainer as it is.
+"""Recipes of TRL's trainers, as the end of a script: made-up samples that all have the same length, and the
+trainer as it is.
 
-1. Samples are of the task's own form: `sft` tokens; `dpo` and `grpo` words, of which a tokenizer made on the spot makes a token each;
+1. Samples are of the task's own form: `sft` tokens; `dpo` and `grpo` words, of which a tokenizer made on the
+   spot makes a token each;
    `reward` pairs of tokens. A pair's prompt and its two answers share `--length` by halves.
-2. What is trained in which type, checkpointing and the optimizer are what was said, not TRL's own defaults (bfloat16 under autocast,
-   checkpointing on).
-3. `grpo` makes `--batch` completions of one prompt, each of `--new-tokens` tokens: none ends early. Without `beta` TRL has no reference.
-4. `dpo` without adapters has a second model for reference, unless its answers are computed beforehand (`--precompute-reference`).
-5. `--packed` packs documents of a quarter of `--length` (`packing_strategy` "bfd"), which TRL then lays in one row.
+2. What is trained in which type, checkpointing and the optimizer are what was said, not TRL's own defaults
+   (bfloat16 under autocast, checkpointing on).
+3. `grpo` makes `--batch` completions of one prompt, each of `--new-tokens` tokens: none ends early. Without
+   `beta` TRL has no reference.
+4. `dpo` without adapters has a second model for reference, unless its answers are computed beforehand
+   (`--precompute-reference`).
+5. `--packed` packs documents of a quarter of `--length` (`packing_strategy` "bfd"), which TRL then lays in
+   one row.
 
-Source: trl 1.16 (`trl/trainer/sft_trainer.py`, `trl/trainer/dpo_trainer.py`, `trl/trainer/reward_trainer.py`, `trl/trainer/grpo_trainer.py` and their configs).
+Source: trl 1.16 (`trl/trainer/sft_trainer.py`, `trl/trainer/dpo_trainer.py`, `trl/trainer/reward_trainer.py`,
+`trl/trainer/grpo_trainer.py` and their configs).
 """
 
 from __future__ import annotations
@@ -42,7 +48,10 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     yield 'words = Tokenizer(WordLevel({"pad": 0, "end": 1, "word": 2}, unk_token="pad"))'
     yield "words.pre_tokenizer = Whitespace()"
     yield 'tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="pad", eos_token="end")'
-    yield f"count = {recipe.batch * recipe.accumulation * (recipe.steps + 1) * (_DOCUMENTS if recipe.packed else 1)}"
+    yield (
+        "count ="
+        f" {recipe.batch * recipe.accumulation * (recipe.steps + 1) * (_DOCUMENTS if recipe.packed else 1)}"
+    )
     yield f"samples = Dataset.from_dict({_samples(recipe)})"
     if recipe.task == "grpo":
         yield from _rollouts(recipe)
@@ -75,7 +84,10 @@ def _samples(recipe: Recipe) -> str:
         length = max(recipe.length // _DOCUMENTS, 1) if recipe.packed else recipe.length
         return f'{{"input_ids": [[2] * {length}] * count}}'
     if recipe.task == "reward":
-        return f'{{"chosen_ids": [[2] * {recipe.length}] * count, "rejected_ids": [[2] * {recipe.length}] * count}}'
+        return (
+            f'{{"chosen_ids": [[2] * {recipe.length}] * count, "rejected_ids": [[2] * {recipe.length}] *'
+            " count}"
+        )
     if recipe.task == "grpo":
         return f'{{"prompt": ["word " * {recipe.length}] * count}}'
     answer = f'["word " * {recipe.length - half - 1}] * count'  # TRL adds the token that ends it

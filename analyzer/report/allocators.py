@@ -1,8 +1,8 @@
 """One program under every allocator, for a terminal, a program, a spreadsheet, a browser, or as a picture.
 
 1. The same figures in every form: peaks in bytes, calls of the driver; lower bounds are marked.
-2. The picture of the terminal and of the page draws reserved memory, its part in use filled; `svg` and `png` draw the
-   same with matplotlib, which the extra `analyzer[plot]` brings.
+2. The picture of the terminal and of the page draws reserved memory, its part in use filled; `svg` and `png`
+   draw the same with matplotlib, which the extra `analyzer[plot]` brings.
 3. Names come out of models: they pass through `words.clean`.
 """
 
@@ -103,7 +103,10 @@ def verdict(comparison: Comparison) -> str:
     sure = [row for row in comparison.rows if not row.at_least and not row.out_of_memory]
     fitting = sum(row.fits for row in sure)
     counted = sum(not row.at_least for row in comparison.rows)
-    head = f"fits under {fitting} of {counted} on {clean(comparison.device)} ({size(comparison.available_bytes)} for the allocator)"
+    head = (
+        f"fits under {fitting} of {counted} on {clean(comparison.device)} ({size(comparison.available_bytes)}"
+        " for the allocator)"
+    )
     if not sure:
         return head
     least = min(sure, key=lambda row: row.reserved)
@@ -184,7 +187,8 @@ def _setting(row: UnderAllocator) -> str:
 
 
 def _ceiling(comparison: Comparison) -> int:
-    """Where bars end: one that takes the card in advance would leave the others no length, so at twice the median."""
+    """Where bars end: one that takes the card in advance would leave the others no length, so at twice the
+    median."""
     return 2 * sorted(row.reserved for row in comparison.rows)[len(comparison.rows) // 2] or 1
 
 
@@ -261,7 +265,8 @@ def _picture(comparison: Comparison, form: str) -> bytes:
             axes.barh(places, values, color=shade, label=label)
         axes.set_yticks(places, labels)
         axes.set_xlabel("MiB")
-        # Bars are cut where one that takes the card in advance would leave the others no length; the figures are not.
+        # Bars are cut where one that takes the card in advance would leave the others no length; the figures
+        # are not.
         ceiling = _ceiling(comparison) / 2**20
         axes.set_xlim(0, 1.25 * min(ceiling, max(row.reserved for row in rows) / 2**20) or 1)
         for place, row in enumerate(rows):

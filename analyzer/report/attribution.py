@@ -1,9 +1,12 @@
 """Who holds the bytes at the peak: by module, line, operator, category, tensor or holder, to any depth.
 
-1. Every table is the same allocations (`Estimate.tensors`) grouped another way: each sums to `peak_allocated`, to the byte.
-2. A module's path is its names from the outside in. For ONNX it is the scope the exporter recorded, then the node's name.
-   A line's path is its file, then its number; a holder's who keeps a tensor alive, then for what. The others have one level.
-3. What has no such name (a parameter has no line) is a row of its own, never left out: its name is empty here.
+1. Every table is the same allocations (`Estimate.tensors`) grouped another way: each sums to
+   `peak_allocated`, to the byte.
+2. A module's path is its names from the outside in. For ONNX it is the scope the exporter recorded, then the
+   node's name. A line's path is its file, then its number; a holder's who keeps a tensor alive, then for
+   what. The others have one level.
+3. What has no such name (a parameter has no line) is a row of its own, never left out: its name is empty
+   here.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ NAMELESS = {
 
 
 def path(row: TensorRow | Origin, kind: str, framework: str) -> tuple[str, ...]:
-    """The names of one allocation from the outside in; () where it has none. Raises KeyError for a kind that is none."""
+    """The names of one allocation from the outside in; () where it has none. Raises KeyError for a kind that
+    is none."""
     match kind:
         case "module":
             if framework != "onnx":
@@ -60,7 +64,8 @@ def joined(names: tuple[str, ...], kind: str) -> str:
 
 
 def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[str, int]]:
-    """(name, bytes at the peak), largest first; depth: how many names of a path, None: all. Raises KeyError for no kind."""
+    """(name, bytes at the peak), largest first; depth: how many names of a path, None: all. Raises KeyError
+    for no kind."""
     sums = Counter[str]()
     for row in estimate.tensors:
         sums[joined(path(row, kind, estimate.framework)[:depth], kind)] += row.nbytes
@@ -68,7 +73,8 @@ def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[
 
 
 def who(row: TensorRow) -> tuple[str, str]:
-    """What the tensor is called, by its own name or that of the module it comes from; the operator and line behind it."""
+    """What the tensor is called, by its own name or that of the module it comes from; the operator and line
+    behind it."""
     name, module = clean(row.name), clean(row.module)
     if row.name == row.operator:
         name = module or operator_name(row.operator)
@@ -79,7 +85,8 @@ def who(row: TensorRow) -> tuple[str, str]:
 
 
 def unread(estimate: Estimate) -> str:
-    """What takes memory at the peak though nothing will read it again, where it is more than a little: how much, which, and why."""
+    """What takes memory at the peak though nothing will read it again, where it is more than a little: how
+    much, which, and why."""
     held = [row for row in estimate.tensors if row.path[:1] and row.path[0] in UNREAD]
     nbytes = sum(row.nbytes for row in held)
     if 100 * nbytes < _WORTH_PERCENT * estimate.peak_allocated or not held:

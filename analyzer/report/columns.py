@@ -1,7 +1,8 @@
-"""Plain text within the columns there are: tables lose what matters least, sentences are continued on the next line.
+"""Plain text within the columns there are: tables lose what matters least, sentences are continued on the
+next line.
 
-1. A table keeps all its columns where they fit. Otherwise those with the highest `rank` go first, and the column that may
-   shrink takes what is left.
+1. A table keeps all its columns where they fit. Otherwise those with the highest `rank` go first, and the
+   column that may shrink takes what is left.
 2. Sentences are broken between words where they are wider than that.
 """
 
@@ -16,7 +17,8 @@ from analyzer.report.words import tail
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """width: with the gap before it. rank: which goes first when there is no room; 0 stays. least: how far it may shrink, 0: not.
+    """width: with the gap before it. rank: which goes first when there is no room; 0 stays. least: how far it
+    may shrink, 0: not.
 
     A column that may shrink is one of names: on the left, its text cut at the beginning.
     """

@@ -1,4 +1,5 @@
-"""Device profiles as a table for a terminal, and as JSON: how large each GPU is, and how well its figures are known."""
+"""Device profiles as a table for a terminal, and as JSON: how large each GPU is, and how well its figures are
+known."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
     for profile in profiles:
         major, minor = profile.compute_capability
         lines.append(
-            f"{profile.name:<14} {mib(profile.capacity_bytes):>9} {mib(profile.listed_bytes):>10} "
-            f"{f'{major}.{minor}':>8} {profile.sm_count:>4} {mib(profile.context_bytes):>8}  {_standing(profile)}"
+            f"{profile.name:<14} {mib(profile.capacity_bytes):>9} {mib(profile.listed_bytes):>10}"
+            f" {f'{major}.{minor}':>8} {profile.sm_count:>4} {mib(profile.context_bytes):>8} "
+            f" {_standing(profile)}"
         )
     lines += [
         "",
@@ -88,7 +90,8 @@ def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def _standing(profile: DeviceProfile) -> str:
-    """`measured`, or how many of its figures rest on what else (s: specified, r: recorded, p: published, a: assumed)."""
+    """`measured`, or how many of its figures rest on what else (s: specified, r: recorded, p: published, a:
+    assumed)."""
     if profile.measured:
         return "measured"
     kinds = Counter(source.split()[0].strip(":,;") for source in profile.sources.values())

@@ -60,9 +60,15 @@ def verdict(difference: Difference) -> str:
     if all(change.grown == 0 for change in difference.figures):
         return "no change"
     if difference.exceeds:
-        return f"needs more: {WORDS[most.name]} {signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
+        return (
+            f"needs more: {WORDS[most.name]} {signed(most.grown)},"
+            f" {percent(most.grown, most.before)}{allowed}"
+        )
     if most.grown > 0:
-        return f"within tolerance: {WORDS[most.name]} {signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
+        return (
+            f"within tolerance: {WORDS[most.name]} {signed(most.grown)},"
+            f" {percent(most.grown, most.before)}{allowed}"
+        )
     least = min(difference.figures, key=lambda c: c.grown)
     return f"needs less: {WORDS[least.name]} {signed(least.grown)}, {percent(least.grown, least.before)}"
 
@@ -89,7 +95,8 @@ def render_json(difference: Difference, _: View = PLAIN) -> str:
 
 
 def render_github(difference: Difference, _: View = PLAIN) -> str:
-    """Workflow commands: the verdict with what grew, and an annotation for each line of the program that takes more."""
+    """Workflow commands: the verdict with what grew, and an annotation for each line of the program that
+    takes more."""
     kind = "error" if difference.exceeds else "notice"
     grown = [share for share in difference.shares if share.grown > 0][:_SHARES]
     why = ", ".join(f"{named(share)} {signed(share.grown)}" for share in grown)
@@ -101,7 +108,8 @@ def render_github(difference: Difference, _: View = PLAIN) -> str:
             file = clean(_from_here(file, difference.after.target))
             text = f"{signed(change.grown)} at the peak, now {size(change.after)}"
             lines.append(
-                f"::warning file={_property(file)},line={_property(clean(number))},title=GPU memory::{_data(text)}"
+                f"::warning file={_property(file)},line={_property(clean(number))},title=GPU"
+                f" memory::{_data(text)}"
             )
     return "\n".join(lines) + "\n"
 
@@ -109,7 +117,8 @@ def render_github(difference: Difference, _: View = PLAIN) -> str:
 def _from_here(file: str, target: str) -> str:
     """The path GitHub needs, from the working directory: an estimate has a file's last name only.
 
-    It is looked for beside the target, then in the whole working directory; where there are several it stays as it is.
+    It is looked for beside the target, then in the whole working directory; where there are several it stays
+    as it is.
     """
     here = Path.cwd()
     folders = [Path(part).parent for part in (target, target.rpartition(":")[0]) if part]
@@ -121,7 +130,8 @@ def _from_here(file: str, target: str) -> str:
 
 
 def _files_named(folder: Path, name: str) -> list[Path]:
-    """The one file of that name below the folder, if there is just one; hidden and installed ones do not count."""
+    """The one file of that name below the folder, if there is just one; hidden and installed ones do not
+    count."""
     found = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith(".") and f not in _NOT_SOURCES]

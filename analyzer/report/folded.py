@@ -1,6 +1,8 @@
-"""The bytes at the peak as folded stacks, which flame graph viewers read: `flamegraph.pl`, speedscope, inferno.
+"""The bytes at the peak as folded stacks, which flame graph viewers read: `flamegraph.pl`, speedscope,
+inferno.
 
-One line a stack: names from the outside in with ";" between them, a space, bytes. The lines sum to `peak_allocated`.
+One line a stack: names from the outside in with ";" between them, a space, bytes. The lines sum to
+`peak_allocated`.
 Source: Brendan Gregg's FlameGraph, `stackcollapse.pl` ("folded" format).
 """
 

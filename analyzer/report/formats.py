@@ -1,8 +1,9 @@
 """Every form a result can be had in: one registry, by what is shown and by the form's name.
 
-1. A command parses, a format renders: `render(result, view)` gives the whole text, or bytes for a file of its own kind.
-   Nothing else decides what a result looks like; `view` is all that a user can say about it.
-2. A format is one file in this folder and one line in `FORMATS`. Its module is imported when somebody asks for it.
+1. A command parses, a format renders: `render(result, view)` gives the whole text, or bytes for a file of its
+   own kind. Nothing else decides what a result looks like; `view` is all that a user can say about it.
+2. A format is one file in this folder and one line in `FORMATS`. Its module is imported when somebody asks
+   for it.
 3. The first name of each kind is what a command shows when nobody asks for a form.
 """
 
@@ -104,9 +105,10 @@ FORMATS: dict[str, dict[str, str]] = {
 class View:
     """How a user wants a result shown; a form takes what it can use.
 
-    top: how many of the largest tensors. budget_bytes: a limit to judge by besides the device. color: with ANSI
-    styles. verbose: every note, also where many are alike. width: of a terminal, in columns. by, depth: whom the bytes at the peak are attributed to besides
-    (`attribution.KINDS`, "": nobody), and how many names of a path.
+    top: how many of the largest tensors. budget_bytes: a limit to judge by besides the device. color: with
+    ANSI styles. verbose: every note, also where many are alike. width: of a terminal, in columns. by, depth:
+    whom the bytes at the peak are attributed to besides (`attribution.KINDS`, "": nobody), and how many names
+    of a path.
     """
 
     top: int = 10

@@ -1,10 +1,12 @@
 """The estimate as one page that needs nothing else: verdict, course, how the figures come about, live set.
 
-1. Verdict, figures, largest tensors, notes are markup; the course, the live set of any moment, who holds it and where it
-   lies are drawn from the data block by `assets/timeline.js` and `assets/live.js`.
+1. Verdict, figures, largest tensors, notes are markup; the course, the live set of any moment, who holds it
+   and where it lies are drawn from the data block by `assets/timeline.js` and `assets/live.js`.
 2. The data is the estimate's own (`view_data`), column by column: what the page shows, `--format json` has.
-3. What scripts show is not said a second time: the table of the largest tensors stands where there are none, and in print.
-4. The steps from the naive sum to the device's memory are differences of the estimate's figures; none is computed anew.
+3. What scripts show is not said a second time: the table of the largest tensors stands where there are none,
+   and in print.
+4. The steps from the naive sum to the device's memory are differences of the estimate's figures; none is
+   computed anew.
 """
 
 from __future__ import annotations
@@ -31,6 +33,13 @@ _CATEGORIES = (
 _LONGEST_NAME = 10_000
 # Lines `charts.js` can tell apart: its colours, whole and dashed.
 _COLORS = 6
+_TIMELINE_BUTTONS = {
+    "peak": "peak",
+    "in": "zoom in",
+    "out": "zoom out",
+    "all": "all",
+    "limit": "device's limit",
+}  # data-act, which `timeline.js` reads: words
 _RANKS_DRAWN = 2 * _COLORS
 
 
@@ -134,10 +143,14 @@ def steps(estimate: Estimate) -> str:
     levels = text.estimate_rows(estimate)
     whys = (
         f"{levels[0][2]}: every layer's output once, weights, in training gradients and moments",
-        "what is alive together: outputs that are never alive at once do not add up; what autograd keeps besides "
-        f"outputs does ({size(estimate.saved_for_backward)} kept for backward)",
-        f"the runtime frees when it does, and takes for itself: {size(own)} scratch and workspace at the peak, "
-        f"{size(rounding)} rounding",
+        (
+            "what is alive together: outputs that are never alive at once do not add up; what autograd keeps"
+            f" besides outputs does ({size(estimate.saved_for_backward)} kept for backward)"
+        ),
+        (
+            f"the runtime frees when it does, and takes for itself: {size(own)} scratch and workspace at the"
+            f" peak, {size(rounding)} rounding"
+        ),
         "the allocator takes memory in segments and keeps them: what is cached, and holes nothing fits into",
         "the CUDA context and the code of libraries, loaded when first used",
     )
@@ -164,8 +177,8 @@ def steps(estimate: Estimate) -> str:
 
 
 def course(estimate: Estimate, number: int, title: str = "", between: str = "") -> str:
-    """The places of the course and of the live set of the view with that number, and their controls. between: what the page says
-    between the two."""
+    """The places of the course and of the live set of the view with that number, and their controls. between:
+    what the page says between the two."""
     if not estimate.timeline.delta:
         return between
     whose = f"{title}: " if title else ""
@@ -178,24 +191,39 @@ def course(estimate: Estimate, number: int, title: str = "", between: str = "") 
             "dim",
         )
     )
+    course = page.paragraph(
+        "Bytes in use after each event of the allocator, by category; the lines are allocated and reserved.",
+        "dim",
+    )
+    keys = page.paragraph(
+        "Drag to zoom, double-click for all; click a moment to see what is alive then. By keyboard: arrows "
+        "(shift: further), Enter, + and -, 0 for all, p for the peak.",
+        "dim hint",
+    )
+    buttons = "".join(
+        f'<button type="button" data-act="{act}">{words}</button>' for act, words in _TIMELINE_BUTTONS.items()
+    )
     return f"""<section class="view" data-view="{number}">
 {page.heading(f"{whose}Course")}
-{page.paragraph("Bytes in use after each event of the allocator, by category; the lines are allocated and reserved.", "dim")}
+{course}
 {kept}<div class="legend"></div>
-<div class="plot timeline" tabindex="0" role="group" aria-label="course of allocated and reserved bytes; arrow keys move, Enter chooses a moment"></div>
-<div class="controls"><button type="button" data-act="peak">peak</button><button type="button" data-act="in">zoom in</button><button type="button" data-act="out">zoom out</button><button type="button" data-act="all">all</button><button type="button" data-act="limit">device's limit</button></div>
+<div class="plot timeline" tabindex="0" role="group"
+ aria-label="course of allocated and reserved bytes; arrow keys move, Enter chooses a moment"></div>
+<div class="controls">{buttons}</div>
 <p class="readout" aria-live="polite"></p>
-{page.paragraph("Drag to zoom, double-click for all; click a moment to see what is alive then. By keyboard: arrows (shift: further), Enter, + and -, 0 for all, p for the peak.", "dim hint")}
+{keys}
 {between}
 {page.heading(f"{whose}In use")}
 <p class="moment"></p>
-<div class="controls"><label>by <select class="by">{kinds}</select></label><span class="trail controls"></span></div>
+<div class="controls"><label>by <select class="by">{kinds}</select></label><span
+ class="trail controls"></span></div>
 <div class="icicle" role="group" aria-label="bytes in use, from the outside in"></div>
 {page.heading(f"{whose}Segments and blocks")}
 <p class="held"></p>
 <div class="segments"></div>
 {page.heading(f"{whose}Tensors in use")}
-<div class="controls"><input class="search" type="search" placeholder="search names, shapes, lines" aria-label="search tensors"><span class="count dim" aria-live="polite"></span></div>
+<div class="controls"><input class="search" type="search" placeholder="search names, shapes, lines"
+ aria-label="search tensors"><span class="count dim" aria-live="polite"></span></div>
 <div class="tensors"></div>
 </section>"""
 
@@ -314,8 +342,8 @@ def _certainty(estimate: Estimate) -> list[str]:
     total = known.exact + known.measured + known.bounded
     return [
         page.paragraph(
-            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} {text.by_records(estimate)}, "
-            f"{percent(known.bounded, total)} bounded"
+            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)}"
+            f" {text.by_records(estimate)}, {percent(known.bounded, total)} bounded"
         ),
         page.items(text.uncertain(estimate)),
         page.paragraph(f"figures of: {text.figures_of(estimate)}" if estimate.modelled else "", "dim"),

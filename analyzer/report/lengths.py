@@ -1,4 +1,5 @@
-"""The largest batch of every length on some GPUs: as text, JSON, CSV, or a picture with both axes doubling."""
+"""The largest batch of every length on some GPUs: as text, JSON, CSV, or a picture with both axes
+doubling."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Moments of the course a reader knows by name: named events ("0.forward"), and where iterations begin.
 
-Of a whole program nobody said where an iteration begins; there it is where the number in front of its named events
-("0.backward", "0.step", "1.backward") goes up, from the event before on.
+Of a whole program nobody said where an iteration begins; there it is where the number in front of its named
+events ("0.backward", "0.step", "1.backward") goes up, from the event before on.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _NUMBERED = re.compile(r"(\d+)\.")
 
 
 def numbers(estimate: Estimate) -> tuple[int, ...]:
-    """What each iteration is called: the number its named events have, where they have one. Of steps that repeat only the first few
-    are kept, so that 50 may follow 1."""
+    """What each iteration is called: the number its named events have, where they have one. Of steps that
+    repeat only the first few are kept, so that 50 may follow 1."""
     starts = iterations(estimate)
     found = [(event, _NUMBERED.match(name)) for event, name in named(estimate)]
     return tuple(
@@ -25,7 +25,8 @@ def numbers(estimate: Estimate) -> tuple[int, ...]:
 
 
 def named(estimate: Estimate) -> list[tuple[int, str]]:
-    """(event, name) of every named event, in order. Other events have a category, or, where the host waits, no name."""
+    """(event, name) of every named event, in order. Other events have a category, or, where the host waits,
+    no name."""
     line = estimate.timeline
     return [
         (event, line.label[event])

@@ -1,7 +1,8 @@
-"""The estimate in a notebook's cell: verdict, estimates side by side, what the peak consists of, the largest tensors.
+"""The estimate in a notebook's cell: verdict, estimates side by side, what the peak consists of, the largest
+tensors.
 
-A fragment without script, style sheet or identifiers, since a notebook has many of them on one page and may be shown
-without being trusted. `--format html` is the page to explore.
+A fragment without script, style sheet or identifiers, since a notebook has many of them on one page and may
+be shown without being trusted. `--format html` is the page to explore.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Two courses over one another: what a comparison shows first.
 
-1. Named events that both have ("0.backward") lie over each other; between two of them, and at the ends, the events of the
-   first estimate are spread evenly over the second's. Programs without a name in common are spread as a whole.
+1. Named events that both have ("0.backward") lie over each other; between two of them, and at the ends, the
+   events of the first estimate are spread evenly over the second's. Programs without a name in common are
+   spread as a whole.
 2. Every event of both has its place, so no peak is lost; a course holds its bytes until its next event.
 """
 

@@ -1,10 +1,10 @@
 """The shell of every page: one self-contained file, safe to open with untrusted names in it.
 
 1. A page needs no network: styles, scripts and the libraries they use (`assets/`) stand in it.
-2. Its content security policy allows exactly these scripts and styles, by their hashes, and nothing else: no script from
-   elsewhere, none in an attribute, no request, no form.
-3. Names are data. In markup they pass through `words.clean` and are escaped; scripts get them in one JSON block, in which
-   no tag can end or begin, and put them on the page as text alone.
+2. Its content security policy allows exactly these scripts and styles, by their hashes, and nothing else: no
+   script from elsewhere, none in an attribute, no request, no form.
+3. Names are data. In markup they pass through `words.clean` and are escaped; scripts get them in one JSON
+   block, in which no tag can end or begin, and put them on the page as text alone.
 4. What matters most (verdict, figures, tables, notes) is markup, there without scripts and in print.
 """
 
@@ -40,11 +40,12 @@ _ENDS = re.compile(r"(?<=[._:/])(?=\w)|(?<=\dx)(?=\d)")
 
 
 def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NONE) -> str:
-    """The page. title: plain text; body: HTML, made with the functions here; data: what the scripts read as `DATA`."""
+    """The page. title: plain text; body: HTML, made with the functions here; data: what the scripts read as
+    `DATA`."""
     style = "\n".join(_asset(name) for name in _STYLES)
     sources = [_asset(name) for name in scripts]
     policy = (
-        f"default-src 'none'; base-uri 'none'; form-action 'none'; "
+        "default-src 'none'; base-uri 'none'; form-action 'none'; "
         f"style-src {_hashed(style)}; script-src {' '.join(_hashed(source) for source in sources)}"
     )
     return "\n".join(
@@ -56,7 +57,10 @@ def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NON
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{text(title)}</title>",
             f"<style>{style}</style>",
-            f'<header><h1>{_breaking(text(title))}</h1><button id="theme" type="button">light / dark</button></header>',
+            (
+                f'<header><h1>{_breaking(text(title))}</h1><button id="theme" type="button">light /'
+                " dark</button></header>"
+            ),
             body,
             f'<script type="application/json" id="data">{block(data)}</script>',
             *(f"<script>{source}</script>" for source in sources),
@@ -82,7 +86,8 @@ def text(untrusted: object) -> str:
 
 
 def name(untrusted: object) -> str:
-    """A name for markup, which a line may end in after its dots, colons, slashes, underscores and the "x" of a shape."""
+    """A name for markup, which a line may end in after its dots, colons, slashes, underscores and the "x" of
+    a shape."""
     return f"<code>{_breaking(text(untrusted))}</code>"
 
 
@@ -121,8 +126,9 @@ def verdict(holds: bool | None, said: str) -> str:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), kind: str = ""
 ) -> str:
-    """A table of cells, which are HTML already. numbers: the columns to the right; kind: a class of its own, such as "cards": where
-    there is no room for its columns, a row is a block and each cell says what it is."""
+    """A table of cells, which are HTML already. numbers: the columns to the right; kind: a class of its own,
+    such as "cards": where there is no room for its columns, a row is a block and each cell says what it
+    is."""
     right = set(numbers)
     words = [text(word) for word in heads]
 
@@ -131,7 +137,8 @@ def table(
 
     def row(cells: Sequence[str], tag: str) -> str:
         made = (
-            f"<{tag}{' class=number' if place in right else ''}{said(place) if tag == 'td' else ''}>{cell}</{tag}>"
+            f"<{tag}{' class=number' if place in right else ''}"
+            f"{said(place) if tag == 'td' else ''}>{cell}</{tag}>"
             for place, cell in enumerate(cells)
         )
         return f"<tr>{''.join(made)}</tr>"
@@ -145,21 +152,21 @@ def table(
 
 
 def bar(nbytes: int, most: int, low: int, high: int) -> str:
-    """A bar of `nbytes`, the part from `low` to `high` dark; `most` fills it. A picture of its own: the page's policy forbids
-    styles in attributes."""
+    """A bar of `nbytes`, the part from `low` to `high` dark; `most` fills it. A picture of its own: the
+    page's policy forbids styles in attributes."""
     scale = 200 / most
     return (
-        '<svg class="bar" viewBox="0 0 200 12" width="200" height="12" role="img" aria-hidden="true">'
-        f'<rect x="0" y="3" width="{nbytes * scale:.2f}" height="6" fill="var(--c1)"/>'
-        f'<rect x="{low * scale:.2f}" y="0" width="{max((high - low) * scale, 0.5):.2f}" height="12" fill="var(--c0)"/></svg>'
+        '<svg class="bar" viewBox="0 0 200 12" width="200" height="12" role="img" aria-hidden="true"><rect'
+        f' x="0" y="3" width="{nbytes * scale:.2f}" height="6" fill="var(--c1)"/><rect x="{low * scale:.2f}"'
+        f' y="0" width="{max((high - low) * scale, 0.5):.2f}" height="12" fill="var(--c0)"/></svg>'
     )
 
 
 def chart(number: int, label: str) -> str:
     """The place of the chart that `charts.js` draws from `data["charts"][number]`."""
     return (
-        f'<div class="legend"></div><div class="plot chart" data-chart="{number}" role="img" aria-label="{text(label)}"></div>'
-        '<p class="readout" aria-live="polite"></p>'
+        f'<div class="legend"></div><div class="plot chart" data-chart="{number}" role="img"'
+        f' aria-label="{text(label)}"></div><p class="readout" aria-live="polite"></p>'
     )
 
 

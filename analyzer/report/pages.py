@@ -1,8 +1,8 @@
 """Plans, verifications and comparisons as pages in the style of the estimate's (`page.py`, `html.py`).
 
 What a terminal is told stands in the page in the same words, from the same functions; pictures are drawn by
-`assets/charts.js`. Two estimates compared have their courses over one another (`overlay.py`), then each its own with its live
-sets, side by side.
+`assets/charts.js`. Two estimates compared have their courses over one another (`overlay.py`), then each its
+own with its live sets, side by side.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def curve(found: Curve, _: View = PLAIN) -> str:
 
 
 def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
-    """The largest batch of each device, as a bar, what fails beyond it, and the course of the last batch that runs."""
+    """The largest batch of each device, as a bar, what fails beyond it, and the course of the last batch that
+    runs."""
     body: list[str] = []
     several = len(found) > 1
     what = "batch" if found[0].samples is None else "length"

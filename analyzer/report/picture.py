@@ -1,7 +1,8 @@
 """Pictures drawn by matplotlib, which the extra `analyzer[plot]` brings; the same data gives the same bytes.
 
-The bars of an estimate are those of document 001: after each named event what is in use, stacked by category, with what is
-reserved then and the peak since the iteration began. Of a program with more events than fit, the iteration of the peak.
+The bars of an estimate are those of document 001: after each named event what is in use, stacked by category,
+with what is reserved then and the peak since the iteration began. Of a program with more events than fit, the
+iteration of the peak.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def bars_png(estimate: Estimate, _: View = PLAIN) -> bytes:
 
 @contextmanager
 def drawing(form: str) -> Iterator[Any]:
-    """matplotlib's pyplot, set up so that the same data gives the same bytes. Raises MissingDependencyError."""
+    """matplotlib's pyplot, set up so that the same data gives the same bytes. Raises
+    MissingDependencyError."""
     try:
         import matplotlib
     except ModuleNotFoundError:

@@ -49,7 +49,8 @@ _TICKS = 4
 
 
 def curve_text(curve: Curve, view: View = PLAIN) -> str:
-    """A picture, a table (of long curves evenly spaced rows; the other forms have all), and where the curve bends."""
+    """A picture, a table (of long curves evenly spaced rows; the other forms have all), and where the curve
+    bends."""
     lines = [about(curve.estimate), ""]
     if len(curve.rows) > 2:
         lines += [_picture(curve, view), ""]
@@ -72,7 +73,8 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
         lines.append(f"{_MOST_ROWS} of {len(curve.rows)} rows; --format csv has all")
     for slope in curve.slopes:
         lines.append(
-            f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
+            f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a"
+            " sample"
         )
     lines += kink_lines(curve.kinks)
     lines += _running(curve)
@@ -107,7 +109,8 @@ def _running(curve: Curve) -> list[str]:
     named = ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
     if curve.estimate.at_least:
         return [
-            f"batch {named} of these may run {where}: figures are at least what they take, {uncounted(curve.estimate)}"
+            f"batch {named} of these may run {where}: figures are at least what they take,"
+            f" {uncounted(curve.estimate)}"
         ]
     if all(row.fits for row in curve.rows):
         return [f"all of them run {where}"]
@@ -131,7 +134,8 @@ def _places(count: int) -> list[int]:
 
 
 def kink_lines(kinks: Sequence[Kink]) -> list[str]:
-    """Where the program is another one, where the curve bends most and what makes the peak there, and where else it bends."""
+    """Where the program is another one, where the curve bends most and what makes the peak there, and where
+    else it bends."""
     others = [kink for kink in kinks if kink.reason]
     lines = [
         f"from batch {kink.after} on the program is another one: {clean(kink.reason)}"
@@ -218,7 +222,10 @@ def _svg(curve: Curve) -> str:
         return height - bottom - (height - bottom - top) * nbytes / most
 
     parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' font-size='12'>",
+        (
+            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif'"
+            " font-size='12'>"
+        ),
         f"<title>{escape(about(curve.estimate))}</title>",
     ]
     for part in range(_TICKS + 1):
@@ -291,7 +298,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.beyond.out_of_memory)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
-            f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.allowed_bytes)}"
+            f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"
+            f" {size(fit.beyond.allowed_bytes)}"
         )
     else:
         lines.append(f"it runs; no {what} above that was tried")
@@ -313,8 +321,10 @@ def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
     return [
         f"{size_named} fails in {clean(failed.phase) or 'the end'}: {size(failed.requested_bytes)} for {what}"
         + (f" ({where})" if where else ""),
-        f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of {size(failed.limit_bytes)} held; "
-        f"{size(failed.free_bytes)} free in {pieces}",
+        (
+            f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of"
+            f" {size(failed.limit_bytes)} held; {size(failed.free_bytes)} free in {pieces}"
+        ),
     ]
 
 

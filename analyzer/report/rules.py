@@ -1,4 +1,5 @@
-"""Rules in words, for `analyze explain`: docstrings at the terminal's width, then operators, certainty and source.
+"""Rules in words, for `analyze explain`: docstrings at the terminal's width, then operators, certainty and
+source.
 
 1. A rule alone is shown with the topic it belongs to, several (those of an operator) without.
 2. Numbered rules of a docstring keep a paragraph each, code keeps its lines.

@@ -55,9 +55,15 @@ def text(found: Serving) -> str:
         f"{'budget':<36}{'bytes':>20}  {'':>11}".rstrip(),
         *rows,
         "",
-        f"A request takes {size(found.blocks_of_request * cache.block_bytes)} of the cache; a token takes {cache.token_bytes:,} bytes of it"
-        if len(cache.kept) == 1
-        else f"A request takes {size(found.blocks_of_request * cache.block_bytes)} of the cache, by layers:",
+        (
+            f"A request takes {size(found.blocks_of_request * cache.block_bytes)} of the cache; a token takes"
+            f" {cache.token_bytes:,} bytes of it"
+            if len(cache.kept) == 1
+            else (
+                f"A request takes {size(found.blocks_of_request * cache.block_bytes)} of the cache, by"
+                " layers:"
+            )
+        ),
     ]
     lines[-1:] = textwrap.wrap(lines[-1], 80)
     if len(cache.kept) > 1:
@@ -68,12 +74,13 @@ def text(found: Serving) -> str:
     if len(cache.kept) > 1:
         before = cache.tokens_until_0_20(found.blocks)
         notes.append(
-            f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of layers"
+            f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of"
+            " layers"
         )
     if "activations" in found.bounded:
         notes.append(
-            "activations are bounded: those of transformers' own forward pass, with every token's logits; vLLM's kernels "
-            "take less (--activations: what it logs)"
+            "activations are bounded: those of transformers' own forward pass, with every token's logits;"
+            " vLLM's kernels take less (--activations: what it logs)"
         )
     if budget is not None and not budget.graphs:
         notes.append("CUDA graphs are not counted: vLLM takes off what it estimates them at (--graphs)")

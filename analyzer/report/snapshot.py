@@ -1,14 +1,17 @@
-"""The estimate as a PyTorch memory snapshot, which https://pytorch.org/memory_viz opens (drop the file on the page).
+"""The estimate as a PyTorch memory snapshot, which https://pytorch.org/memory_viz opens (drop the file on the
+page).
 
-1. The file is a pickle (protocol 4) of `segments`, `device_traces` and what `torch.cuda.memory._dump_snapshot` writes
-   besides: `segments` is what is held at the end, `device_traces` every request and every call of the driver, in order.
-2. Sizes, addresses and segments are those of the simulated allocator. What a real run makes of addresses the driver
-   decides; which block lies in which segment, and what is free between them, is the prediction.
-3. An allocator without addresses (a runtime of another package) has its blocks put into the lowest hole that fits, in one
-   segment as large as that takes.
+1. The file is a pickle (protocol 4) of `segments`, `device_traces` and what
+   `torch.cuda.memory._dump_snapshot` writes
+   besides: `segments` is what is held at the end, `device_traces` every request and every call of the driver,
+   in order.
+2. Sizes, addresses and segments are those of the simulated allocator. What a real run makes of addresses the
+   driver decides; which block lies in which segment, and what is free between them, is the prediction.
+3. An allocator without addresses (a runtime of another package) has its blocks put into the lowest hole that
+   fits, in one segment as large as that takes.
 4. What a block is for stands in its frames: tensor, operator, module and the line of the user's code.
-5. A request's `size` in the trace is its block's, so that sums are what `memory_allocated` says; PyTorch writes what was
-   asked for there, which the blocks of `segments` have as `requested_size`.
+5. A request's `size` in the trace is its block's, so that sums are what `memory_allocated` says; PyTorch
+   writes what was asked for there, which the blocks of `segments` have as `requested_size`.
 6. `time_us` is the number of the event: the order is real, the clock is not.
 
 Source: `torch/cuda/_memory_viz.py`, `torch/csrc/cuda/memory_snapshot.cpp`; a snapshot recorded on an H200.
@@ -152,7 +155,8 @@ def _entry(action: str, event: int, address: int, size: int, stream: int, frames
 
 
 def _driver_calls(segments: tuple[SegmentRow, ...]) -> dict[int, list[tuple[str, int, int]]]:
-    """(action, address, size) by event. A run of pages that grows or shrinks in place is mapped or unmapped by its difference."""
+    """(action, address, size) by event. A run of pages that grows or shrinks in place is mapped or unmapped
+    by its difference."""
     gone: dict[int, list[SegmentRow]] = defaultdict(list)
     come: dict[int, list[SegmentRow]] = defaultdict(list)
     for segment in segments:

@@ -23,7 +23,8 @@ COSTS = ("free", "slower", "changes results", "more GPUs", "a larger GPU")
 
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
-    """What is run, then of each strategy its device memory, what that saves, operations computed again, largest batch; and what to type."""
+    """What is run, then of each strategy its device memory, what that saves, operations computed again,
+    largest batch; and what to type."""
     base = strategies[0].estimate
     assert base is not None
     columns = [
@@ -67,8 +68,9 @@ def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
     if 100 * strategy.recomputable < base.peak_allocated:
         return []
     return [
-        f"of {size(base.saved_for_backward)} kept for backward {size(strategy.recomputable)} can be computed again without a product, a "
-        "convolution or attention done twice, at best: selective checkpointing, torch.compile"
+        f"of {size(base.saved_for_backward)} kept for backward {size(strategy.recomputable)} can be computed"
+        " again without a product, a convolution or attention done twice, at best: selective checkpointing,"
+        " torch.compile"
     ]
 
 
@@ -84,7 +86,8 @@ def advice(
     base: Estimate,
     width: int = PLAIN.width,
 ) -> str:
-    """One sentence: the cheapest change that makes a job fit its device and budget; without one, what is left to the user."""
+    """One sentence: the cheapest change that makes a job fit its device and budget; without one, what is left
+    to the user."""
     return "\n".join(within([_advice(strategy, base)], width))
 
 
@@ -96,8 +99,8 @@ def _advice(strategy: Strategy | None, base: Estimate) -> str:
         least = base.breakdown.get("parameters", 0) + base.device_used - base.peak_reserved
         if least > allowed:
             return (
-                f"{nothing}, nor does a smaller batch: parameters, context and libraries alone take {mib(least)} MiB of "
-                f"{mib(allowed)}; {larger}, or take more devices (--parallel)"
+                f"{nothing}, nor does a smaller batch: parameters, context and libraries alone take"
+                f" {mib(least)} MiB of {mib(allowed)}; {larger}, or take more devices (--parallel)"
             )
         if base.batch == 1:
             return f"{nothing}, not even for one sample: {larger}, or take more devices (--parallel)"

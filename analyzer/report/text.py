@@ -1,9 +1,10 @@
 """The estimate for a terminal: whether it fits, the estimates side by side, what the peak consists of.
 
-1. The first line is the verdict with the headroom; then what the runtime would refuse to run as it was asked for, and on
-   which device, and whether that was assumed.
-2. Everything fits the columns there are, from 40 on: long names lose their beginning, numbers and rules never a digit.
-   Where there is little room bars are shorter, the column of bytes goes (MiB stay), and tensors stand in one column.
+1. The first line is the verdict with the headroom; then what the runtime would refuse to run as it was asked
+   for, and on which device, and whether that was assumed.
+2. Everything fits the columns there are, from 40 on: long names lose their beginning, numbers and rules never
+   a digit. Where there is little room bars are shorter, the column of bytes goes (MiB stay), and tensors
+   stand in one column.
 3. Without a terminal there is no colour and no escape sequence, and the same estimate gives the same bytes.
 4. Names come out of models: they pass through `words.clean` and are never read as markup.
 """
@@ -55,7 +56,8 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
 
 
 def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool | None, str]]:
-    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first. Then with None what judges
+    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first. Then with
+    None what judges
     nothing: what the job would take with room, the request that finds no memory, a device that nobody named.
 
     budget_bytes: instead of the one the estimate was made with.
@@ -127,7 +129,10 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
     if verdict == "fits":
         return (
             True,
-            f"{words[verdict]}: {used} of {size(limit)} {where}, headroom {size(rest)} ({percent(rest, limit)})",
+            (
+                f"{words[verdict]}: {used} of {size(limit)} {where}, headroom {size(rest)}"
+                f" ({percent(rest, limit)})"
+            ),
         )
     return False, f"{words[verdict]}: needs {used} of {size(limit)} {where}, {size(-rest)} too much"
 
@@ -147,10 +152,15 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        Text(sentence, style="dim")
-        if holds is None
-        else Text(
-            sentence, style="bold green" if holds else "bold red", no_wrap=view.width >= 80, overflow="ignore"
+        (
+            Text(sentence, style="dim")
+            if holds is None
+            else Text(
+                sentence,
+                style="bold green" if holds else "bold red",
+                no_wrap=view.width >= 80,
+                overflow="ignore",
+            )
         )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]
@@ -196,7 +206,8 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
 
 
 def peak_place(estimate: Estimate) -> str:
-    """Where the program is at the peak: the event or phase under way ("1.backward", "run 2"), module and line; "" where nothing is known."""
+    """Where the program is at the peak: the event or phase under way ("1.backward", "run 2"), module and
+    line; "" where nothing is known."""
     event, request = estimate.peak_at, estimate.peak_request
     if request is None:
         return clean(event)
@@ -415,8 +426,8 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text.assemble(
             ("How sure: ", "bold"),
-            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} {by_records(estimate)}, "
-            f"{percent(known.bounded, total)} bounded",
+            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)}"
+            f" {by_records(estimate)}, {percent(known.bounded, total)} bounded",
         )
     ]
     lines += [Padding(line, (0, 0, 0, 2)) for line in uncertain(estimate)]
@@ -425,7 +436,8 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
     if known.unknown_operators:
         lines.append(
             Text(
-                "Operators of which only the results are known, so that all figures are at least what it takes:",
+                "Operators of which only the results are known, so that all figures are at least what it"
+                " takes:",
                 style="bold yellow",
             )
         )
@@ -449,7 +461,8 @@ def by_records(estimate: Estimate) -> str:
 
 
 def uncertain(estimate: Estimate) -> list[str]:
-    """The rules behind the bytes that no rule of the runtime alone decides, a line for each way they are known."""
+    """The rules behind the bytes that no rule of the runtime alone decides, a line for each way they are
+    known."""
     lines = []
     known = {
         "measured": "measured" if estimate.certainty.beside_range is None else "recorded",
@@ -465,7 +478,8 @@ def uncertain(estimate: Estimate) -> list[str]:
 
 
 def assumed(estimate: Estimate) -> list[str]:
-    """On a device nobody has measured: what is taken from one that was, and what that may mean for the verdict."""
+    """On a device nobody has measured: what is taken from one that was, and what that may mean for the
+    verdict."""
     if not estimate.certainty.assumed:
         return []
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range

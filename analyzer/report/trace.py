@@ -1,12 +1,14 @@
 """The estimate's course as a trace: Perfetto (https://ui.perfetto.dev) and chrome://tracing open it.
 
-1. The file is JSON in the Trace Event Format. An event of the allocator is a microsecond: the order is real, the clock is not.
-2. Counters: one track a category, and "allocated" and "reserved"; after every event the categories sum to "allocated".
-   A counter is written when it changes.
-3. Slices: iterations, and inside them the named events ("0.forward"), from the end of the one before to their own.
-   What a block is for stands in an instant event where it is taken, and where the peak is.
+1. The file is JSON in the Trace Event Format. An event of the allocator is a microsecond: the order is real,
+   the clock is not.
+2. Counters: one track a category, and "allocated" and "reserved"; after every event the categories sum to
+   "allocated". A counter is written when it changes.
+3. Slices: iterations, and inside them the named events ("0.forward"), from the end of the one before to their
+   own. What a block is for stands in an instant event where it is taken, and where the peak is.
 
-Source: "Trace Event Format", the Chromium project's document; Perfetto's "JSON trace format" for what it reads of it.
+Source: "Trace Event Format", the Chromium project's document; Perfetto's "JSON trace format" for what it
+reads of it.
 """
 
 from __future__ import annotations

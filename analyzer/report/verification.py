@@ -1,4 +1,5 @@
-"""A `Verification` as text (the figures side by side, the events that differ, where the histories part) and as JSON."""
+"""A `Verification` as text (the figures side by side, the events that differ, where the histories part) and
+as JSON."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def render_json(verification: Verification, _: View = PLAIN) -> str:
 
 
 def _narrowed(columns: list[Column], rows: list[list[str]], width: int) -> list[str]:
-    """The table with its usual columns, or where these do not fit with columns as wide as what stands in them."""
+    """The table with its usual columns, or where these do not fit with columns as wide as what stands in
+    them."""
     if sum(column.width for column in columns) > width:
         cells = [[column.title for column in columns], *rows]
         longest = [max(len(row[place]) for row in cells) for place in range(len(columns))]
@@ -83,7 +85,10 @@ def _out_of_memory(verification: Verification) -> list[str]:
     failed = verification.out_of_memory
     assert failed is not None
     lines = [
-        f"Out of memory after {clean(failed.after)}: {size(failed.allocated)} allocated, {size(failed.reserved)} reserved.",
+        (
+            f"Out of memory after {clean(failed.after)}: {size(failed.allocated)} allocated,"
+            f" {size(failed.reserved)} reserved."
+        ),
         f"  {clean(failed.message)}",
     ]
     if failed.predicted_allocated is not None and failed.predicted_reserved is not None:
@@ -137,9 +142,8 @@ def _history(verification: Verification) -> list[str]:
         filter(None, (clean(first.operator), clean(tail(first.module, 40)), clean(first.source)))
     )
     lines = [
-        f"History: {first.request:,} of {found.recorded_count:,} requests agree; then, during {clean(first.event) or 'the end'}"
-        + (f" ({where})" if where else "")
-        + ":",
+        f"History: {first.request:,} of {found.recorded_count:,} requests agree; then, during"
+        f" {clean(first.event) or 'the end'}" + (f" ({where})" if where else "") + ":",
         f"  {clean(first.what)}",
     ]
     for words, sizes in (

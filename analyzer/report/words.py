@@ -1,8 +1,8 @@
 """Bytes and untrusted names as text.
 
 1. Sizes are binary (1 MiB = 2^20 B), in integers of any size.
-2. Names come out of models and are untrusted: escape sequences, control, formatting (bidirectional, zero-width) and
-   unassigned characters never reach a terminal; what remains is one line.
+2. Names come out of models and are untrusted: escape sequences, control, formatting (bidirectional,
+   zero-width) and unassigned characters never reach a terminal; what remains is one line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def mib(nbytes: int) -> str:
 
 
 def unit(values: Iterable[int]) -> tuple[str, Callable[[int], str]]:
-    """The unit of a column of bytes, and how a figure is written in it: MiB, but "bytes" where one would be shown as 0.0."""
+    """The unit of a column of bytes, and how a figure is written in it: MiB, but "bytes" where one would be
+    shown as 0.0."""
     if any(0 < abs(value) < MIB // 20 for value in values):
         return "bytes", "{:,}".format
     return "MiB", mib
@@ -51,8 +52,8 @@ def clean(text: object) -> str:
 
 
 def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
-    """Of notes that differ only in their figures and in what stands in parentheses the one with the largest first figure, and
-    how many there are besides."""
+    """Of notes that differ only in their figures and in what stands in parentheses the one with the largest
+    first figure, and how many there are besides."""
     alike: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         kind = f"{number}" if verbose else _PARTICULARS.sub("#", note)
@@ -75,7 +76,8 @@ def operator_name(name: str) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """`text` for a stream that has ASCII alone: drawing characters by look-alikes, other characters by "?"."""
+    """`text` for a stream that has ASCII alone: drawing characters by look-alikes, other characters by
+    "?"."""
     return text.translate(_LOOK_ALIKES).encode("ascii", "replace").decode("ascii")
 
 

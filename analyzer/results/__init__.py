@@ -1,1 +1,2 @@
-"""What comes out, frozen: an estimate, a verification, a curve, the largest batch, strategies, differences. Reports show these."""
+"""What comes out, frozen: an estimate, a verification, a curve, the largest batch, strategies, differences.
+Reports show these."""

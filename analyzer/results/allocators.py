@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class UnderAllocator:
     """A program under one allocator: peaks in bytes, calls of the driver.
 
-    at_least: the figures are lower bounds. out_of_memory: what failed, "" if nothing did; then the figures are those
-    reached before. fits: reserved memory is within what the device leaves the allocator.
+    at_least: the figures are lower bounds. out_of_memory: what failed, "" if nothing did; then the figures
+    are those reached before. fits: reserved memory is within what the device leaves the allocator.
     """
 
     allocator: str

@@ -11,8 +11,8 @@ from analyzer.results.estimate import Estimate, TensorRow
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One batch. All sizes in bytes, as they are on a device with room; `naive` is the textbook sum. fits: whether it runs on
-    the device, or within the budget; None where nobody said one."""
+    """One batch. All sizes in bytes, as they are on a device with room; `naive` is the textbook sum. fits:
+    whether it runs on the device, or within the budget; None where nobody said one."""
 
     batch: int
     peak_allocated: int
@@ -33,9 +33,11 @@ class Slope:
 
 @dataclass(frozen=True, slots=True)
 class Kink:
-    """Where the curve bends: between batches `before` and `after`. reason: why the program is another one, if it is.
+    """Where the curve bends: between batches `before` and `after`. reason: why the program is another one, if
+    it is.
 
-    peak_before, peak_after: the event and the largest tensors at the peak on either side; empty where not looked at.
+    peak_before, peak_after: the event and the largest tensors at the peak on either side; empty where not
+    looked at.
     """
 
     before: int
@@ -61,5 +63,6 @@ class Curve:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """The last row's, with target, device and certainty: analysed when it is first asked for, which takes longer than many rows."""
+        """The last row's, with target, device and certainty: analysed when it is first asked for, which takes
+        longer than many rows."""
         return self._last()

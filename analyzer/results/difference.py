@@ -23,9 +23,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed. figures: peak allocated, peak reserved, device memory. categories, modules, lines: what changed at the peak, largest change first.
+    """What changed. figures: peak allocated, peak reserved, device memory. categories, modules, lines: what
+    changed at the peak, largest change first.
 
-    shares: by category and the module that encloses it, largest first. unlike: settings that differ, as (name, before,
+    shares: by category and the module that encloses it, largest first. unlike: settings that differ, as
+    (name, before,
         after) in words. moved: the events of the two peaks, if they differ.
     """
 

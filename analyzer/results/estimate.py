@@ -13,7 +13,8 @@ from analyzer.liveness.naive import Naive
 
 @dataclass(frozen=True, slots=True)
 class MarkRow:
-    """State after a named event: bytes allocated and reserved then, the peak allocated so far, and what is alive."""
+    """State after a named event: bytes allocated and reserved then, the peak allocated so far, and what is
+    alive."""
 
     event: str
     allocated: int
@@ -28,9 +29,11 @@ UNREAD = ("a variable", "a graph")
 
 @dataclass(frozen=True, slots=True)
 class TensorRow:
-    """One allocation alive at the peak, for `Estimate.top`. `source` is "file.py:123"; `rule` decided its size.
+    """One allocation alive at the peak, for `Estimate.top`. `source` is "file.py:123"; `rule` decided its
+    size.
 
-    path: who keeps it alive then, nearest first ("the backward pass", "convolution_backward conv1 net.py:12"); empty where not known.
+    path: who keeps it alive then, nearest first ("the backward pass", "convolution_backward conv1
+    net.py:12"); empty where not known.
     """
 
     name: str
@@ -51,7 +54,8 @@ class TensorRow:
 class Origin:
     """What allocations are for; all that are alike share one. The fields are those of `TensorRow`.
 
-    scope: for ONNX the place in the model the exporter recorded for the node ("layer1.0.conv1"), "" where it recorded
+    scope: for ONNX the place in the model the exporter recorded for the node ("layer1.0.conv1"), "" where it
+    recorded
         none. stream: the stream the request is made for, 0 the default one.
     """
 
@@ -70,7 +74,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """Every block that was handed out, in order: parallel tuples, one entry a block. Sizes and addresses in bytes.
+    """Every block that was handed out, in order: parallel tuples, one entry a block. Sizes and addresses in
+    bytes.
 
     born: the event of the timeline that took it; died: the one that gave it back, -1: none did.
     nbytes: of the block; requested: what was asked for. address: 0 where the allocator has no addresses.
@@ -86,7 +91,8 @@ class Allocations:
     origins: tuple[Origin, ...] = ()
 
     def alive(self, event: int) -> tuple[int, ...]:
-        """The blocks in use after the event, by their place here; their `nbytes` sum to the bytes allocated then."""
+        """The blocks in use after the event, by their place here; their `nbytes` sum to the bytes allocated
+        then."""
         lives = zip(self.born, self.died, strict=True)
         return tuple(
             i for i, (born, died) in enumerate(lives) if born <= event and (died < 0 or event < died)
@@ -95,7 +101,8 @@ class Allocations:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """Memory the allocator held of the device: from the event that took it to the one after which it was gone (-1: kept)."""
+    """Memory the allocator held of the device: from the event that took it to the one after which it was gone
+    (-1: kept)."""
 
     address: int
     nbytes: int
@@ -107,8 +114,8 @@ class SegmentRow:
 class Timeline:
     """Every allocation event simulated: parallel tuples, one entry an event, bytes after it.
 
-    `delta` is the signed block size of the event; `label` says what it was for; `rule` decided its size (empty in an
-    estimate saved before rules had names).
+    `delta` is the signed block size of the event; `label` says what it was for; `rule` decided its size
+    (empty in an estimate saved before rules had names).
     """
 
     allocated: tuple[int, ...]
@@ -122,13 +129,17 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Bytes at the peak by how they are known, and the operators of which only the results are known (name -> calls).
+    """Bytes at the peak by how they are known, and the operators of which only the results are known (name ->
+    calls).
 
     by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
-    assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of `device_used`.
-    reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside it; None where the device
+    assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of
+    `device_used`.
+    reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside
+    it; None where the device
         was measured, and threads ask in one order (`runtimes/ranges.py`).
-    kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and how much more.
+    kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and
+    how much more.
     """
 
     exact: int
@@ -150,7 +161,8 @@ class OutOfMemory:
     requested_bytes: as asked for, before the allocator rounds it.
     allocated_bytes, reserved_bytes: in use and held then; limit_bytes: what might have been held.
     free_bytes: what was free inside the held segments; largest_free_bytes, free_count: in which pieces.
-    label, operator, module, source, phase: what the request was for, in the user's terms; phase is the named event
+    label, operator, module, source, phase: what the request was for, in the user's terms; phase is the named
+    event
         under way ("1.backward").
     """
 
@@ -181,7 +193,8 @@ class Room:
 class RankCourse:
     """One rank of a job whose ranks were all followed. All sizes in bytes.
 
-    course: the most allocated in each of equally many parts of the rank's events, kept of the first ranks. out_of_memory: whether it ran out.
+    course: the most allocated in each of equally many parts of the rank's events, kept of the first ranks.
+    out_of_memory: whether it ran out.
     """
 
     rank: int
@@ -197,32 +210,48 @@ class Estimate:
     """What a model needs of a GPU. All sizes in bytes.
 
     peak_allocated, peak_reserved, device_used: the runtime's figures (`torch.cuda.max_memory_allocated`,
-        `max_memory_reserved`, what NVML counts for the process; for ONNX Runtime: arena in use, arena held, NVML).
+        `max_memory_reserved`, what NVML counts for the process; for ONNX Runtime: arena in use, arena held,
+        NVML).
     graph_peak: liveness estimate, each tensor freed at its last use.
     breakdown: bytes at the peak by category, summing to peak_allocated.
     by_module, by_line: bytes at the peak by module path and by source line, largest first.
-    allocations, segments: every block and every piece of the device held, from which event to which; empty in an estimate
-        saved before they were kept. peak_event: the event that reached the peak first, -1: nothing was allocated.
+    allocations, segments: every block and every piece of the device held, from which event to which; empty in
+    an estimate
+        saved before they were kept. peak_event: the event that reached the peak first, -1: nothing was
+        allocated.
     iterations: the event after which each begins (-1: with the first event).
-    ranks: the course of every rank, where all were followed: this estimate is that of the one which needs the most.
-    refused: why the runtime would not run this as it was asked for (a batch the file does not take, a file of weights that
+    ranks: the course of every rank, where all were followed: this estimate is that of the one which needs the
+    most.
+    refused: why the runtime would not run this as it was asked for (a batch the file does not take, a file of
+    weights that
         is too short), although what it would need is known; these are among `notes` as well.
-    incomplete: why a program ended before its end (an error of its own, an exit code other than 0, Ctrl-C, something that
-        cannot be followed), None where it ran through; every figure is then of what ran until that moment, and it never fits.
-    unreached: what a program that ended as if all was well never did (put anything on the GPU, take a step with its optimizer), said before
+    incomplete: why a program ended before its end (an error of its own, an exit code other than 0, Ctrl-C,
+    something that
+        cannot be followed), None where it ran through; every figure is then of what ran until that moment,
+        and it never fits.
+    unreached: what a program that ended as if all was well never did (put anything on the GPU, take a step
+    with its optimizer), said before
         the verdict; "" where nothing is to be said of that.
-    caveats: what the figures are not of, where that may change them as a whole (a compiled program is followed as eager code).
-    out_of_memory: the request that finds no memory on the device, None where all are served. Every other figure then says what
+    caveats: what the figures are not of, where that may change them as a whole (a compiled program is
+    followed as eager code).
+    out_of_memory: the request that finds no memory on the device, None where all are served. Every other
+    figure then says what
         the job would take with room; of a program followed while it ran, what was reached until that moment.
-    with_room: what it would take of a device with room, where this one has less and it runs nevertheless (kept blocks are given
+    with_room: what it would take of a device with room, where this one has less and it runs nevertheless
+    (kept blocks are given
         back, convolutions take cuDNN's next plans): all other figures are then of this device. Else None.
-    capacity_bytes: what CUDA has of the device (`total_memory`). driver_bytes: of it, what the driver holds beside what NVML counts for
+    capacity_bytes: what CUDA has of the device (`total_memory`). driver_bytes: of it, what the driver holds
+    beside what NVML counts for
         processes.
     doubt: why it may run on this device although it cannot be said to, "" where that is certain.
-    budget_bytes: device memory it may use at most, as the caller said. device_assumed: nobody named a device and none is here.
-    modelled: what the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release they are of ("2.11");
-        empty in an estimate saved before it was kept. installed: those of them that are installed in another release.
-    engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it (`analyzer.emulate`).
+    budget_bytes: device memory it may use at most, as the caller said. device_assumed: nobody named a device
+    and none is here.
+    modelled: what the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release they
+    are of ("2.11");
+        empty in an estimate saved before it was kept. installed: those of them that are installed in another
+        release.
+    engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
+    (`analyzer.emulate`).
     """
 
     target: str
@@ -284,7 +313,8 @@ class Estimate:
 
     @property
     def reserved_range(self) -> tuple[int, int]:
-        """Least and most the allocator may hold at its peak; both `peak_reserved` where nothing is assumed."""
+        """Least and most the allocator may hold at its peak; both `peak_reserved` where nothing is
+        assumed."""
         return self.certainty.reserved_range or (self.peak_reserved, self.peak_reserved)
 
     @property
@@ -302,7 +332,8 @@ class Estimate:
     def fits(self, device: str | int | None = None) -> bool:
         """Whether it is known to run through on its own device, and within the budget where there is one.
 
-        device: another one, by a profile's name, a size ("24GiB") or bytes. Its capacity is compared with what the job takes with
+        device: another one, by a profile's name, a size ("24GiB") or bytes. Its capacity is compared with
+        what the job takes with
             room, or took here; whether it runs in less is what an analysis for that device says.
         """
         from analyzer.devices import capacity_of
@@ -313,7 +344,8 @@ class Estimate:
 
     @property
     def at_least(self) -> bool:
-        """Whether every figure is a lower bound: operators ran that nobody described, which may take memory besides their results."""
+        """Whether every figure is a lower bound: operators ran that nobody described, which may take memory
+        besides their results."""
         return bool(self.certainty.unknown_operators)
 
     @property
@@ -331,11 +363,13 @@ class Estimate:
         return self.incomplete is None and not self.stopped and self.device_used <= nbytes
 
     def verdict(self, nbytes: int | None = None) -> str:
-        """ "fits", "may not fit" or "does not fit" in so many bytes of device memory (default: what it may use).
+        """ "fits", "may not fit" or "does not fit" in so many bytes of device memory (default: what it may
+        use).
 
-        "may not fit": the figure does, and it is a lower bound (`at_least`), or on this GPU, which nobody measured, or in another order of
-        the program's threads, more may be taken, or the driver may keep what is needed; or it does not, and less may, or the driver may have
-        more to give, or it runs with the least that cuDNN's workspaces may be (`doubt`).
+        "may not fit": the figure does, and it is a lower bound (`at_least`), or on this GPU, which nobody
+        measured, or in another order of the program's threads, more may be taken, or the driver may keep what
+        is needed; or it does not, and less may, or the driver may have more to give, or it runs with the
+        least that cuDNN's workspaces may be (`doubt`).
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
         least, most = self.device_range

@@ -9,8 +9,9 @@ from analyzer.recipes.serving import Cache, ServingMemory
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What an engine would have room for. length: tokens of a request; batched_tokens: of a batch; available: bytes for the cache, those
-    its budget leaves where there is one. bounded: which terms of the budget are upper bounds."""
+    """What an engine would have room for. length: tokens of a request; batched_tokens: of a batch; available:
+    bytes for the cache, those its budget leaves where there is one. bounded: which terms of the budget are
+    upper bounds."""
 
     name: str
     device: str

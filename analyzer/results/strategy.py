@@ -11,13 +11,15 @@ from analyzer.results.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to run the job. name: "amp bf16 + checkpoint layers.*". changes: options that differ from the base; typed: the same as the
-    command line takes them.
+    """One way to run the job. name: "amp bf16 + checkpoint layers.*". changes: options that differ from the
+    base; typed: the same as the command line takes them.
 
     estimate: what it needs, None where it does not run; error: what was said then.
     extra_compute: operations a sample added, as a share of the base's (0.33: a third more).
-    saved: bytes of device memory less than the base, both with room. largest: batch that fits afterwards, None where not asked.
-    recomputable: of the base in training, bytes kept for backward that can be computed again without anything heavy done twice.
+    saved: bytes of device memory less than the base, both with room. largest: batch that fits afterwards,
+    None where not asked.
+    recomputable: of the base in training, bytes kept for backward that can be computed again without anything
+    heavy done twice.
     """
 
     name: str

@@ -16,8 +16,10 @@ SCHEMA = 1
 class Divergence:
     """The first place where prediction and history part.
 
-    request: the number of the request at which they part (both sequences have this many equal ones before it).
-    what: the difference in words. event: the named event under way. operator, module, source: what was predicted there.
+    request: the number of the request at which they part (both sequences have this many equal ones before
+    it).
+    what: the difference in words. event: the named event under way. operator, module, source: what was
+    predicted there.
     predicted_bytes, recorded_bytes: of that request; None where there is none, or where returns differ.
     """
 
@@ -35,8 +37,8 @@ class Divergence:
 class HistoryComparison:
     """predicted_count, recorded_count: requests. first: None if the sequences are the same.
 
-    missing, extra: size in bytes -> how often it was recorded but not predicted, predicted but not recorded; the
-    sizes with the most bytes first.
+    missing, extra: size in bytes -> how often it was recorded but not predicted, predicted but not recorded;
+    the sizes with the most bytes first.
     """
 
     predicted_count: int

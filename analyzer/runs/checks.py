@@ -1,8 +1,8 @@
 """Operators whose own memory the scratch rules predict, as one program that runs under capture and on a GPU.
 
-Each case is an iteration of its own: its inputs are made, the mark "N.input" is set, the operator runs (and its
-backward pass), the mark "N.NAME" is set. The peak at the second mark is what is compared. "N.over" is set when everything is deleted, so that the next
-iteration's peak starts from nothing.
+Each case is an iteration of its own: its inputs are made, the mark "N.input" is set, the operator runs (and
+its backward pass), the mark "N.NAME" is set. The peak at the second mark is what is compared. "N.over" is set
+when everything is deleted, so that the next iteration's peak starts from nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What NCCL takes of a GPU, measured: a rank's process makes communicators and uses them, and NVML is read in between.
+"""What NCCL takes of a GPU, measured: a rank's process makes communicators and uses them, and NVML is read in
+between.
 
-1. Every rank is a process of its own with a GPU of its own, as `torchrun` starts them; between two readings all of them
-   wait for one another through gloo, which uses no GPU.
-2. In order: a communicator; its first all-reduce; every other collective of a ring; a second communicator; its all-reduce; a
-   message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only take part in collectives, and a rank
-   alone sends no messages.
+1. Every rank is a process of its own with a GPU of its own, as `torchrun` starts them; between two readings
+   all of them wait for one another through gloo, which uses no GPU.
+2. In order: a communicator; its first all-reduce; every other collective of a ring; a second communicator;
+   its all-reduce; a message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only
+   take part in collectives, and a rank alone sends no messages.
 3. What counts is the process's bytes that PyTorch's allocator has not reserved.
 
 The environment's `NCCL_*` variables act as they would on any program, and are written down.
@@ -28,7 +29,8 @@ _ELEMENTS = 1 << 22
 
 
 def measured(ranks: int) -> dict[str, Any]:
-    """What every rank found: {"ranks": [[[event, bytes outside the allocator], ...], ...], "link", "nccl", "environment"}.
+    """What every rank found: {"ranks": [[[event, bytes outside the allocator], ...], ...], "link", "nccl",
+    "environment"}.
 
     Raises MissingDependencyError for fewer GPUs than ranks, RunError for a rank that fails.
     """

@@ -1,8 +1,8 @@
 """`analyzer.emulate`: a script or a target run by the user's own CUDA build of PyTorch, without a GPU.
 
 1. A script is run as it is (`emulation/emulate.py`).
-2. A PyTorch target (`targets.py`) becomes a program: its step, as `analyze verify` runs it on a GPU (`target.py`). A file is one where it is
-   named with an attribute (net.py:make_model); alone it is a script.
+2. A PyTorch target (`targets.py`) becomes a program: its step, as `analyze verify` runs it on a GPU
+   (`target.py`). A file is one where it is named with an attribute (net.py:make_model); alone it is a script.
 3. A model's configuration becomes the program that `analyze --write-script` writes.
 
 Not modelled: ONNX files, whose runtime is not PyTorch; `--parallel`, for which a script and `ranks` are.
@@ -47,13 +47,15 @@ def emulate(
 ) -> Estimate:
     """What a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no GPU is.
 
-    script_or_target: a file, run as `python SCRIPT ARGS` would; "-m MODULE"; or a target as `analyzer.analyze` takes it, with its options
-    (net.py:make_model, package.module:attr, program.pt2, config.json). python: the Python (or its environment's folder) whose PyTorch
-    runs it; None: this one. environment: variables it sees besides its own. options: `device`, `budget` and `assume`, and of a target
-    all of `analyzer.analyze`. ranks: so many processes run a script, as `torchrun --nproc-per-node` starts them (None: one, as Python
-    starts it), and the estimate is that of rank `rank`; it ends them all, and so does one that fails (RunError). Raises TargetError,
-    OptionError, MissingDependencyError, and RunError where the process was ended from outside. A program that raises gives the estimate
-    up to there (`Estimate.incomplete`). keep_outputs, network: as in `analyzer.run`.
+    script_or_target: a file, run as `python SCRIPT ARGS` would; "-m MODULE"; or a target as
+    `analyzer.analyze` takes it, with its options (net.py:make_model, package.module:attr, program.pt2,
+    config.json). python: the Python (or its environment's folder) whose PyTorch runs it; None: this one.
+    environment: variables it sees besides its own. options: `device`, `budget` and `assume`, and of a target
+    all of `analyzer.analyze`. ranks: so many processes run a script, as `torchrun --nproc-per-node` starts
+    them (None: one, as Python starts it), and the estimate is that of rank `rank`; it ends them all, and so
+    does one that fails (RunError). Raises TargetError, OptionError, MissingDependencyError, and RunError
+    where the process was ended from outside. A program that raises gives the estimate up to there
+    (`Estimate.incomplete`). keep_outputs, network: as in `analyzer.run`.
     """
     with apart(keep_outputs, network):
         return _emulated(script_or_target, args, python, environment or {}, ranks, rank, Options.of(options))
@@ -82,7 +84,8 @@ def _emulated(
 
 
 def is_target(words: str | os.PathLike[str]) -> bool:
-    """Whether words name a model rather than a script: an attribute, a configuration, or a file of another kind than .py."""
+    """Whether words name a model rather than a script: an attribute, a configuration, or a file of another
+    kind than .py."""
     text = os.fspath(words)
     if text.startswith("-m "):
         return False
@@ -100,8 +103,8 @@ def of_script(
     until: str | int = "end",
     packages: Sequence[Path] = (),
 ) -> Emulated:
-    """A script emulated. until: as in `analyzer.run`; packages: folders it may import from behind its own. Raises AnalyzerError;
-    OptionError for what means something for targets alone."""
+    """A script emulated. until: as in `analyzer.run`; packages: folders it may import from behind its own.
+    Raises AnalyzerError; OptionError for what means something for targets alone."""
     usual = Options()
     for field in fields(Options):
         if field.name not in OF_SCRIPTS and getattr(options, field.name) != getattr(usual, field.name):

@@ -1,10 +1,10 @@
 """Inputs for a run of an ONNX file that nobody gave any: values that suit the model.
 
 1. Floating-point inputs are random, also those of types NumPy lacks (bfloat16, the eight-bit floats).
-2. Integers are 1: a valid token, mask, length and count. Where one is used as an index into something with a single place,
-   straight or through operators that only move or cast it, it is 0. Strings are "a".
-3. A number that was said (`--value`) is what a scalar input holds, and arrays in a file (`--inputs FILE.npz`) are used as
-   they are, if they are of the model's types.
+2. Integers are 1: a valid token, mask, length and count. Where one is used as an index into something with a
+   single place, straight or through operators that only move or cast it, it is 0. Strings are "a".
+3. A number that was said (`--value`) is what a scalar input holds, and arrays in a file (`--inputs FILE.npz`)
+   are used as they are, if they are of the model's types.
 
 Not modelled: integers that must differ from each other or be sorted, types of less than a byte.
 """
@@ -26,14 +26,14 @@ from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 
 # Operators that hand integers on as they are: input 0 is what they move.
 _MOVING = frozenset({
-    "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand", "Tile", "Split",
-    "Gather", "Concat", "MemcpyFromHost", "MemcpyToHost",
+    "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand", "Tile",
+    "Split", "Gather", "Concat", "MemcpyFromHost", "MemcpyToHost",
 })  # fmt: skip
 # Operators with an index input -> its place, and that of what it points into.
 _INDEXED = {
-    "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "ScatterElements": (1, 0), "ScatterND": (1, 0),
-    "Scatter": (1, 0), "EmbedLayerNormalization": (0, 2), "NegativeLogLikelihoodLoss": (1, 0),
-    "SoftmaxCrossEntropyLoss": (1, 0),
+    "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "ScatterElements": (1, 0),
+    "ScatterND": (1, 0), "Scatter": (1, 0), "EmbedLayerNormalization": (0, 2),
+    "NegativeLogLikelihoodLoss": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
 }  # fmt: skip
 
 
@@ -47,7 +47,8 @@ class Feed:
 
 
 def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
-    """What to feed each input of a graph. values: numbers that were said. Raises InputError where a shape is not known."""
+    """What to feed each input of a graph. values: numbers that were said. Raises InputError where a shape is
+    not known."""
     found = {}
     for name in graph.inputs:
         value = graph.values[name]
@@ -91,7 +92,8 @@ def saved(path: Path) -> dict[str, Any]:
 
 
 def typed(arrays: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Arrays in the model's types. wanted: input -> type. Raises InputError for names and types that are not the model's.
+    """Arrays in the model's types. wanted: input -> type. Raises InputError for names and types that are not
+    the model's.
 
     NumPy writes types it lacks as bytes without a name: they are taken to be the model's if the size is.
     """

@@ -3,10 +3,10 @@
 1. A job is plain JSON: what to run (`kind`), on what, with which options. The worker (`python -m
    analyzer.runs.worker FILE`) writes its result next to it; what the program prints goes to stderr.
 2. The worker's environment says what the options say: `CUBLAS_WORKSPACE_CONFIG`, `PYTORCH_ALLOC_CONF`.
-3. A result is `{"ok": ...}`, `{"out_of_memory": ...}` or `{"error": message, "hint": ..., "trace": ...}`. A worker
-   that dies without one has its exit code and last words reported.
-4. Everything a job writes lies in a folder of its own, which goes when the run is over, and also when this process is
-   interrupted or asked to end (SIGTERM): the worker is ended first.
+3. A result is `{"ok": ...}`, `{"out_of_memory": ...}` or `{"error": message, "hint": ..., "trace": ...}`. A
+   worker that dies without one has its exit code and last words reported.
+4. Everything a job writes lies in a folder of its own, which goes when the run is over, and also when this
+   process is interrupted or asked to end (SIGTERM): the worker is ended first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ TIMEOUT_SECONDS = 900
 
 
 def describe(target: object, options: Options) -> dict[str, Any]:
-    """Target and options as plain JSON. Raises TargetError or OptionError for what cannot go to another process."""
+    """Target and options as plain JSON. Raises TargetError or OptionError for what cannot go to another
+    process."""
     if not isinstance(target, (str, os.PathLike)):
         raise TargetError(
             f"a {type(target).__name__} in this process cannot be run in another",
@@ -62,8 +63,8 @@ def options_of(job: Mapping[str, Any]) -> Options:
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The environment variables a worker needs besides this process's own: what the options say of cuBLAS and the
-    allocator."""
+    """The environment variables a worker needs besides this process's own: what the options say of cuBLAS and
+    the allocator."""
     found: dict[str, str] = {}
     workspace = options.runtime_options.get("cublas_workspace")
     if workspace is not None:

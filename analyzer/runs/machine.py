@@ -1,10 +1,11 @@
 """The machine a real run needs: is there a GPU to run on, who else is on it, what versions are in use.
 
-1. What is missing is said in one sentence, in the order a user would mend it: torch, a CUDA build of it, a driver,
-   NVML's package, a GPU.
-2. Nothing here initialises CUDA: figures come from NVML, of the GPU that `devices/nvml.py` opens, and from packages'
-   own version numbers.
-3. NVML counts per process and for the device. Where a container hides process ids, the process figure is unknown.
+1. What is missing is said in one sentence, in the order a user would mend it: torch, a CUDA build of it, a
+   driver, NVML's package, a GPU.
+2. Nothing here initialises CUDA: figures come from NVML, of the GPU that `devices/nvml.py` opens, and from
+   packages' own version numbers.
+3. NVML counts per process and for the device. Where a container hides process ids, the process figure is
+   unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _HINT = "run it on a machine with an NVIDIA GPU, or leave 'verify' out for the e
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What NVML says of the GPU, in bytes. others: process id -> bytes, of processes that are not this one."""
+    """What NVML says of the GPU, in bytes. others: process id -> bytes, of processes that are not this
+    one."""
 
     name: str
     driver: str
@@ -52,7 +54,8 @@ def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
 
     if torch.version.cuda is None:
         raise MissingDependencyError(
-            f"{what} can only be {done} on an NVIDIA GPU, and this torch ({torch.__version__}) is built without CUDA",
+            f"{what} can only be {done} on an NVIDIA GPU, and this torch ({torch.__version__}) is built"
+            " without CUDA",
             hint,
         )
     return gpu(what, done, hint)
@@ -85,8 +88,8 @@ def _gpu() -> Gpu:
 
 
 def process_bytes(uuid: str | None = None) -> int | None:
-    """What NVML counts for this process on the GPU with this UUID, or the first visible one; None where it cannot tell.
-    Raises NoGpuError."""
+    """What NVML counts for this process on the GPU with this UUID, or the first visible one; None where it
+    cannot tell. Raises NoGpuError."""
     with nvml.first_visible() if uuid is None else nvml.named(uuid) as handle:
         return _processes(handle).get(os.getpid())
 
@@ -105,13 +108,16 @@ def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
     others = ""
     if gpu.others:
         count = len(gpu.others)
-        others = f"{count} other process{'es' if count > 1 else ''} hold{'' if count > 1 else 's'} {size(gpu.used_bytes)}"
+        others = (
+            f"{count} other process{'es' if count > 1 else ''} hold{'' if count > 1 else 's'}"
+            f" {size(gpu.used_bytes)}"
+        )
         notes.append(f"{others} of the GPU; figures are for the verified process alone")
     if needed_bytes > gpu.free_bytes:
         if not force:
             raise DoesNotFit(
-                f"the run would need {size(needed_bytes)}, and the {gpu.name} has {size(gpu.free_bytes)} free of "
-                f"{size(gpu.total_bytes)}" + (f" ({others})" if others else ""),
+                f"the run would need {size(needed_bytes)}, and the {gpu.name} has {size(gpu.free_bytes)} free"
+                f" of {size(gpu.total_bytes)}" + (f" ({others})" if others else ""),
                 "choose a smaller batch, free the GPU, or run it all the same with --force",
             )
         notes.append("run with --force although the estimate says it does not fit")
@@ -119,7 +125,8 @@ def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
 
 
 def host_free_bytes() -> int | None:
-    """What this machine, or the container this process is in, has left of its own memory; None where nothing says.
+    """What this machine, or the container this process is in, has left of its own memory; None where nothing
+    says.
 
     Source: `/proc/meminfo` (MemAvailable), and the memory controller of the process's group (`memory.max`,
     `memory.current`, cgroup v2; `memory.limit_in_bytes`, v1), as Linux's documentation has them.
@@ -149,7 +156,8 @@ def _text(path: Path) -> str:
 
 
 def check_host(needed_bytes: int, written_bytes: int, force: bool) -> list[str]:
-    """Notes on the memory and the room on disk a run needs of this machine. Raises DoesNotFit when there is not enough."""
+    """Notes on the memory and the room on disk a run needs of this machine. Raises DoesNotFit when there is
+    not enough."""
     folder = tempfile.gettempdir()
     for needed, free, what in (
         (needed_bytes, host_free_bytes(), "memory of this machine"),
@@ -201,7 +209,8 @@ def differences(profile: DeviceProfile, environment: Mapping[str, str]) -> list[
     notes = []
     if environment.get("gpu") and profile.nvml_names and environment["gpu"] not in profile.nvml_names:
         notes.append(
-            f"predicted for {profile.name}, measured on another GPU: {environment['gpu']} (--device names the profile)"
+            f"predicted for {profile.name}, measured on another GPU: {environment['gpu']} (--device names the"
+            " profile)"
         )
     measured = " ".join(text for text in profile.sources.values() if text.startswith("measured"))
     for name, pattern in (
@@ -213,6 +222,7 @@ def differences(profile: DeviceProfile, environment: Mapping[str, str]) -> list[
         here = environment.get(name, "")
         if known and here and not any(re.match(rf"{re.escape(version)}(\D|$)", here) for version in known):
             notes.append(
-                f"the profile {profile.name} was measured with {name} {', '.join(sorted(known))}, this machine has {here}"
+                f"the profile {profile.name} was measured with {name} {', '.join(sorted(known))}, this"
+                f" machine has {here}"
             )
     return notes

@@ -1,7 +1,9 @@
-"""Watches a real step as the recorder watches a captured one: `capture/pytorch/module/step.py` runs under either.
+"""Watches a real step as the recorder watches a captured one: `capture/pytorch/module/step.py` runs under
+either.
 
 1. At each named event: bytes allocated, the peak of the iteration so far, bytes reserved.
-2. `step` is set where an iteration begins: the last iteration's peaks are kept and the counters start anew, as in
+2. `step` is set where an iteration begins: the last iteration's peaks are kept and the counters start anew,
+   as in
    `runtimes/timeline.py`.
 3. Nothing is deleted, synchronised or allocated: watching changes nothing.
 """
@@ -56,7 +58,8 @@ class CudaMeter:
 
 @dataclass(slots=True)
 class Observer:
-    """Takes the recorder's place in `capture.step.run`. marks: (event, counters); peaks: one entry an iteration."""
+    """Takes the recorder's place in `capture.step.run`. marks: (event, counters); peaks: one entry an
+    iteration."""
 
     meter: Meter
     phase: Phase = Phase.SETUP

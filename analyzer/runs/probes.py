@@ -1,13 +1,14 @@
 """Small programs run on a GPU to learn what a profile must know; each in a process of its own (`jobs`).
 
-1. **device**: what CUDA, NVML and cuDNN say of the GPU, and the process's bytes after a first kernel, cache empty.
-2. **library FAMILY**: what the process grows by, outside the allocator, when the main thread uses the family's usual
-   kernels, and again when another thread does; and by how much the allocator's peak grows meanwhile (a matrix product's
-   operands, its result and its workspace, kept or given back). "kernels" is a small training step, which uses common
-   kernels of all kinds.
-3. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation, embedding,
-   sorting): the allocator's bytes and peak after each. `checks.CASES` runs under capture too, so that both are the
-   same program.
+1. **device**: what CUDA, NVML and cuDNN say of the GPU, and the process's bytes after a first kernel, cache
+   empty.
+2. **library FAMILY**: what the process grows by, outside the allocator, when the main thread uses the
+   family's usual kernels, and again when another thread does; and by how much the allocator's peak grows
+   meanwhile (a matrix product's operands, its result and its workspace, kept or given back). "kernels" is a
+   small training step, which uses common kernels of all kinds.
+3. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation,
+   embedding, sorting): the allocator's bytes and peak after each. `checks.CASES` runs under capture too, so
+   that both are the same program.
 4. **communicators**: what NCCL takes for one rank of several (`communicators.py`).
 """
 
@@ -153,7 +154,8 @@ NEEDS: dict[str, Callable[[], None]] = {"cusolver": _matrix_product}
 def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
     """What a library family adds.
 
-    outside_bytes: growth at the first use in the main thread, then in another thread. peak_bytes: of the allocator's peak.
+    outside_bytes: growth at the first use in the main thread, then in another thread. peak_bytes: of the
+    allocator's peak.
     """
     import torch
 

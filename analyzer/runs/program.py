@@ -1,13 +1,14 @@
 """The PyTorch program as it is, run on the GPU: the measured side of the comparison.
 
-1. The target is built on the CPU as running it would, and `capture/pytorch/module/step.py`, the very step that was captured, runs
-   with an `Observer` in the recorder's place.
+1. The target is built on the CPU as running it would, and `capture/pytorch/module/step.py`, the very step
+   that was captured, runs with an `Observer` in the recorder's place.
 2. Before it: CUDA is initialised, one kernel has run, the cache is empty. NVML's figure then is the context.
-3. Weights are random. Large tensors repeat one block of random values, because nobody needs billions of different ones.
-4. The allocator's history is recorded without stack traces and returned as one integer an event: n >= 0 for a request
-   of n bytes, -(k + 1) when the k-th request is given back.
-5. float16 training: the optimizer steps even where the scaled gradients are not finite. Random weights often make
-   them so, trained ones hardly ever, and the prediction is for a training that goes on.
+3. Weights are random. Large tensors repeat one block of random values, because nobody needs billions of
+   different ones.
+4. The allocator's history is recorded without stack traces and returned as one integer an event: n >= 0 for a
+   request of n bytes, -(k + 1) when the k-th request is given back.
+5. float16 training: the optimizer steps even where the scaled gradients are not finite. Random weights often
+   make them so, trained ones hardly ever, and the prediction is for a training that goes on.
 6. Out of memory is a result: the event under way, the counters, what was asked for.
 """
 
@@ -45,7 +46,8 @@ def run(target: str, options: Options) -> dict[str, Any]:
 
 
 def run_script(name: str) -> dict[str, Any]:
-    """Run `file.py:function` on the GPU: it takes an observer (`capture.step.Watcher`) and marks its own events."""
+    """Run `file.py:function` on the GPU: it takes an observer (`capture.step.Watcher`) and marks its own
+    events."""
     from analyzer.targets import load_function
 
     return watched(load_function(name))
@@ -95,7 +97,8 @@ def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
 
 
 def build(target: str, options: Options) -> Any:
-    """The step to run, with real tensors on the CPU. Raises InputError and TargetError as the analysis does."""
+    """The step to run, with real tensors on the CPU. Raises InputError and TargetError as the analysis
+    does."""
     from analyzer.capture.pytorch.module import from_options
     from analyzer.capture.pytorch.module.step import Step
     from analyzer.targets import load, parse
@@ -159,8 +162,8 @@ def versions() -> dict[str, str]:
 
 
 def encode(trace: Iterable[Mapping[str, Any]]) -> list[int]:
-    """PyTorch's recorded allocator trace as integers: n for a request of n bytes, -(k + 1) for the k-th given back.
-    Frees of blocks older than the trace are left out.
+    """PyTorch's recorded allocator trace as integers: n for a request of n bytes, -(k + 1) for the k-th given
+    back. Frees of blocks older than the trace are left out.
 
     >>> entry = lambda action, addr, size: {"action": action, "addr": addr, "size": size}
     >>> encode([entry("alloc", 16, 100), entry("alloc", 32, 7), entry("free_completed", 16, 100)])

@@ -1,11 +1,14 @@
 """A real ONNX Runtime session: what its arena held while the model ran, as the runtime itself reports it.
 
-1. The model runs three times, or once for each set of inputs, with profiling on; every kernel's event carries the arena's bytes in
-   use, the highest so far, and what is held (`mem_bytes_in_use`, `mem_in_use_peak`, `mem_arena_held`).
-2. Weights that the file leaves to external data which is not there are generated at random: a copy of the model in the
-   job's folder gets data files of its own, which go with it. Files that are there are used as they are.
+1. The model runs three times, or once for each set of inputs, with profiling on; every kernel's event carries
+   the arena's bytes in use, the highest so far, and what is held (`mem_bytes_in_use`, `mem_in_use_peak`,
+   `mem_arena_held`).
+2. Weights that the file leaves to external data which is not there are generated at random: a copy of the
+   model in the job's folder gets data files of its own, which go with it. Files that are there are used as
+   they are.
 3. Inputs are those of a file, or made up (`feeds`).
-4. Options have ONNX Runtime's own names, and go where it takes them: session options, session configuration, provider.
+4. Options have ONNX Runtime's own names, and go where it takes them: session options, session configuration,
+   provider.
 
 Not modelled: inputs whose shape the analysis only bounds.
 """
@@ -37,8 +40,8 @@ _BLOCK = 1 << 20
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Run `job["path"]` with `job["inputs"]` (for each run, what `feeds.plain` wrote), the arrays in `job["arrays"]` (a path,
-    or None) and `job["settings"]`, which name the provider, in `job["folder"]`.
+    """Run `job["path"]` with `job["inputs"]` (for each run, what `feeds.plain` wrote), the arrays in
+    `job["arrays"]` (a path, or None) and `job["settings"]`, which name the provider, in `job["folder"]`.
 
     Returns bytes after each run, the arena's kernels, NVML's figures, the providers that really took part.
     """
@@ -63,7 +66,8 @@ def measure(
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     folder: Path,
 ) -> dict[str, Any]:
-    """Run a model that has all its weights on these inputs, three times or once for each; `folder` gets the profile.
+    """Run a model that has all its weights on these inputs, three times or once for each; `folder` gets the
+    profile.
 
     Returns bytes after each run, NVML's figures, the providers that really took part, and versions.
     """
@@ -102,8 +106,8 @@ def measure(
 def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[str, int]]:
     """In use, highest in use and held after each run, from the profiler's events.
 
-    `mem_in_use_peak` counts from the start of the session and is never reset, so a later run's own peak shows only
-    where it is higher.
+    `mem_in_use_peak` counts from the start of the session and is never reset, so a later run's own peak shows
+    only where it is higher.
     """
     kernels = [
         event["args"]
@@ -140,8 +144,8 @@ def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[s
 
 
 def with_weights(path: Path, folder: Path, generator: np.random.Generator) -> tuple[Path, int]:
-    """The model with all its external data: `path` itself, or a copy in `folder` with random files for what is not
-    there.
+    """The model with all its external data: `path` itself, or a copy in `folder` with random files for what
+    is not there.
 
     Returns the path to load and the bytes generated.
     """
@@ -186,7 +190,8 @@ def _names(session: Any) -> list[str]:
 
 
 def _fed(value: Any) -> Any:
-    """A value as ONNX Runtime takes it: scalars as arrays; types that NumPy lacks as an OrtValue of their bytes."""
+    """A value as ONNX Runtime takes it: scalars as arrays; types that NumPy lacks as an OrtValue of their
+    bytes."""
     import onnxruntime as ort
 
     if not isinstance(value, np.ndarray | np.generic):

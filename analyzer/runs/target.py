@@ -1,9 +1,10 @@
-"""A target's step as a program of its own, in the Python whose PyTorch is emulated: `python -m analyzer.runs.target JOB.json`.
+"""A target's step as a program of its own, in the Python whose PyTorch is emulated: `python -m
+analyzer.runs.target JOB.json`.
 
-1. The target is built on the CPU as for a run on a GPU (`program.build`), and the very step that is captured runs. It must find this
-   package, and imports of it what PyTorch's step needs alone.
-2. Weights and batches are memory nobody writes to: what they would hold decides nothing where kernels compute nothing, and so a large
-   model takes little of this machine's.
+1. The target is built on the CPU as for a run on a GPU (`program.build`), and the very step that is captured
+   runs. It must find this package, and imports of it what PyTorch's step needs alone.
+2. Weights and batches are memory nobody writes to: what they would hold decides nothing where kernels compute
+   nothing, and so a large model takes little of this machine's.
 3. Optimizers step, as in a run (`program.steps_taken`).
 """
 

@@ -1,11 +1,14 @@
 """A whole program as it is, run on the GPU: the measured side of `analyze verify run`.
 
-1. The program runs as `python SCRIPT ARGUMENTS` would; nothing about it is changed. What it prints goes to stderr.
-2. The allocator's history is recorded from its first request on, without stack traces, and returned as one integer an
-   event (`program.encode`); the asynchronous backend keeps none.
-3. NVML's figure for the process is sampled while it runs, every `SAMPLE_SECONDS`: a peak shorter than that may be missed.
+1. The program runs as `python SCRIPT ARGUMENTS` would; nothing about it is changed. What it prints goes to
+   stderr.
+2. The allocator's history is recorded from its first request on, without stack traces, and returned as one
+   integer an event (`program.encode`); the asynchronous backend keeps none.
+3. NVML's figure for the process is sampled while it runs, every `SAMPLE_SECONDS`: a peak shorter than that
+   may be missed.
 4. The end of every optimizer step is a mark with the allocator's counters then.
-5. `SystemExit` ends a program as it would outside; out of memory is a result; anything else it raises is an error.
+5. `SystemExit` ends a program as it would outside; out of memory is a result; anything else it raises is an
+   error.
 """
 
 from __future__ import annotations

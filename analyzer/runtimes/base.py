@@ -6,12 +6,14 @@ A runtime is one class with a name and `predict`; registered under its name, `--
         name = "mine"
 
         def predict(self, source, options, profile):
-            return Prediction(events=..., allocator=lambda: create("pytorch"), device_used=lambda simulation: ...)
+            return Prediction(events=..., allocator=lambda: create("pytorch"), device_used=lambda simulation:
+            ...)
 
     register(Mine())
 
-The pipeline does the rest: it simulates the events, finds what is alive at the peak, and adds the textbook sum and the
-graph's own need. A package announces its runtime as an entry point of the group "analyzer.runtimes".
+The pipeline does the rest: it simulates the events, finds what is alive at the peak, and adds the textbook
+sum and the graph's own need. A package announces its runtime as an entry point of the group
+"analyzer.runtimes".
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
 class Source:
     """What a runtime is asked about: the captured program.
 
-    model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where these differ;
+    model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where
+    these differ;
     `model` then is the largest of them. answer: where the program was followed while it ran, so that it
-    could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask the graph.
+    could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask
+    the graph.
     """
 
     graph: Graph
@@ -54,7 +58,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Where an allocation comes from, in the user's terms; scope: the place in the model a file records for a node."""
+    """Where an allocation comes from, in the user's terms; scope: the place in the model a file records for a
+    node."""
 
     name: str
     dtype: str = ""
@@ -77,14 +82,16 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """A setting leaves the program less than the device has: bytes it may use in all, and what to say of it."""
+    """A setting leaves the program less than the device has: bytes it may use in all, and what to say of
+    it."""
 
     capacity_bytes: int
     note: str
 
 
 class Limit(NamedTuple):
-    """Bytes an allocator may hold; of_device: the device has no more, otherwise the runtime is told not to take more."""
+    """Bytes an allocator may hold; of_device: the device has no more, otherwise the runtime is told not to
+    take more."""
 
     nbytes: int
     of_device: bool
@@ -98,12 +105,15 @@ class Prediction:
     """What a runtime would do with a program. All sizes in bytes.
 
     events: what it asks of its allocator, in order. allocator: makes a fresh one, which is to serve them.
-    limited: makes one that may hold so many bytes, as the runtime's own limit bounds it or, with `device` true, as a
+    limited: makes one that may hold so many bytes, as the runtime's own limit bounds it or, with `device`
+    true, as a
         device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
     device_used: what NVML shows for the process, from what was simulated.
-    libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread uses.
+    libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread
+    uses.
     unknown: operators of which nothing is known but their results, name -> calls.
-    describe: an allocation in the user's terms; by default from the graph's operators and storages. contents: for a block
+    describe: an allocation in the user's terms; by default from the graph's operators and storages. contents:
+    for a block
         that many tensors share, each of them with its bytes; () for any other.
     simulation: what the allocator did with the events, where they were simulated while the program ran.
     others: the same events in other orders that a run may have; only where threads make them.
@@ -130,7 +140,8 @@ class Runtime(ABC):
 
     name: what `--runtime` calls it. frameworks: the front ends whose programs it runs ("pytorch", "onnx").
     depends_on: what its figures depend on, by the names of `analyzer/releases.py`, itself first.
-    takes_limits: whether a program can be simulated under any limit (`Prediction.limited`, `Batches.at`); else what a batch needs
+    takes_limits: whether a program can be simulated under any limit (`Prediction.limited`, `Batches.at`);
+    else what a batch needs
         is known with room alone, and whether it runs is what its analysis says.
     """
 
@@ -153,15 +164,17 @@ class Runtime(ABC):
         return self.with_releases(profile, options)
 
     def describes(self, operator: str) -> bool:
-        """Whether it knows what an operator ("mylib::op") takes as a whole; else its body is followed, where it is Python."""
+        """Whether it knows what an operator ("mylib::op") takes as a whole; else its body is followed, where
+        it is Python."""
         del operator
         return False
 
     def with_releases(
         self, profile: DeviceProfile, options: Options, *, on_gpu: bool = True
     ) -> DeviceProfile:
-        """The profile with the release of this runtime that is to be predicted. on_gpu: whether only a build for GPUs could
-        run the program. Raises OptionError for a release asked for of what the figures do not depend on."""
+        """The profile with the release of this runtime that is to be predicted. on_gpu: whether only a build
+        for GPUs could run the program. Raises OptionError for a release asked for of what the figures do not
+        depend on."""
         for name in options.release:
             if name not in self.depends_on:
                 raise OptionError(
@@ -191,16 +204,18 @@ class Runtime(ABC):
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches | None:
-        """Its figures at any batch of a range, from a few captures; None where every batch has to be captured and analysed.
+        """Its figures at any batch of a range, from a few captures; None where every batch has to be captured
+        and analysed.
 
-        One that looks at the graph alone returns `OfGraph(self, parametric, profile, options)`. Raises NotTheSame where the captures
-        are no one program to it, and AnalyzerError.
+        One that looks at the graph alone returns `OfGraph(self, parametric, profile, options)`. Raises
+        NotTheSame where the captures are no one program to it, and AnalyzerError.
         """
         del parametric, profile, options
         return None
 
     def limited_to(self, options: Options, nbytes: int) -> Options:
-        """The options with a limit of the runtime's own on what its allocator may hold. Raises OptionError where it has none."""
+        """The options with a limit of the runtime's own on what its allocator may hold. Raises OptionError
+        where it has none."""
         del options
         raise OptionError(
             f"{self.name} has no option for what its allocator may hold at most ({nbytes:,} bytes)",

@@ -1,12 +1,13 @@
 """A target at any batch of a range, and what a runtime says of it there without an analysis of each batch.
 
-1. A parametric capture is one target, captured at a few batches. The captured graphs, merged into one parametric graph, are its program (`parametric/program.py`), the
-   sums of the textbook its `naive`. Both are made when they are first asked for: a runtime that takes a file's own model needs no
-   joined graph.
-2. `Runtime.over_batches` answers with `Batches`: which sizes will be asked for (`prepare`), and the figures at each (`at`). A
-   figure is what an analysis at that batch would say; where only an analysis can, `at` raises ArithmeticError.
-3. A runtime that looks at nothing but the graph, and at that only as a whole, is asked about the joined graph at each batch
-   (`OfGraph`): no batch is captured for it.
+1. A parametric capture is one target, captured at a few batches. The captured graphs, merged into one
+   parametric graph, are its program (`parametric/program.py`), the sums of the textbook its `naive`. Both are
+   made when they are first asked for: a runtime that takes a file's own model needs no joined graph.
+2. `Runtime.over_batches` answers with `Batches`: which sizes will be asked for (`prepare`), and the figures
+   at each (`at`). A figure is what an analysis at that batch would say; where only an analysis can, `at`
+   raises ArithmeticError.
+3. A runtime that looks at nothing but the graph, and at that only as a whole, is asked about the joined graph
+   at each batch (`OfGraph`): no batch is captured for it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a target needs at one batch, in bytes; all but `naive` as reached until `fails`, if the allocator's limit
-    ends the program. refused: how often a plan had no room (`plans.py`). returned: whether the cache was given back to the driver for want
-    of room; None where that is not known."""
+    """What a target needs at one batch, in bytes; all but `naive` as reached until `fails`, if the
+    allocator's limit ends the program. refused: how often a plan had no room (`plans.py`). returned: whether
+    the cache was given back to the driver for want of room; None where that is not known."""
 
     batch: int
     peak_allocated: int
@@ -44,9 +45,11 @@ class Figures:
 
 
 class ParametricCapture:
-    """One target, captured at `batches`: three at least, so that every number is checked, or one, for its batch alone.
+    """One target, captured at `batches`: three at least, so that every number is checked, or one, for its
+    batch alone.
 
-    sources: what was captured there. known: what runtimes found out that is the same on every device, under names of their own.
+    sources: what was captured there. known: what runtimes found out that is the same on every device, under
+    names of their own.
     """
 
     def __init__(self, batches: Sequence[int], sources: Sequence[Source], naives: Sequence[Naive]) -> None:
@@ -72,8 +75,8 @@ class Batches(Protocol):
         """What `at` will be asked for, so that what these batches share is done once."""
 
     def at(self, size: int, limit: Limit | None = None) -> Figures:
-        """The figures at a batch, under a limit as `Prediction.limited` takes it. Raises ArithmeticError where only an analysis
-        at that batch says."""
+        """The figures at a batch, under a limit as `Prediction.limited` takes it. Raises ArithmeticError
+        where only an analysis at that batch says."""
 
 
 class OfGraph:

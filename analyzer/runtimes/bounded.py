@@ -1,11 +1,15 @@
-"""Whether a program runs in so much memory: its requests, simulated on its runtime's allocator under that limit.
+"""Whether a program runs in so much memory: its requests, simulated on its runtime's allocator under that
+limit.
 
-1. It runs when every request is served: blocks the allocator kept are given back and the request is tried again before it
-   fails, as the allocator does; a convolution without room for its workspace goes on to cuDNN's next plans (`plans.py`).
-2. It is **in doubt** when it only runs through the next plans of a convolution cuDNN was not asked about, or when it no longer runs where
-   the workspaces of these are the largest they may be, or only where they are the smallest. What is in doubt does not count as fitting.
+1. It runs when every request is served: blocks the allocator kept are given back and the request is tried
+   again before it fails, as the allocator does; a convolution without room for its workspace goes on to
+   cuDNN's next plans (`plans.py`).
+2. It is **in doubt** when it only runs through the next plans of a convolution cuDNN was not asked about, or
+   when it no longer runs where the workspaces of these are the largest they may be, or only where they are
+   the smallest. What is in doubt does not count as fitting.
 
-`assemble.py` asks this of every analysis, so that `analyze`, `fit`, `what-if` and the others give one verdict.
+`assemble.py` asks this of every analysis, so that `analyze`, `fit`, `what-if` and the others give one
+verdict.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ _DOUBT = "that depends on a workspace that cuDNN was not asked about (analyze ex
 
 
 def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
-    """What happens under a limit (as `Prediction.limited` takes it), and why that is in doubt: "" where it is not."""
+    """What happens under a limit (as `Prediction.limited` takes it), and why that is in doubt: "" where it is
+    not."""
     assert prediction.limited is not None
     simulation = simulate(prediction.events, prediction.limited(*limit), places=True)
     if simulation.failure is not None:
@@ -37,7 +42,8 @@ def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
 
 
 def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
-    """What happens where the workspaces cuDNN was not asked about are the largest, or the smallest, that they may be."""
+    """What happens where the workspaces cuDNN was not asked about are the largest, or the smallest, that they
+    may be."""
     assert prediction.limited is not None
     events = tuple(
         replace(event, nbytes=max(event.nbytes + sign * event.assumed, 1)) if _is_unasked(event) else event

@@ -11,13 +11,14 @@ from analyzer.runtimes.bounded import unasked
 from analyzer.runtimes.events import AllocationEvent
 
 _UNASKED = (
-    "cuDNN is not within reach, so what it takes for convolutions no record has is assumed, between bounds: pip install "
-    "'gpu-memory-analyzer[cudnn]' (0.9 GB), or name the Python of a CUDA build of torch in ANALYZER_PYTHON, and cuDNN itself is asked"
+    "cuDNN is not within reach, so what it takes for convolutions no record has is assumed, between bounds:"
+    " pip install 'gpu-memory-analyzer[cudnn]' (0.9 GB), or name the Python of a CUDA build of torch in"
+    " ANALYZER_PYTHON, and cuDNN itself is asked"
 )
 
 _ONLY_ON_A_GPU = (
-    "some convolutions' workspaces are between bounds: which plan is the fastest, and which engines are listed, only a GPU says "
-    "(analyze explain cudnn-convolution)"
+    "some convolutions' workspaces are between bounds: which plan is the fastest, and which engines are"
+    " listed, only a GPU says (analyze explain cudnn-convolution)"
 )
 
 

@@ -1,6 +1,7 @@
 """Allocation events: what a runtime asks of its allocator, in order, with what each request is for.
 
-A runtime (`base.Runtime`) turns a captured program into a tuple of these; `timeline.simulate` feeds them to an allocator.
+A runtime (`base.Runtime`) turns a captured program into a tuple of these; `timeline.simulate` feeds them to
+an allocator.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Malloc:
     apart: a device allocation of its own, past the allocator's pools.
     fails: there was no room for it, and the program went on (it caught the error).
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
-    plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`); "": it is not.
+    plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`);
+    "": it is not.
     assumed: bytes by which it may be larger or smaller, since nobody was asked (`ranges.py`).
     """
 
@@ -58,7 +60,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Another stream uses the allocation `key`: freed, it serves nobody until the device is known to have done with it."""
+    """Another stream uses the allocation `key`: freed, it serves nobody until the device is known to have
+    done with it."""
 
     key: int
     stream: int
@@ -74,7 +77,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class EmptyCache:
-    """A kernel has the allocator give back what it holds and nobody uses; a program that does says so with an `Event`."""
+    """A kernel has the allocator give back what it holds and nobody uses; a program that does says so with an
+    `Event`."""
 
 
 AllocationEvent: TypeAlias = Malloc | Free | Event | Use | Wait | EmptyCache

@@ -1,12 +1,14 @@
-"""Requests that may be made smaller: a library without room for one plan's workspace goes on to its next plan.
+"""Requests that may be made smaller: a library without room for one plan's workspace goes on to its next
+plan.
 
-1. A request with a `plan` (`Malloc`) is made as it is; where there is no room, those of `smaller` are made in their order,
-   until one is served. A plan that wants as much or more than one refused is not among them: it has no more room.
+1. A request with a `plan` (`Malloc`) is made as it is; where there is no room, those of `smaller` are made in
+   their order, until one is served. A plan that wants as much or more than one refused is not among them: it
+   has no more room.
 2. The plan that ran is kept: every later request of the same plan begins with it, and goes on from it.
 3. When the last is refused too, the program has no memory.
 
-Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `try_configs`), where an allocator's out-of-memory
-error is caught for each plan in turn and the plan that ran goes into the cache.
+Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `try_configs`), where an allocator's
+out-of-memory error is caught for each plan in turn and the plan that ran goes into the cache.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Plans:
     def served(
         self, malloc: Callable[[int], int], nbytes: int, plan: str = "", smaller: Sequence[int] = ()
     ) -> tuple[int, int]:
-        """A handle and the bytes it is for, `nbytes` without a plan. Raises OutOfMemoryError, the last request's."""
+        """A handle and the bytes it is for, `nbytes` without a plan. Raises OutOfMemoryError, the last
+        request's."""
         running = self._running.get(plan, nbytes) if plan else nbytes
         try:
             return malloc(running), running

@@ -1,20 +1,24 @@
-"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may be more, or less; and
-where threads ask for memory in an order that only a run has.
+"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may
+be more, or less; and where threads ask for memory in an order that only a run has.
 
-1. A workspace that cuDNN was not asked about may be off by `Malloc.assumed` bytes, up or down, on any GPU. One by a formula that was
-   read off the H200 (attention, recurrent layers, transforms, ...) may be half as large, or half as large again.
-2. The program is simulated again with every such request at its least, and at its most: the reserved bytes of these are the range.
-   Where the device has less than the program would take with room, the allocator holds what there is, and no more.
-3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`, and the handles and code of
-   libraries, of which a GPU with smaller ones may hold half, and `CODE_BYTES` of further kernels; what an older cuDNN loads at once is off by `DeviceProfile.modules_off_bytes`.
-   A program that uses no library may have run no kernel either, and then holds a context alone, a tenth (`_BARE`) of what its threads hold
-   below the least of one with first kernels (`benchmarks/gpu_profiles.py`, rule 2).
-4. What CUDA has to give differs by a little with the driver, `DeviceProfile.capacity_range_bytes`, so that a program that needs nearly all
-   of it may not fit, and one that needs a little more may.
+1. A workspace that cuDNN was not asked about may be off by `Malloc.assumed` bytes, up or down, on any GPU.
+   One by a formula that was read off the H200 (attention, recurrent layers, transforms, ...) may be half as
+   large, or half as large again.
+2. The program is simulated again with every such request at its least, and at its most: the reserved bytes of
+   these are the range. Where the device has less than the program would take with room, the allocator holds
+   what there is, and no more.
+3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`,
+   and the handles and code of libraries, of which a GPU with smaller ones may hold half, and `CODE_BYTES` of
+   further kernels; what an older cuDNN loads at once is off by `DeviceProfile.modules_off_bytes`. A program
+   that uses no library may have run no kernel either, and then holds a context alone, a tenth (`_BARE`) of
+   what its threads hold below the least of one with first kernels (`benchmarks/gpu_profiles.py`, rule 2).
+4. What CUDA has to give differs by a little with the driver, `DeviceProfile.capacity_range_bytes`, so that a
+   program that needs nearly all of it may not fit, and one that needs a little more may.
 5. Where threads read a checkpoint while the program converts it, it is simulated in other orders as well
    (`runtimes/pytorch/orders.py`), on any GPU.
-6. A program that may have to do with less than it takes with room (by 3 and 4) may run there all the same: the allocator gives cached
-   blocks back and goes on, often with far less. What it then holds is in the range (`under_pressure`).
+6. A program that may have to do with less than it takes with room (by 3 and 4) may run there all the same:
+   the allocator gives cached blocks back and goes on, often with far less. What it then holds is in the range
+   (`under_pressure`).
 
 Otherwise both ends are the figure itself on a GPU that was measured.
 Not modelled: that requests are off in different directions.
@@ -33,29 +37,33 @@ from analyzer.runtimes.timeline import Simulation, simulate
 
 Range = tuple[int, int]
 _BARE = Fraction(1, 10)
-# Kernels' code beyond what is counted: 2 to 4 MiB in 50 of 180 runs on an H200, and in 16 of 23 on an H100 (`tests/data/h100/fit.json`).
+# Kernels' code beyond what is counted: 2 to 4 MiB in 50 of 180 runs on an H200, and in 16 of 23 on an H100
+# (`tests/data/h100/fit.json`).
 CODE_BYTES = 4 << 20
 # Its bytes were asked of cuDNN for the GPU, or say themselves how far they may be off.
 _ASKED = "cudnn-convolution"
 
 
 def may_be_off(event: Malloc, *, measured: bool = False) -> int:
-    """Bytes by which a request may be larger or smaller. measured: on a GPU that was measured, where formulas hold."""
+    """Bytes by which a request may be larger or smaller. measured: on a GPU that was measured, where formulas
+    hold."""
     if measured or event.assumed or event.rule == _ASKED or event.basis != "measured":
         return event.assumed
     return event.nbytes // 2
 
 
 def reserved_range(prediction: Prediction, simulation: Simulation, *, measured: bool = False) -> Range:
-    """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room. measured: see `may_be_off`."""
+    """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room. measured:
+    see `may_be_off`."""
     ends = [_simulated_with(prediction, sign, measured) for sign in (-1, 1)]
     found = [simulation.peak_reserved, *(end.peak_reserved for end in ends if end is not None)]
     return min(found), max(found)
 
 
 def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None:
-    """Least and most bytes the allocator may hold at its peak, in whatever order threads ask; None where none do, or all orders are
-    one. What is extrapolated and not simulated again (tokens of `generate`) takes as much in each."""
+    """Least and most bytes the allocator may hold at its peak, in whatever order threads ask; None where none
+    do, or all orders are one. What is extrapolated and not simulated again (tokens of `generate`) takes as
+    much in each."""
     others = [simulate(events, prediction.allocator()).peak_reserved for events in prediction.others()]
     if not others:
         return None
@@ -65,7 +73,8 @@ def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None
 
 
 def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
-    """Least and most bytes the process may hold beside its allocator; `beside_bytes`: what it is taken to hold."""
+    """Least and most bytes the process may hold beside its allocator; `beside_bytes`: what it is taken to
+    hold."""
     least, most = profile.context_range_bytes
     loaded = max(beside_bytes - profile.context_bytes, 0)
     if not loaded:
@@ -80,8 +89,10 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
 
 
 def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int | None, int | None]:
-    """What the allocator holds at its peak where every assumed request is at its least, under the limit `least`, and at its most, under
-    `most` (limits as `Prediction.limited` takes them): bytes at the two ends, None where a request finds no room."""
+    """What the allocator holds at its peak where every assumed request is at its least, under the limit
+    `least`, and at its most, under
+    `most` (limits as `Prediction.limited` takes them): bytes at the two ends, None where a request finds no
+    room."""
     assert prediction.limited is not None
     ends = []
     for sign, limit in ((-1, least), (1, most)):
@@ -98,11 +109,13 @@ def under_pressure(
     beside_bytes: int,
     allowed_bytes: int,
 ) -> tuple[int, ...]:
-    """Bytes the allocator holds at its peak where the process beside it and the driver leave it the least and the most they may of
-    `allowed_bytes`, with every assumed request as it is, at its least and at its most; only what gets through. Empty where the program has
-    room in any case.
+    """Bytes the allocator holds at its peak where the process beside it and the driver leave it the least and
+    the most they may of
+    `allowed_bytes`, with every assumed request as it is, at its least and at its most; only what gets
+    through. Empty where the program has room in any case.
 
-    with_room_bytes: what it holds with room; beside_bytes: what the process is taken to hold beside the allocator.
+    with_room_bytes: what it holds with room; beside_bytes: what the process is taken to hold beside the
+    allocator.
     """
     least, most = beside_range(profile, beside_bytes)
     kept, spare = kept_and_spare(profile)
@@ -120,8 +133,8 @@ def under_pressure(
 
 
 def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> Range:
-    """How much less than what a process may have of a GPU it may have with another driver, and how much more. usable_bytes: a part of it,
-    which is all that it may use."""
+    """How much less than what a process may have of a GPU it may have with another driver, and how much more.
+    usable_bytes: a part of it, which is all that it may use."""
     least, most = (end - profile.driver_bytes for end in profile.capacity_range_bytes)
     nbytes = profile.usable_bytes if usable_bytes is None else usable_bytes
     return max(nbytes - least, 0), max(most - nbytes, 0) if nbytes >= profile.usable_bytes else 0

@@ -1,10 +1,10 @@
 """Named rules: what a number of the output follows from, so that a reader can ask for it.
 
-1. Every request of a runtime names the rule that decided its size (`events.Malloc.rule`): a short name in lower case
-   with hyphens, which keeps its meaning from version to version.
-2. A rule is carried out by code, and that code's docstring says it in words: `analyze explain` prints it. Its source is
-   the part of the docstring that begins with "Source:" (or "Measured:"), or where a topic's rules share one, that of
-   the module.
+1. Every request of a runtime names the rule that decided its size (`events.Malloc.rule`): a short name in
+   lower case with hyphens, which keeps its meaning from version to version.
+2. A rule is carried out by code, and that code's docstring says it in words: `analyze explain` prints it. Its
+   source is the part of the docstring that begins with "Source:" (or "Measured:"), or where a topic's rules
+   share one, that of the module.
 3. What is only a convention of a runtime (an initializer is a request of its own) has a `Rule` without code.
 """
 
@@ -33,7 +33,8 @@ class Rule:
     text: what the rule says. topic: what its module says of it and its neighbours ("" for none).
     source: the framework's file and function, or the measurement. where: file and line in this repository.
     operators: those it covers. sure: how its bytes may be known ("exact", "measured", "bounded").
-    parts: other rules that decide some of an operator's requests. releases: of the runtime, that it holds for ("" for all).
+    parts: other rules that decide some of an operator's requests. releases: of the runtime, that it holds for
+    ("" for all).
     """
 
     name: str

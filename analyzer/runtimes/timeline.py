@@ -1,18 +1,20 @@
 """Simulates allocation events on an allocator and remembers what happened, event by event.
 
-1. Events run in order on the allocator given; its own rules decide block sizes and reserved memory. A request of zero
-   bytes reaches the allocator, which has no block for it. Requests `apart` are reserved past the allocator's pools.
-   When a named event is over the allocator is told so, after the event's own figures have been taken.
-2. An **iteration** N is everything after the last named event before its first "N.input". Peaks start anew there, from
-   the bytes then in use, as `torch.cuda.reset_peak_memory_stats` at the head of a training loop does; a mark's `peak`
-   is the peak since.
-3. The peak of all is the largest of the iterations' peaks, at the first event that reaches it. What happens before the
-   first iteration (loading the model) is not part of it, unless there are no iterations.
-4. `requested` counts the bytes asked for; its peak is found likewise, on its own, and so is that of `reserved`.
-5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
-   and the request that failed. A plan without room is asked for less instead (`plans.py`).
-6. Where it is asked for, places are remembered too: the address of each request, and from which event to which each
-   piece of the device was held. The pieces held after an event sum to `reserved` then.
+1. Events run in order on the allocator given; its own rules decide block sizes and reserved memory. A request
+   of zero bytes reaches the allocator, which has no block for it. Requests `apart` are reserved past the
+   allocator's pools. When a named event is over the allocator is told so, after the event's own figures have
+   been taken.
+2. An **iteration** N is everything after the last named event before its first "N.input". Peaks start anew
+   there, from the bytes then in use, as `torch.cuda.reset_peak_memory_stats` at the head of a training loop
+   does; a mark's `peak` is the peak since.
+3. The peak of all is the largest of the iterations' peaks, at the first event that reaches it. What happens
+   before the first iteration (loading the model) is not part of it, unless there are no iterations.
+4. `requested` counts the bytes asked for; its peak is found likewise, on its own, and so is that of
+   `reserved`.
+5. Where the allocator has no room for a request, the program ends there: what is returned is what happened
+   until then, and the request that failed. A plan without room is asked for less instead (`plans.py`).
+6. Where it is asked for, places are remembered too: the address of each request, and from which event to
+   which each piece of the device was held. The pieces held after an event sum to `reserved` then.
 
 Not modelled: time. Events have an order, no clock.
 """
@@ -51,8 +53,8 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class HeldRange:
-    """Memory held of the device: a segment, region or run of pages. born: the event that took it; died: the event after
-    which it is no longer held, -1: held to the end."""
+    """Memory held of the device: a segment, region or run of pages. born: the event that took it; died: the
+    event after which it is no longer held, -1: held to the end."""
 
     address: int
     nbytes: int
@@ -62,7 +64,8 @@ class HeldRange:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The request the allocator had no room for: event number `position`; bytes in use, held and allowed then.
+    """The request the allocator had no room for: event number `position`; bytes in use, held and allowed
+    then.
 
     free: sizes of the free blocks the allocator could not put together, largest first.
     """
@@ -84,8 +87,8 @@ class Failure:
         """What failed, in words."""
         what = self.malloc.label or self.malloc.category.value
         return (
-            f"{self.malloc.nbytes:,} bytes requested for {what} with {self.allocated:,} in use and {self.reserved:,} held "
-            f"of {self.limit:,}"
+            f"{self.malloc.nbytes:,} bytes requested for {what} with {self.allocated:,} in use and"
+            f" {self.reserved:,} held of {self.limit:,}"
         )
 
 
@@ -95,14 +98,17 @@ class Simulation:
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
-    failure: the request that ended the program, None if all were served. refused: positions of those whose plan had no
+    failure: the request that ended the program, None if all were served. refused: positions of those whose
+    plan had no
         room, so that a smaller one ran.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
-    allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event simulated. State after
-        it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
-        value; the named event under way; the rule that decided its size.
+    allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event
+    simulated. State after
+        it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the
+        category's value; the named event under way; the rule that decided its size.
     iterations: the named event after which each begins (-1: with the first event).
-    address: of the block each event takes, parallel to the others (0 for other events); pieces: what was held when, by
+    address: of the block each event takes, parallel to the others (0 for other events); pieces: what was held
+    when, by
         birth. Both are empty unless places were asked for.
     """
 
@@ -129,10 +135,11 @@ class Simulation:
 
 
 class States:
-    """The allocator's state after every event so far: parallel columns of bytes, filled while a program is simulated.
+    """The allocator's state after every event so far: parallel columns of bytes, filled while a program is
+    simulated.
 
-    delta: signed change of `allocated`. address: of the block each event takes, if `places` is set. refused: positions of
-    requests whose plan had no room.
+    delta: signed change of `allocated`. address: of the block each event takes, if `places` is set. refused:
+    positions of requests whose plan had no room.
     """
 
     def __init__(self, allocator: Allocator, places: bool = False) -> None:
@@ -147,7 +154,8 @@ class States:
         self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
     def add(self, asked: int, handle: int | None = None) -> None:
-        """One more event was simulated. asked: how many bytes it asked for (negative: gave back); handle: of what it took."""
+        """One more event was simulated. asked: how many bytes it asked for (negative: gave back); handle: of
+        what it took."""
         self.put(self.allocator.allocated, asked, handle)
 
     def put(self, allocated: int, asked: int, handle: int | None = None) -> None:
@@ -188,10 +196,11 @@ class Server:
     def serve(
         self, event: AllocationEvent, nbytes: int | None = None, smaller: Sequence[int] | None = None
     ) -> tuple[int, int | None]:
-        """Bytes the event asks for (negative: gives back), and the handle of what it takes. nbytes, smaller: in place of the
-        request's own.
+        """Bytes the event asks for (negative: gives back), and the handle of what it takes. nbytes, smaller:
+        in place of the request's own.
 
-        Raises OutOfMemoryError where that ends the program, KeyError for an event that frees what is not alive.
+        Raises OutOfMemoryError where that ends the program, KeyError for an event that frees what is not
+        alive.
         """
         allocator = self.allocator
         if isinstance(event, Malloc):
@@ -232,9 +241,11 @@ class Server:
 
 
 def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Simulation:
-    """Simulate `events` on `allocator`, which may already hold something. places: remember addresses and pieces.
+    """Simulate `events` on `allocator`, which may already hold something. places: remember addresses and
+    pieces.
 
-    A request beyond the allocator's limit ends the program: the result says until where it got. Raises KeyError when an event frees what is not alive.
+    A request beyond the allocator's limit ends the program: the result says until where it got. Raises
+    KeyError when an event frees what is not alive.
     """
     events = tuple(events)
     failure = None
@@ -310,7 +321,8 @@ def gathered(
 
 
 class _Held:
-    """Which pieces an allocator holds from which event to which, asked for whenever it has called the driver."""
+    """Which pieces an allocator holds from which event to which, asked for whenever it has called the
+    driver."""
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
@@ -331,7 +343,8 @@ class _Held:
             self._held[piece] = position
 
     def cut(self, position: int) -> None:
-        """Events from this position on are forgotten: what came since was there at the end of what is left."""
+        """Events from this position on are forgotten: what came since was there at the end of what is
+        left."""
         last = position - 1
         self._gone = [
             HeldRange(piece.address, piece.nbytes, piece.born, min(piece.died, last))
@@ -347,7 +360,8 @@ class _Held:
 
 
 def iteration_start(events: tuple[AllocationEvent, ...]) -> int:
-    """Position of the named event after which the first iteration begins; -1: with the first event, or there is none."""
+    """Position of the named event after which the first iteration begins; -1: with the first event, or there
+    is none."""
     return next(iter(_iteration_starts(events)), -1)
 
 
@@ -365,7 +379,8 @@ def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:
 
 
 def _peak(values: Sequence[int], first: int, start: int) -> tuple[int, int]:
-    """The largest value from position `first` on (-1: from `start`, before all) and where it is reached first."""
+    """The largest value from position `first` on (-1: from `start`, before all) and where it is reached
+    first."""
     peak, position = (values[first], first) if first >= 0 else (start, -1)
     for at in range(first + 1, len(values)):
         if values[at] > peak:

@@ -1,13 +1,15 @@
-"""What a program that is followed may change: nothing. It reads back what it wrote; outside nothing was written.
+"""What a program that is followed may change: nothing. It reads back what it wrote; outside nothing was
+written.
 
-1. The command line goes on in a process of its own, whose files the kernel keeps apart (`process.py`, `namespaces.py`). Where that is not
-   allowed, and where a program is followed in the caller's own process (`analyzer.run`), Python's functions are sent to an overlay
-   (`layer.py`, `functions.py`); processes that the program starts, and in the first case the program itself, may then write nowhere
-   else (`landlock.py`).
-2. The overlay goes when the program has ended (`scratch.py`). `keep` names a folder for what was written; what hubs' libraries downloaded
-   is kept for the next run.
+1. The command line goes on in a process of its own, whose files the kernel keeps apart (`process.py`,
+   `namespaces.py`). Where that is not allowed, and where a program is followed in the caller's own process
+   (`analyzer.run`), Python's functions are sent to an overlay (`layer.py`, `functions.py`); processes that
+   the program starts, and in the first case the program itself, may then write nowhere else (`landlock.py`).
+2. The overlay goes when the program has ended (`scratch.py`). `keep` names a folder for what was written;
+   what hubs' libraries downloaded is kept for the next run.
 3. Trackers and hubs are told nothing, and who else was spoken with is said (`services.py`).
-4. A process of Python's that the program starts joins (`path/sitecustomize.py`). So this package needs nothing but Python 3.9.
+4. A process of Python's that the program starts joins (`path/sitecustomize.py`). So this package needs
+   nothing but Python 3.9.
 
 Not modelled: a process in the caller's own that a thread of the caller's had started before.
 """
@@ -33,14 +35,19 @@ _MANY = 3
 _REDIRECTED = "Python's functions and those of torch, sqlite3, h5py and safetensors redirected"
 PROTECTIONS = {
     "namespaces": "a mount namespace, libraries in C and processes it starts included",
-    "landlock": f"{_REDIRECTED}, every other write refused by Landlock (mount namespaces are not allowed here)",
-    "python": f"{_REDIRECTED}, processes it starts may write nothing (Landlock); other libraries in C are not held",
+    "landlock": (
+        f"{_REDIRECTED}, every other write refused by Landlock (mount namespaces are not allowed here)"
+    ),
+    "python": (
+        f"{_REDIRECTED}, processes it starts may write nothing (Landlock); other libraries in C are not held"
+    ),
     "functions": f"{_REDIRECTED}; other libraries in C and processes it starts are not held",
 }
 
 
 class Sandbox:
-    """One program's. protection: a key of `PROTECTIONS`. outside: the process that writes for this one, where there is one."""
+    """One program's. protection: a key of `PROTECTIONS`. outside: the process that writes for this one, where
+    there is one."""
 
     def __init__(
         self,
@@ -113,7 +120,8 @@ class Sandbox:
             self.outside.ask("environment", self.environment)
 
     def notes(self, always: bool = True) -> tuple[str, ...]:
-        """What it did, for the reader of an estimate. always: also where it wrote nothing. None of it in a process that has joined."""
+        """What it did, for the reader of an estimate. always: also where it wrote nothing. None of it in a
+        process that has joined."""
         if self.joined:
             return ()
         from analyzer.sandbox.scratch import hub_folders
@@ -134,7 +142,8 @@ class Sandbox:
             then = f"kept in {self._keep}" if self._keep else "dropped at the end"
             hint = " (--keep-outputs DIR keeps it)" if written and not self._keep else ""
             notes.append(
-                f"the program wrote {files} to an overlay, {then}{hint}; protection: {PROTECTIONS[self.protection]}"
+                f"the program wrote {files} to an overlay, {then}{hint}; protection:"
+                f" {PROTECTIONS[self.protection]}"
             )
         if trackers:
             notes.append(
@@ -157,7 +166,8 @@ def current() -> Sandbox | None:
 
 
 def outside() -> Outside | None:
-    """The process outside of the sandbox this one is in, which does what is asked of it; None: there is none."""
+    """The process outside of the sandbox this one is in, which does what is asked of it; None: there is
+    none."""
     return None if _current is None else _current.outside
 
 
@@ -168,8 +178,9 @@ def enter(
     network: bool = True,
     also: Mapping[str, Callable[..., Any]] | None = None,
 ) -> None:
-    """Go on in a sandbox, to the process's end. write, complain: how files and errors are written outside. also: what else the process
-    outside does when it is asked (`Outside.ask`). Nothing happens in a process that is not the command line's own."""
+    """Go on in a sandbox, to the process's end. write, complain: how files and errors are written outside.
+    also: what else the process outside does when it is asked (`Outside.ask`). Nothing happens in a process
+    that is not the command line's own."""
     global _current  # noqa: PLW0603
     if not own_process or _current is not None:
         return
@@ -187,7 +198,8 @@ _forever = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> Iterator[Sandbox]:
-    """While open, what a program does in this process is kept apart, if it is not already. keep: a folder for what it wrote."""
+    """While open, what a program does in this process is kept apart, if it is not already. keep: a folder for
+    what it wrote."""
     global _current  # noqa: PLW0603
     if _current is not None:
         yield _current
@@ -217,8 +229,8 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
 
 
 def finish(code: int) -> None:
-    """The command is done, and ends with this exit code. Where nothing that is still in memory is to be kept, the process ends here:
-    taking down an interpreter with torch in it costs as much as importing it."""
+    """The command is done, and ends with this exit code. Where nothing that is still in memory is to be kept,
+    the process ends here: taking down an interpreter with torch in it costs as much as importing it."""
     if (there := outside()) is None:
         return
     there.ask("done", code)

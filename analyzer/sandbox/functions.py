@@ -1,11 +1,12 @@
-"""Python's own functions, and those of some libraries in C, sent to the overlay of `layer.py` while it is open.
+"""Python's own functions, and those of some libraries in C, sent to the overlay of `layer.py` while it is
+open.
 
-1. A function that takes a path is replaced where it is defined and in every module that has it by its name. Threads that were there
-   before go on outside.
+1. A function that takes a path is replaced where it is defined and in every module that has it by its name.
+   Threads that were there before go on outside.
 2. Files are opened by `open`'s own `opener`, so that a file is called what the program called it.
 3. A library that opens files by itself is given the path in the overlay, where it is one of `libraries.py`.
-4. What the program starts is Python, which joins the overlay (`path/sitecustomize.py`), or may write nothing where Landlock
-   (`landlock.py`) can say so.
+4. What the program starts is Python, which joins the overlay (`path/sitecustomize.py`), or may write nothing
+   where Landlock (`landlock.py`) can say so.
 
 Not modelled: other libraries in C, and on macOS programs that are no Python: they read and write outside.
 """
@@ -54,7 +55,8 @@ _OPEN = ("open", "_builtin_open", "bltn_open", "builtin_open", "io_open")
 
 
 class Substitute:
-    """Called in a built-in function's place. Unlike a function it is no method where a class has it, as a built-in is none."""
+    """Called in a built-in function's place. Unlike a function it is no method where a class has it, as a
+    built-in is none."""
 
     def __init__(self, original: Any, call: Function) -> None:
         self.__name__, self.__doc__, self.__wrapped__, self._call = (
@@ -69,8 +71,9 @@ class Substitute:
 
 
 class Functions:
-    """What replaces them for the overlay in `folder`. environment: the variables by which a process joins it. others: whether the calling
-    thread is none of the program's. ruleset: what processes that are started may do (None: what this one may)."""
+    """What replaces them for the overlay in `folder`. environment: the variables by which a process joins it.
+    others: whether the calling thread is none of the program's. ruleset: what processes that are started may
+    do (None: what this one may)."""
 
     def __init__(
         self,
@@ -88,7 +91,8 @@ class Functions:
         self._at_work = threading.local()
         self._originals: dict[str, Function] = {}
 
-    # -- around every call ----------------------------------------------------------------------------------------
+    # -- around every call
+    # ----------------------------------------------------------------------------------------
 
     def _aside(self) -> bool:
         """Whether this call is none of the program's."""
@@ -96,7 +100,8 @@ class Functions:
 
     @contextlib.contextmanager
     def _work(self, *paths: Any) -> Iterator[None]:
-        """Around what the overlay does for a call: it is not sent there itself, and its errors name the program's paths."""
+        """Around what the overlay does for a call: it is not sent there itself, and its errors name the
+        program's paths."""
         self._at_work.now = True
         try:
             yield
@@ -116,7 +121,8 @@ class Functions:
         text = os.fsdecode(path)
         return text if folder is None else os.path.join(self._layer.outside(_of_descriptor(folder)), text)
 
-    # -- os ---------------------------------------------------------------------------------------------------------
+    # -- os
+    # ----------------------------------------------------------------------------------------------------
 
     def _reads(self, original: Function, follow: bool) -> Function:
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
@@ -169,7 +175,8 @@ class Functions:
     def _renames(self, original: Function) -> Function:
         def call(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
             if self._aside():
-                return original(src, dst, **_said(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd))  # type: ignore[no-any-return]
+                folders = _said(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+                return original(src, dst, **folders)  # type: ignore[no-any-return]
             with self._work(src, dst):
                 source, target = (
                     self._layer.place(self._path(path, folder), follow=False)
@@ -271,14 +278,17 @@ class Functions:
                 named["preexec_fn"] = restricted
         self._originals["Popen"](process, *arguments, **named)
 
-    # -- everything -------------------------------------------------------------------------------------------------
+    # -- everything
+    # -------------------------------------------------------------------------------------------------
 
     def _of_os(self) -> dict[str, Function]:
         """What stands for the functions of `os`, by name."""
         known = self._originals
         return {
-            **{name: self._reads(known[name], name not in _READS_NO_LINK) for name in _READS if name in known},
-            **{name: self._changes(known[name], name not in _CHANGES_NO_LINK) for name in _CHANGES if name in known},
+            **{name: self._reads(known[name],
+            name not in _READS_NO_LINK) for name in _READS if name in known},
+            **{name: self._changes(known[name],
+            name not in _CHANGES_NO_LINK) for name in _CHANGES if name in known},
             **{name: self._makes(known[name]) for name in ("mkdir", "mkfifo", "mknod") if name in known},
             **{name: self._removes(known[name], name == "rmdir") for name in ("unlink", "remove", "rmdir")},
             **{name: self._renames(known[name]) for name in ("rename", "replace")},
@@ -328,7 +338,8 @@ class Functions:
     def open(self) -> Iterator[None]:
         """While open, all of it is replaced."""
         names = (
-            *_READS, *_CHANGES, "open", "listdir", "scandir", "chdir", "getcwd", "getcwdb", "system", "unlink", "remove", "rmdir", "rename",
+            *_READS, *_CHANGES, "open", "listdir", "scandir", "chdir", "getcwd", "getcwdb", "system",
+            "unlink", "remove", "rmdir", "rename",
             "replace", "mkdir", "mkfifo", "mknod", "link", "symlink",
         )  # fmt: skip
         self._originals = {name: getattr(os, name) for name in names if hasattr(os, name)}

@@ -1,4 +1,5 @@
-"""A module that a program may import while it is followed: who is told of it then, and what stands in another function's place."""
+"""A module that a program may import while it is followed: who is told of it then, and what stands in another
+function's place."""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ Pairs: TypeAlias = Mapping[str, tuple[Any, Any]]
 
 
 def exchange(replacements: Iterable[Replacement]) -> Callable[[], None]:
-    """Put things in functions' places: in a class, or in every module that has one by its own name; None removes it. What is returned
-    puts all back."""
+    """Put things in functions' places: in a class, or in every module that has one by its own name; None
+    removes it. What is returned puts all back."""
     before: list[Replacement] = []
     pairs = {}
     for holder, name, made in list(replacements):
@@ -82,8 +83,8 @@ def exchange(replacements: Iterable[Replacement]) -> Callable[[], None]:
 
 
 def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
-    """In every module that has a function by its own name, another for it. What is returned puts the functions back, also in modules that
-    were imported since."""
+    """In every module that has a function by its own name, another for it. What is returned puts the
+    functions back, also in modules that were imported since."""
     modules, names = list(sys.modules.values()), frozenset[str]().union(*parts)
     before = _found.get(names)
     if before is None or not _same(before[0], modules):
@@ -110,7 +111,8 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
 
 # A module's names, and one of them.
 Place: TypeAlias = tuple[dict[str, Any], str]
-# Where names were found the last time they were looked for: there may be thousands of modules, and every capture looks.
+# Where names were found the last time they were looked for: there may be thousands of modules, and every
+# capture looks.
 _found: dict[frozenset[str], tuple[list[Any], list[Place]]] = {}
 
 

@@ -1,11 +1,13 @@
-"""A process that may write in its own overlay's folder and nowhere else (Linux's Landlock, which an ordinary user may ask for).
+"""A process that may write in its own overlay's folder and nowhere else (Linux's Landlock, which an ordinary
+user may ask for).
 
-1. What would write, make, rename or remove a file elsewhere is refused (EACCES) by the kernel, also in libraries in C, and in whatever
-   the process starts. /dev and /proc can be written.
+1. What would write, make, rename or remove a file elsewhere is refused (EACCES) by the kernel, also in
+   libraries in C, and in whatever the process starts. /dev and /proc can be written.
 2. It cannot be taken back: it is asked for in processes that run the program, or that the program starts.
 
-Source: `landlock(7)`; `include/uapi/linux/landlock.h`. Not modelled: modes and times of files (Landlock does not know them);
-kernels before 5.13; what a kernel's version does not know yet (renaming into another folder before 5.19, truncating before 6.2).
+Source: `landlock(7)`; `include/uapi/linux/landlock.h`. Not modelled: modes and times of files (Landlock does
+not know them); kernels before 5.13; what a kernel's version does not know yet (renaming into another folder
+before 5.19, truncating before 6.2).
 """
 
 from __future__ import annotations

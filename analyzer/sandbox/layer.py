@@ -1,10 +1,13 @@
-"""Where Python's own functions read and write while the files a program changes are kept apart: the overlay's rules, path by path.
+"""Where Python's own functions read and write while the files a program changes are kept apart: the overlay's
+rules, path by path.
 
-1. What is written lies in `upper`, by its path from the root. A file that exists outside is copied there before it is changed, with the
-   folders above it.
-2. What was removed or renamed away is a line of `removed`: nothing below that path outside is seen any more, whatever is made there later.
+1. What is written lies in `upper`, by its path from the root. A file that exists outside is copied there
+   before it is changed, with the folders above it.
+2. What was removed or renamed away is a line of `removed`: nothing below that path outside is seen any more,
+   whatever is made there later.
 3. Read is what lies in `upper`; else what is outside, unless it was removed. A folder has the names of both.
-4. A link is followed to where it leads in the overlay. /dev, /proc, /sys and the overlay's own folder are as outside.
+4. A link is followed to where it leads in the overlay. /dev, /proc, /sys and the overlay's own folder are as
+   outside.
 5. All of it is on the disk: processes that have the same folder see the same files.
 
 Not modelled: hard links between files outside (each is copied by itself), owners.
@@ -24,8 +27,8 @@ _MOST_LINKS = 40  # Linux's own limit
 
 
 class Layer:
-    """The overlay in `folder` (`Scratch`). Paths given are absolute or from the working folder; paths returned are to be given to the
-    operating system."""
+    """The overlay in `folder` (`Scratch`). Paths given are absolute or from the working folder; paths
+    returned are to be given to the operating system."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -40,7 +43,8 @@ class Layer:
         """Whether nothing was written yet, by any process."""
         return not os.path.lexists(self._began)
 
-    # -- where a path leads -------------------------------------------------------------------------------------
+    # -- where a path leads
+    # -------------------------------------------------------------------------------------
 
     def working_folder(self) -> str:
         """The working folder, as the program knows it."""
@@ -133,7 +137,8 @@ class Layer:
             os.listdir(self.upper + place)  # raises what is the matter
         return list(found)
 
-    # -- what is changed ----------------------------------------------------------------------------------------
+    # -- what is changed
+    # ----------------------------------------------------------------------------------------
 
     def _writes(self) -> None:
         if self.untouched():
@@ -155,7 +160,8 @@ class Layer:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def making(self, place: str) -> str:
-        """Where to make what is new at a place; something outside may be there, and then its content does not matter."""
+        """Where to make what is new at a place; something outside may be there, and then its content does not
+        matter."""
         if self.free(place):
             return place
         self._writes()

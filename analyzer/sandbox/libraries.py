@@ -1,6 +1,7 @@
 """Libraries in C that open files by themselves: they are given the path in the overlay.
 
-Not modelled: other such libraries. Under Landlock they are refused what they would write; without it they write outside.
+Not modelled: other such libraries. Under Landlock they are refused what they would write; without it they
+write outside.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def _of_sharing(*arguments: Any) -> str:
     return "changes" if any(arguments[1:2]) else "reads"
 
 
-# The module, the function or class in it, which of its arguments is the path (by number and by name), and what is done to the file.
+# The module, the function or class in it, which of its arguments is the path (by number and by name), and
+# what is done to the file.
 _LIBRARIES: tuple[tuple[str, str, int, str, str | Function], ...] = (
     ("_sqlite3", "connect", 0, "database", "changes"),
     ("h5py._hl.files", "make_fid", 0, "name", _of_mode),

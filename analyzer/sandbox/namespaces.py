@@ -1,19 +1,25 @@
-"""A mount namespace in which everything the process writes goes to overlays (Linux), for it and for whatever it starts.
+"""A mount namespace in which everything the process writes goes to overlays (Linux), for it and for whatever
+it starts.
 
-1. Root takes a mount namespace; everybody else a user namespace with it, in which he is himself (`user_namespaces(7)`).
-2. Every file system that can be written is mounted again below a new root as the lower layer of an overlay (overlayfs, which an
-   ordinary user may mount since Linux 5.11). What is mounted inside a mounted one is done after it.
-3. The kernel shows no ordinary user what lies under another mount: it refuses folders with mounts in them that he did not make
-   (`clone_private_mount` of `fs/namespace.c`). Such a folder is made anew, and what is in it is done one by one.
-4. Nor may he copy into an overlay what belongs to somebody else, or to another group than his first (EOVERFLOW), as he must before he
-   writes in it. So folders of others above those he is likely to write in are made in the overlay before it is mounted (`_on_the_way`);
-   and where a file of another group's is his to write, in the working folder, no overlay will do (`_check_groups`).
-5. /proc, /sys and /dev are as outside. What an overlay cannot hold (a file system without case, a file of a folder that was made
-   anew) can only be read.
+1. Root takes a mount namespace; everybody else a user namespace with it, in which he is himself
+   (`user_namespaces(7)`).
+2. Every file system that can be written is mounted again below a new root as the lower layer of an overlay
+   (overlayfs, which an ordinary user may mount since Linux 5.11). What is mounted inside a mounted one is
+   done after it.
+3. The kernel shows no ordinary user what lies under another mount: it refuses folders with mounts in them
+   that he did not make (`clone_private_mount` of `fs/namespace.c`). Such a folder is made anew, and what is
+   in it is done one by one.
+4. Nor may he copy into an overlay what belongs to somebody else, or to another group than his first
+   (EOVERFLOW), as he must before he writes in it. So folders of others above those he is likely to write in
+   are made in the overlay before it is mounted (`_on_the_way`); and where a file of another group's is his to
+   write, in the working folder, no overlay will do (`_check_groups`).
+5. /proc, /sys and /dev are as outside. What an overlay cannot hold (a file system without case, a file of a
+   folder that was made anew) can only be read.
 6. The namespaces end with the last process in them; outside nothing was ever mounted.
 
-Not modelled: sockets by path at which something outside listens cannot be connected to through an overlay; folders of the user's cannot be
-renamed by an ordinary user's program in one step (EXDEV, after which `mv` and `shutil.move` copy; `renaming.py` has `os.rename` do so).
+Not modelled: sockets by path at which something outside listens cannot be connected to through an overlay;
+folders of the user's cannot be renamed by an ordinary user's program in one step (EXDEV, after which `mv` and
+`shutil.move` copy; `renaming.py` has `os.rename` do so).
 """
 
 from __future__ import annotations
@@ -43,8 +49,9 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
 def enter(folder: str, network: bool) -> None:
-    """Put this process, which has one thread, into the namespaces. Its overlays lie in `folder`; folder/uppers says where: a line each,
-    the number of the folder there, and the path outside that it lies over. folder/said is the same folder inside and outside.
+    """Put this process, which has one thread, into the namespaces. Its overlays lie in `folder`;
+    folder/uppers says where: a line each, the number of the folder there, and the path outside that it lies
+    over. folder/said is the same folder inside and outside.
     network: otherwise only the machine's own addresses are reached.
 
     Raises OSError where that is not possible; the process is then of no use.
@@ -69,7 +76,8 @@ def enter(folder: str, network: bool) -> None:
 
 
 def _unshare(kinds: int) -> set[str] | None:
-    """Into the namespaces; in a user namespace the folders that must be made in overlays, None without one."""
+    """Into the namespaces; in a user namespace the folders that must be made in overlays, None without
+    one."""
     user, group = os.getuid(), os.getgid()
     if user == 0 and not _mapped():
         with contextlib.suppress(OSError):  # a container's root may be allowed what everybody is
@@ -181,7 +189,8 @@ class _Root:
             table.write(f"{number} {outside}\0")
 
     def _as_lower(self, outside: str, made: str) -> None:
-        """The mode, and for root the owner, that a folder has outside; who may not write there may not here."""
+        """The mode, and for root the owner, that a folder has outside; who may not write there may not
+        here."""
         found = os.stat(outside)
         os.chmod(made, stat.S_IMODE(found.st_mode) & (~0 if os.access(outside, os.W_OK) else ~0o222))
         if self._is_root:
@@ -222,7 +231,8 @@ def _is_mine(found: os.stat_result) -> bool:
 
 
 def _check_groups(folder: str) -> None:
-    """Raises OSError where what this user may write there, as far as can be seen quickly, is not all of his own group."""
+    """Raises OSError where what this user may write there, as far as can be seen quickly, is not all of his
+    own group."""
     folders, count = [folder], 0
     for path in folders:
         for entry in _entries(path):
@@ -236,8 +246,9 @@ def _check_groups(folder: str) -> None:
 
 
 def _on_the_way() -> set[str]:
-    """Folders, and those above them, in which this user may write or which the program's words name, where any is another user's: the
-    working folder, home, temporary files, arguments, variables; and what he may write in near the root of the file system."""
+    """Folders, and those above them, in which this user may write or which the program's words name, where
+    any is another user's: the working folder, home, temporary files, arguments, variables; and what he may
+    write in near the root of the file system."""
     named = [os.getcwd(), os.path.expanduser("~"), "/tmp", "/var/tmp", *sys.argv, *os.environ.values()]
     paths = {
         os.path.realpath(word.rpartition("=")[2])

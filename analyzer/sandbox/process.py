@@ -1,11 +1,14 @@
-"""The command line's own process and the one that does the work: what one writes for the user, and what the other may change.
+"""The command line's own process and the one that does the work: what one writes for the user, and what the
+other may change.
 
-1. The first process forks. The second goes into the overlay (`namespaces.py`; where that is not allowed, Python's functions are sent to
-   one, and Landlock refuses the rest) and goes on with the command. The first waits, and ends as the second does.
+1. The first process forks. The second goes into the overlay (`namespaces.py`; where that is not allowed,
+   Python's functions are sent to one, and Landlock refuses the rest) and goes on with the command. The first
+   waits, and ends as the second does.
 2. What the user asked for (`-o FILE`) the second has the first write: `outside`.
-3. Signals that ask the first to end are handed on; the terminal's Ctrl-C reaches both, and is for the second. If the first is killed,
-   so is the second.
-4. A second process that ends before it says that it is done was ended: by a signal, or by the program (`_exit` in C).
+3. Signals that ask the first to end are handed on; the terminal's Ctrl-C reaches both, and is for the second.
+   If the first is killed, so is the second.
+4. A second process that ends before it says that it is done was ended: by a signal, or by the program
+   (`_exit` in C).
 5. In the end the first keeps what is to be kept of the overlay, and removes it.
 """
 
@@ -64,8 +67,8 @@ class First:
         self._scratch, self._keep = scratch, keep
         self._environment: dict[str, str] = dict(os.environ)
         self._does: dict[str, Callable[..., Any]] = {
-            "write": write, "written": scratch.written, "environment": self._environment.update, "done": self._done,
-            "keep nothing": self._keep_nothing, **also,
+            "write": write, "written": scratch.written, "environment": self._environment.update,
+            "done": self._done, "keep nothing": self._keep_nothing, **also,
         }  # fmt: skip
         self.code: int | None = None
 
@@ -89,7 +92,8 @@ class First:
                 answers.flush()
 
     def finish(self, status: int, asked: int, complain: Complain) -> int:
-        """Keep what is to be kept, remove the rest; the exit code. asked: the signal that asked for the end, or 0."""
+        """Keep what is to be kept, remove the rest; the exit code. asked: the signal that asked for the end,
+        or 0."""
         try:
             if self.code is not None:
                 self._scratch.keep_downloads(self._environment)
@@ -130,8 +134,8 @@ def divide(
     network: bool,
     also: Mapping[str, Callable[..., Any]],
 ) -> tuple[Scratch, str, Outside] | None:
-    """Go on in a second process: its overlay, what protects it (a key of `PROTECTIONS` of the package), and the first, which never
-    returns from here. None: this process has threads, or cannot fork."""
+    """Go on in a second process: its overlay, what protects it (a key of `PROTECTIONS` of the package), and
+    the first, which never returns from here. None: this process has threads, or cannot fork."""
     if threading.active_count() > 1 or not hasattr(os, "fork"):
         return None
     scratch = Scratch.new()

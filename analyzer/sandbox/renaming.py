@@ -1,5 +1,5 @@
-"""A folder from outside is renamed in an overlay by an ordinary user: the kernel says that it cannot be (EXDEV), and then it is copied,
-as `mv` and `shutil.move` do."""
+"""A folder from outside is renamed in an overlay by an ordinary user: the kernel says that it cannot be
+(EXDEV), and then it is copied, as `mv` and `shutil.move` do."""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
-"""The folder where an overlay lies while a program runs: what was written there, what of it is kept, and its end.
+"""The folder where an overlay lies while a program runs: what was written there, what of it is kept, and its
+end.
 
-1. It is among temporary files, for large ones where nobody says (/var/tmp; TMPDIR decides). It goes when the program has ended. What a
-   SIGKILL left goes with the next one: a folder is in use as long as somebody holds its lock.
-2. `uppers` says which folder in it lies over which outside, after namespaces.py; the Python layer has one, `upper`, over everything.
-3. Kept for the next run, because it changes nothing that exists: what the hubs' libraries downloaded into their caches, file by file, where
-   there was none; and what cuDNN answered (`libraries/cudnn/asker.py`), whose file is ours. A file of the program's own is none of that: the results of a dataset's `map` may be of a model without numbers.
+1. It is among temporary files, for large ones where nobody says (/var/tmp; TMPDIR decides). It goes when the
+   program has ended. What a SIGKILL left goes with the next one: a folder is in use as long as somebody holds
+   its lock.
+2. `uppers` says which folder in it lies over which outside, after namespaces.py; the Python layer has one,
+   `upper`, over everything.
+3. Kept for the next run, because it changes nothing that exists: what the hubs' libraries downloaded into
+   their caches, file by file, where there was none; and what cuDNN answered (`libraries/cudnn/asker.py`),
+   whose file is ours. A file of the program's own is none of that: the results of a dataset's `map` may be of
+   a model without numbers.
 """
 
 from __future__ import annotations
@@ -77,8 +82,8 @@ class Scratch:
                         yield os.path.join(outside, os.path.relpath(lies, upper)), lies
 
     def written(self, caches: tuple[str, ...]) -> list[str]:
-        """The paths of what the program wrote, from the working folder where they are in it; neither temporary files nor what lies in
-        these caches."""
+        """The paths of what the program wrote, from the working folder where they are in it; neither
+        temporary files nor what lies in these caches."""
         here = f"{os.getcwd()}/"
         temporary = tuple(
             f"{os.path.realpath(folder)}/"
@@ -91,8 +96,8 @@ class Scratch:
         )
 
     def keep(self, target: str, environment: Mapping[str, str]) -> None:
-        """Move what the program wrote to this folder: by its path from the working folder, or below "elsewhere". environment: its
-        variables, which say what are caches. Raises OSError."""
+        """Move what the program wrote to this folder: by its path from the working folder, or below
+        "elsewhere". environment: its variables, which say what are caches. Raises OSError."""
         here, caches = f"{os.getcwd()}/", hub_folders(environment)
         os.makedirs(target, exist_ok=True)
         for path, lies in list(self.files()):
@@ -105,7 +110,8 @@ class Scratch:
                 )
 
     def keep_downloads(self, environment: Mapping[str, str]) -> None:
-        """Move to the hubs' caches what was downloaded for them, where no such file is yet, and to ours cuDNN's answers."""
+        """Move to the hubs' caches what was downloaded for them, where no such file is yet, and to ours
+        cuDNN's answers."""
         caches, own = hub_folders(environment), answers_folder(environment)
         for path, lies in list(self.files()):
             if (
@@ -133,7 +139,8 @@ class Scratch:
 
 
 def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Where the hubs' libraries put what they download, with a slash behind (`huggingface_hub/constants.py`, `datasets/config.py`,
+    """Where the hubs' libraries put what they download, with a slash behind (`huggingface_hub/constants.py`,
+    `datasets/config.py`,
     `torch/hub.py`), and this package cuDNN's answers."""
     caches = _caches(environment)
     home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")

@@ -1,11 +1,15 @@
 """Other machines: experiment trackers and hubs that are told nothing, and who else a program speaks with.
 
-1. wandb, mlflow, comet, neptune and SwanLab are switched off by their own settings, also where the program says otherwise; mlflow writes
-   to the overlay. What would change a repository of the Hugging Face hub does nothing and answers as if it had.
-2. Any other machine a connection goes to is written down, by the name it was asked for; without `network` it is refused.
+1. wandb, mlflow, comet, neptune and SwanLab are switched off by their own settings, also where the program
+   says otherwise; mlflow writes to the overlay. What would change a repository of the Hugging Face hub does
+   nothing and answers as if it had.
+2. Any other machine a connection goes to is written down, by the name it was asked for; without `network` it
+   is refused.
 
-Sources: each library's documentation of its variables; `huggingface_hub/hf_api.py`. Not modelled: connections that libraries in C make by
-themselves (gRPC, another language's programs): they are refused where a whole process has no network, and not written down.
+Sources: each library's documentation of its variables; `huggingface_hub/hf_api.py`. Not modelled: connections
+that libraries in C make by
+themselves (gRPC, another language's programs): they are refused where a whole process has no network, and not
+written down.
 """
 
 from __future__ import annotations
@@ -21,21 +25,23 @@ from typing import Any
 from analyzer.sandbox.importing import exchange, once_imported
 
 _HUB_CHANGES = re.compile(
-    r"(create|delete|update|move|upload|preupload|add|edit|rename|merge|comment|change|super_squash|permanently|duplicate|"
-    r"request_space|set_space|pause|restart|enable|disable|run_job|run_uv|grant|accept|reject|cancel|unlike)(_|$)"
+    r"(create|delete|update|move|upload|preupload|add|edit|rename|merge|comment|change|super_squash|permanently"
+    r"|duplicate|request_space|set_space|pause|restart|enable|disable|run_job|run_uv|grant|accept|reject|cancel|unlike)(_|$)"
 )
 
 
 def variables(folder: str) -> dict[str, str]:
     """What the trackers read. folder: where mlflow may write."""
     return {
-        "WANDB_MODE": "disabled", "COMET_AUTO_LOG_DISABLE": "1", "NEPTUNE_MODE": "offline", "SWANLAB_MODE": "disabled",
-        "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns", "MLFLOW_ALLOW_FILE_STORE": "true",
+        "WANDB_MODE": "disabled", "COMET_AUTO_LOG_DISABLE": "1", "NEPTUNE_MODE": "offline",
+        "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns",
+        "MLFLOW_ALLOW_FILE_STORE": "true",
     }  # fmt: skip
 
 
 class Services:
-    """folder: where it is written down who was met, a line each ("host NAME", "tracker NAME"), by all processes of a program.
+    """folder: where it is written down who was met, a line each ("host NAME", "tracker NAME"), by all
+    processes of a program.
     aside: whether the calling thread is none of the program's."""
 
     def __init__(self, folder: str, network: bool, aside: Callable[[], bool] = lambda: False) -> None:
@@ -73,7 +79,8 @@ class Services:
                 stack.enter_context(once_imported(name, imported))
             yield
 
-    # -- connections ------------------------------------------------------------------------------------------------
+    # -- connections
+    # ------------------------------------------------------------------------------------------------
 
     def _socket(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
         asked = module.getaddrinfo
@@ -109,7 +116,8 @@ class Services:
 
         return call
 
-    # -- trackers ---------------------------------------------------------------------------------------------------
+    # -- trackers
+    # ---------------------------------------------------------------------------------------------------
 
     def _instead(self, tracker: str, original: Any, made: Any) -> Any:
         """For the program another function than for everybody else."""

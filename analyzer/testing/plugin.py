@@ -7,9 +7,12 @@
     def test_also_fits(gpu_memory_budget):
         gpu_memory_budget.check(model, inputs, mode="train")
 
-1. What is checked is whether the job runs in so much memory of the device, as `nvidia-smi` counts it (`analyze --budget`).
-2. Over the budget the test fails with what is expected and needed, and who holds the most at the peak: "expected at most
-   16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With `baseline`, a saved estimate (`analyze
+1. What is checked is whether the job runs in so much memory of the device, as `nvidia-smi` counts it
+   (`analyze --budget`).
+2. Over the budget the test fails with what is expected and needed, and who holds the most at the peak:
+   "expected at most
+   16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With `baseline`, a saved estimate
+   (`analyze
    --format json`), it says what grew since instead: "... saved for backward in encoder +1.1 GiB".
 3. Keywords of the marker are options of every analysis of the test; those of a call win.
 
@@ -43,7 +46,8 @@ class Budget:
         return Budget(limit, {**self.options, **options})
 
     def check(self, target: Any, inputs: Any = None, *, baseline: Any = None, **options: Any) -> Estimate:
-        """Analyse as `analyzer.analyze` does; fails the test when it needs more than the limit. Returns the estimate.
+        """Analyse as `analyzer.analyze` does; fails the test when it needs more than the limit. Returns the
+        estimate.
 
         Raises AnalyzerError for what is wrong with target or options.
         """

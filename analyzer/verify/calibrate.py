@@ -1,17 +1,20 @@
 """Turn the GPU of this machine into a profile: stage by stage, each resumable, nothing guessed.
 
-1. Stages: the device, how cuDNN describes it, and its context; the library families; NCCL, if several ranks are asked for; checks of the
-   scratch rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
-   goes on where it stopped.
-2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a second
-   thread adds at least half as much again: then its bytes are what the second adds, because the first also loads code.
-   The code of all kernels is what a small training step adds beyond its two threads' cuBLAS and cuDNN.
-3. A workspace is by how much the allocator's peak grows at the first matrix product of a thread, beyond its operands and
-   result: until torch 2.14 it is kept, since 2.15 given back with the call. cublasLt's is what a product with bias, which may take
-   both, takes beyond that. Where it takes no more (torch 2.12 to 2.14 run it in cuBLAS's), 1 MiB is assumed for other releases.
-4. With several ranks, NCCL: communicators made and used by as many processes with a GPU each (`runs/communicators.py`). What
-   a communicator and its ring take is seen by a second one, because the first also load the library's code; what a message
-   takes by one in the other direction.
+1. Stages: the device, how cuDNN describes it, and its context; the library families; NCCL, if several ranks
+   are asked for; checks of the scratch rules. What each stage found is kept in `PROFILE.partial` until the
+   last one is over: an interrupted calibration goes on where it stopped.
+2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a
+   second thread adds at least half as much again: then its bytes are what the second adds, because the first
+   also loads code. The code of all kernels is what a small training step adds beyond its two threads' cuBLAS
+   and cuDNN.
+3. A workspace is by how much the allocator's peak grows at the first matrix product of a thread, beyond its
+   operands and
+   result: until torch 2.14 it is kept, since 2.15 given back with the call. cublasLt's is what a product with
+   bias, which may take both, takes beyond that. Where it takes no more (torch 2.12 to 2.14 run it in
+   cuBLAS's), 1 MiB is assumed for other releases.
+4. With several ranks, NCCL: communicators made and used by as many processes with a GPU each
+   (`runs/communicators.py`). What a communicator and its ring take is seen by a second one, because the first
+   also load the library's code; what a message takes by one in the other direction.
 5. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
 
 The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
@@ -114,12 +117,13 @@ def probe(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """The profile's JSON from what the stages found: modules by their growth, workspaces by the allocator's."""
+    """The profile's JSON from what the stages found: modules by their growth, workspaces by the
+    allocator's."""
     device = found["device"]
     versions = device["versions"]
     where = (
-        f"{device['nvml_name']}, driver {device['driver']}, torch {versions['torch']}, cuDNN {versions['cudnn']}, "
-        f"analyze calibrate"
+        f"{device['nvml_name']}, driver {device['driver']}, torch {versions['torch']}, cuDNN"
+        f" {versions['cudnn']}, analyze calibrate"
     )
     modules, per_thread = {}, []
     for family in ("cublas", "cudnn", "cusolver", "cufft"):
@@ -170,7 +174,10 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
                 ("first_kernel_bytes", "the same less what it is before"),
                 (
                     "modules_bytes",
-                    "NVML's process figure minus the reservation, before and after a first use, and a small training step",
+                    (
+                        "NVML's process figure minus the reservation, before and after a first use, and a"
+                        " small training step"
+                    ),
                 ),
                 ("per_thread_modules", "the same from a second thread"),
                 ("cublas_workspace_bytes", "the allocator's peak at a first matrix product"),
@@ -180,21 +187,22 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     }
     if within:
         document["sources"]["cublaslt_workspace_bytes"] = (
-            f"assumed: torch {versions['torch']} runs products with bias in cuBLAS's workspace; other releases take 1 MiB"
+            f"assumed: torch {versions['torch']} runs products with bias in cuBLAS's workspace; other"
+            " releases take 1 MiB"
         )
     connected = [found[key] for key in found if key.startswith("communicators ")]
     if connected:
         document["nccl"] = [topology(entry) for entry in connected]
         document["sources"]["nccl"] = (
-            f"measured: NVML's process figure minus the reservation, communicators made and used by each rank, {where}, NCCL "
-            f"{connected[0]['nccl']}, {date.today().isoformat()}"
+            "measured: NVML's process figure minus the reservation, communicators made and used by each"
+            f" rank, {where}, NCCL {connected[0]['nccl']}, {date.today().isoformat()}"
         )
     return document
 
 
 def topology(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What NCCL takes of a rank, from what the ranks saw (`communicators.measured`), as a profile holds it. Where ranks
-    differ, the most."""
+    """What NCCL takes of a rank, from what the ranks saw (`communicators.measured`), as a profile holds it.
+    Where ranks differ, the most."""
     growths = [_growths(marks) for marks in found["ranks"]]
 
     def most(event: str, ranks: Sequence[int] | None = None) -> int:

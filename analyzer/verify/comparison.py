@@ -1,7 +1,7 @@
 """Puts the figures and events of an analysis beside those of a run.
 
-1. The naive sum is a claim about allocated memory and is compared with that; the graph estimate is compared with the
-   graph executed (`execute`), not with the eager program.
+1. The naive sum is a claim about allocated memory and is compared with that; the graph estimate is compared
+   with the graph executed (`execute`), not with the eager program.
 2. Events are compared in order; where the run stopped early, only as far as it came.
 """
 
@@ -41,7 +41,8 @@ def process_bytes(measured: Mapping[str, Any]) -> int | None:
 
 
 def marks(estimate: Estimate, measured: Sequence[Mapping[str, Any]]) -> tuple[MarkComparison, ...]:
-    """Events side by side (in order, as far as the run came). Raises ValueError when they are not the same events."""
+    """Events side by side (in order, as far as the run came). Raises ValueError when they are not the same
+    events."""
     rows = []
     for ours, theirs in zip(estimate.marks, measured, strict=False):
         if ours.event != theirs["event"]:

@@ -1,4 +1,5 @@
-"""A target or a program predicted, beside PyTorch's own CUDA build that runs it on an emulated GPU (`analyze emulate`): no GPU is needed.
+"""A target or a program predicted, beside PyTorch's own CUDA build that runs it on an emulated GPU (`analyze
+emulate`): no GPU is needed.
 
 1. Both are of the same GPU, and of the release of PyTorch that is emulated, where no other was asked for.
 2. Marks are the ends of optimizer steps, as the allocator's history tells them.
@@ -29,7 +30,8 @@ _Tell = Callable[[str], None]
 def verify_target(
     target: str, options: Options, python: str | None, progress: _Tell | None = None
 ) -> Verification:
-    """Predict a PyTorch target, emulate it, compare. python: as in `analyzer.emulate`. Raises AnalyzerError."""
+    """Predict a PyTorch target, emulate it, compare. python: as in `analyzer.emulate`. Raises
+    AnalyzerError."""
     tell = progress or (lambda _: None)
     options = _of_its_release(options, python)
     predicted = analysis(target, options, progress)

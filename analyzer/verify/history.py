@@ -1,12 +1,13 @@
 """The predicted sequence of allocations beside the recorded one: where do they part, and whose fault is it.
 
-1. Both are sequences of requests (bytes) and of returns (of the k-th request). Requests of zero bytes are none.
-2. They are compared request by request. Returns between two requests are a set: their order among themselves changes
-   nothing that the allocator does.
-3. The first difference is shown with what was predicted there: the operator, its module and source line, and the named
-   event under way. A difference in the returns is shown with what was, or was not, given back.
-4. Behind the first difference, positions mean little; so the whole is compared as a multiset of sizes: how many
-   requests of a size were recorded but not predicted, and the other way round.
+1. Both are sequences of requests (bytes) and of returns (of the k-th request). Requests of zero bytes are
+   none.
+2. They are compared request by request. Returns between two requests are a set: their order among themselves
+   changes nothing that the allocator does.
+3. The first difference is shown with what was predicted there: the operator, its module and source line, and
+   the named event under way. A difference in the returns is shown with what was, or was not, given back.
+4. Behind the first difference, positions mean little; so the whole is compared as a multiset of sizes: how
+   many requests of a size were recorded but not predicted, and the other way round.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """An ONNX file: the plan's prediction beside a real ONNX Runtime session.
 
-1. With a GPU and onnxruntime's CUDA provider the session runs there, otherwise on the CPU provider, which runs the
-   same planner and the same arena code; `--runtime-option provider=cpu` asks for it. There prediction and run stop at the highest
-   level that is followed (extended).
-2. Compared are the arena's own figures (in use, highest in use, held) after the first and the last run, and NVML's.
-3. The naive sum is compared with what was in use at the peak, where weights are in the arena (CUDA); the graph
-   estimate has nothing to be measured by: ONNX Runtime runs another graph.
+1. With a GPU and onnxruntime's CUDA provider the session runs there, otherwise on the CPU provider, which
+   runs the same planner and the same arena code; `--runtime-option provider=cpu` asks for it. There
+   prediction and run stop at the highest level that is followed (extended).
+2. Compared are the arena's own figures (in use, highest in use, held) after the first and the last run, and
+   NVML's.
+3. The naive sum is compared with what was in use at the peak, where weights are in the arena (CUDA); the
+   graph estimate has nothing to be measured by: ONNX Runtime runs another graph.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def verify_onnx(
         options = _described(options, feeds.saved(arrays))
     asked = {**options.runtime_options, "provider": provider}
     if provider == "cpu":
-        # What is predicted and what is run are the same session: one whose layouts are followed. The level is said last, so
-        # that it holds whatever name it was given by.
+        # What is predicted and what is run are the same session: one whose layouts are followed. The level is
+        # said last, so that it holds whatever name it was given by.
         level = min(parse(asked).graph_optimization_level, FOLLOWED_ON_CPU)
         asked.pop("graph_optimization_level", None)
         asked["graph_optimization_level"] = level
@@ -73,8 +74,8 @@ def verify_onnx(
         notes += machine.check_room(prediction.device_bytes, gpu, force)
     else:
         notes.append(
-            "run on the CPU provider at graph optimization level extended or below: the same planner and arena, no convolution "
-            "workspaces, none of its blocked layouts"
+            "run on the CPU provider at graph optimization level extended or below: the same planner and"
+            " arena, no convolution workspaces, none of its blocked layouts"
         )
     weights, absent = _weights(target)
     notes += machine.check_host(weights + (prediction.held if provider == "cpu" else 0), absent, force)
@@ -128,7 +129,8 @@ def _provider(asked: Any, target: str) -> str:
 
 
 def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
-    """The options with the shapes of these arrays as the inputs' own. Raises OptionError where both are said."""
+    """The options with the shapes of these arrays as the inputs' own. Raises OptionError where both are
+    said."""
     said = options.inputs or {}
     twice = sorted(set(said) & set(arrays)) if isinstance(said, Mapping) else []
     if twice:
@@ -168,7 +170,8 @@ def _figures(
 
 
 def _marks(prediction: SessionPrediction, runs: list[dict[str, int]]) -> tuple[MarkComparison, ...]:
-    """Highest in use so far and held during each predicted run; a steady run is compared with the last one measured."""
+    """Highest in use so far and held during each predicted run; a steady run is compared with the last one
+    measured."""
     marks, highest = [], prediction.session.peak_in_use
     for place, (name, figures) in enumerate(prediction.runs):
         steady = place == len(prediction.runs) - 1

@@ -27,8 +27,8 @@ def verify_program(
 ) -> Verification:
     """Predict a program, run it, compare. script: as in `analyzer.run`.
 
-    Every step is predicted and recorded, also those that repeat. Raises MissingDependencyError without a GPU, DoesNotFit,
-    RunError, and what `analyzer.run` raises.
+    Every step is predicted and recorded, also those that repeat. Raises MissingDependencyError without a GPU,
+    DoesNotFit, RunError, and what `analyzer.run` raises.
     """
     tell = progress or (lambda _: None)
     name, place = place_of(script)

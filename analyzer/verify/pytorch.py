@@ -52,7 +52,8 @@ def compared(
 ) -> Verification:
     """An analysis beside what `program.run` returned, now or when it was recorded.
 
-    live_peak: of the executed graph, None if it was not executed. The history is None where none was recorded. environment: `machine.fingerprint` of the run.
+    live_peak: of the executed graph, None if it was not executed. The history is None where none was
+    recorded. environment: `machine.fingerprint` of the run.
     """
     estimate = predicted.estimate
     failed = comparison.out_of_memory(estimate, measured)

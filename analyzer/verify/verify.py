@@ -26,8 +26,8 @@ def verify(
     force: run even if the estimate says that the GPU's free memory is not enough.
     graph: also execute the captured graph with every tensor freed at its last use.
     progress: told what is under way. arrays: an .npz file with inputs of an ONNX file, by their names.
-    Raises DoesNotFit, RunError, MissingDependencyError without a GPU (ONNX files then run on the CPU provider), and
-    what `analyzer.analyze` raises.
+    Raises DoesNotFit, RunError, MissingDependencyError without a GPU (ONNX files then run on the CPU
+    provider), and what `analyzer.analyze` raises.
     """
     chosen = Options.of(options)
     tell = progress or (lambda _: None)

@@ -1,4 +1,5 @@
-"""A classifier trained the usual way: loader, augmentation on the device, mixed precision, clipping, schedule, evaluation."""
+"""A classifier trained the usual way: loader, augmentation on the device, mixed precision, clipping,
+schedule, evaluation."""
 
 import argparse
 

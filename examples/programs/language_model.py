@@ -1,4 +1,5 @@
-"""A small GPT: gradient accumulation, bfloat16, evaluation, an average of the weights, and sampled text at the end."""
+"""A small GPT: gradient accumulation, bfloat16, evaluation, an average of the weights, and sampled text at
+the end."""
 
 import argparse
 import copy

@@ -1,29 +1,32 @@
 """PyTorch's CUDA caching allocator: which block serves each request, and when memory is reserved.
 
 1. **Rounding**: up to a multiple of 512 B (or as `roundup_power2_divisions` says); zero bytes take no block.
-2. **Pools**: a rounded size of at most 1 MiB is served by the small pool, anything else by the large pool, each stream
-   by its own: memory freed on one stream never serves another, unless its segment is given back first. A new
-   segment has 2 MiB for the small pool; for the large pool `large_segment_size_mb` below 10 MiB, else the size rounded
-   up to 2 MiB.
-3. **Search**: the smallest free block that fits; among equals the lowest address, in torch 2.12 the one that was made first, and
-   from torch 2.13 on the lowest address of the segment that is held longest (`ties`). Requests below `max_split_size_mb`
-   never take a block at or above it; requests at or above it only one less than `max_non_split_rounding_mb` larger.
-4. **Splitting**: the rest of a block becomes a free block if it has at least 512 B (small pool) or more than 1 MiB
-   (large pool, only below `max_split_size_mb`). A rest that is not split off counts as allocated, as in
+2. **Pools**: a rounded size of at most 1 MiB is served by the small pool, anything else by the large pool,
+   each stream by its own: memory freed on one stream never serves another, unless its segment is given back
+   first. A new segment has 2 MiB for the small pool; for the large pool `large_segment_size_mb` below 10 MiB,
+   else the size rounded up to 2 MiB.
+3. **Search**: the smallest free block that fits; among equals the lowest address, in torch 2.12 the one that
+   was made first, and from torch 2.13 on the lowest address of the segment that is held longest (`ties`).
+   Requests below `max_split_size_mb` never take a block at or above it; requests at or above it only one less
+   than `max_non_split_rounding_mb` larger.
+4. **Splitting**: the rest of a block becomes a free block if it has at least 512 B (small pool) or more than
+   1 MiB (large pool, only below `max_split_size_mb`). A rest that is not split off counts as allocated, as in
    `torch.cuda.memory_allocated`; `requested` counts the requests alone, until their blocks serve again.
-5. **Freeing** joins a block with its free neighbours in the same segment. A block another stream uses (`record_stream`)
-   counts as freed at once, but serves nobody until the device has done with it: that is known after the host waited
-   for it, and PyTorch waits itself before it gives cached blocks back.
-6. **No block**: garbage collection, if `garbage_collection_threshold` and a fraction are set; then a new segment;
-   failing that, cached blocks of at least `max_split_size_mb` are returned to the driver, if that is set, and the
-   segment is tried again; failing that, all wholly free segments are returned and it is tried a last time;
-   then `OutOfMemoryError`.
+5. **Freeing** joins a block with its free neighbours in the same segment. A block another stream uses
+   (`record_stream`) counts as freed at once, but serves nobody until the device has done with it: that is
+   known after the host waited for it, and PyTorch waits itself before it gives cached blocks back.
+6. **No block**: garbage collection, if `garbage_collection_threshold` and a fraction are set; then a new
+   segment; failing that, cached blocks of at least `max_split_size_mb` are returned to the driver, if that is
+   set, and the segment is tried again; failing that, all wholly free segments are returned and it is tried a
+   last time; then `OutOfMemoryError`.
 
-Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13), pull requests 178362 and 183591 of
-PyTorch for the order of 2.12 and since 2.13; a million random requests to the allocator of each release from 2.6 to 2.15, after which
-every segment and block is the same (`python -m benchmarks releases differential`); segment addresses by `driver.py`. `expandable_segments:True` is `expandable.py`.
-Not modelled: that the device may be done with a block before anyone waits for it (what is held is then too high, never too
-low), CUDA graph pools, user-made memory pools. `backend:cudaMallocAsync` is `asynchronous.py`.
+Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13), pull
+requests 178362 and 183591 of PyTorch for the order of 2.12 and since 2.13; a million random requests to the
+allocator of each release from 2.6 to 2.15, after which every segment and block is the same (`python -m
+benchmarks releases differential`); segment addresses by `driver.py`. `expandable_segments:True` is
+`expandable.py`. Not modelled: that the device may be done with a block before anyone waits for it (what is
+held is then too high, never too low), CUDA graph pools, user-made memory pools. `backend:cudaMallocAsync` is
+`asynchronous.py`.
 """
 
 from __future__ import annotations
@@ -61,9 +64,10 @@ HEEDED = ("empty_cache", "set_per_process_memory_fraction")
 class Block(Chunk):
     """A part of a segment.
 
-    freed_at: counts searches, which tells garbage collection its age; it is set whenever the block joins its pool.
-    users: the other streams that use it. made: the number of the block as PyTorch counts those it makes: what is handed out of a larger
-    one is a new block, and the rest the old one.
+    freed_at: counts searches, which tells garbage collection its age; it is set whenever the block joins its
+    pool.
+    users: the other streams that use it. made: the number of the block as PyTorch counts those it makes: what
+    is handed out of a larger one is a new block, and the rest the old one.
     """
 
     __slots__ = ("freed_at", "made", "users")
@@ -82,7 +86,8 @@ class Block(Chunk):
 
 
 class Segment(Region):
-    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: how many there had been before."""
+    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: how many there had been
+    before."""
 
     __slots__ = ("expandable", "number", "pool")
     first: Block
@@ -97,7 +102,8 @@ class Segment(Region):
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A block in a snapshot: bytes, and whether it is handed out. pending: it was given back, and another stream uses it."""
+    """A block in a snapshot: bytes, and whether it is handed out. pending: it was given back, and another
+    stream uses it."""
 
     address: int
     size: int
@@ -108,7 +114,8 @@ class BlockState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of mapped pages)."""
+    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of
+    mapped pages)."""
 
     address: int
     size: int
@@ -127,15 +134,18 @@ class SegmentEvent:
     size: int
 
 
-# A pool's free blocks as the search wants them: smallest first, then by rank. Ranks differ, so a comparison never reaches the block.
+# A pool's free blocks as the search wants them: smallest first, then by rank. Ranks differ, so a comparison
+# never reaches the block.
 FreeList = list[tuple[int, int, Block]]
 _ADDRESS_BITS = 48  # which an offset in a segment stays below
 
 
 class PyTorchAllocator(Allocator):
-    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
+    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead
+    handle.
 
-    segment_events: every exchange with the driver, in order. space: where segments go, `driver.py`'s rules by default.
+    segment_events: every exchange with the driver, in order. space: where segments go, `driver.py`'s rules by
+    default.
     small_bytes: the largest rounded size that the small pool serves.
     """
 
@@ -152,8 +162,8 @@ class PyTorchAllocator(Allocator):
         self._segments: dict[int, Segment] = {}
         self._space = space or AddressSpace()
         self._live: dict[int, Block | None] = {}
-        # Freed blocks other streams use, each with what it waits for: an event on each of these, which is over once the host
-        # has waited for any stream of the set.
+        # Freed blocks other streams use, each with what it waits for: an event on each of these, which is
+        # over once the host has waited for any stream of the set.
         self._waiting: list[tuple[Block, list[set[int]]]] = []
         self._malloc_count = 0
         self._search_count = {True: 0, False: 0}
@@ -164,7 +174,8 @@ class PyTorchAllocator(Allocator):
         self._divisions = self.settings.roundup_power2_divisions
 
     def malloc(self, nbytes: int, stream: int | None = 0) -> int:
-        """Take a block for `nbytes` bytes from the stream's pools and return its handle; None is the default stream."""
+        """Take a block for `nbytes` bytes from the stream's pools and return its handle; None is the default
+        stream."""
         handle = self._malloc_count
         if nbytes <= 0:
             if nbytes:
@@ -257,7 +268,8 @@ class PyTorchAllocator(Allocator):
             self.settings, self._allowed = settings, settings.allowed_bytes
 
     def leave(self, limit_bytes: int) -> None:
-        """The driver has so many bytes in all for this process from now on: a library took some of the others."""
+        """The driver has so many bytes in all for this process from now on: a library took some of the
+        others."""
         self._limit = limit_bytes
 
     def reset_peaks(self) -> None:
@@ -267,7 +279,8 @@ class PyTorchAllocator(Allocator):
 
     @property
     def device_calls(self) -> int:
-        """How often memory was asked of the driver or given back to it (of an expandable segment: mapped, unmapped)."""
+        """How often memory was asked of the driver or given back to it (of an expandable segment: mapped,
+        unmapped)."""
         return len(self.segment_events)
 
     def size_of(self, handle: int) -> int:
@@ -359,7 +372,8 @@ class PyTorchAllocator(Allocator):
         return free.pop(at)[2] if at < len(free) and self._serves(free[at][0], size) else None
 
     def _serves(self, found: int, size: int) -> bool:
-        """Whether a block of `found` bytes may serve a request of `size`: blocks of `max_split_size` and more are kept apart."""
+        """Whether a block of `found` bytes may serve a request of `size`: blocks of `max_split_size` and more
+        are kept apart."""
         if self._max_split is None:
             return True
         if size < self._max_split:
@@ -419,7 +433,8 @@ class PyTorchAllocator(Allocator):
         return block
 
     def _grow(self, size: int, pool: Pool) -> Block | None:
-        """A new segment's block, outside the pool; None if it would pass the fraction or the driver has no room."""
+        """A new segment's block, outside the pool; None if it would pass the fraction or the driver has no
+        room."""
         taken = self._segment_bytes(size, pool.small)
         if not self._room(taken):
             return None
@@ -453,8 +468,8 @@ class PyTorchAllocator(Allocator):
         self._reserve("segment_free", block.address, block.size)
 
     def _release_oversize(self, size: int, pool: Pool) -> bool:
-        """Return cached blocks of at least `max_split_size` to the driver, until one is as large as the request,
-        or, largest first, several are together. Whether that is enough."""
+        """Return cached blocks of at least `max_split_size` to the driver, until one is as large as the
+        request, or, largest first, several are together. Whether that is enough."""
         if self._max_split is None:
             return False
         free = self._pools.get(pool, [])
@@ -470,7 +485,8 @@ class PyTorchAllocator(Allocator):
         return released >= wanted
 
     def _collect_garbage(self) -> None:
-        """Return cached large segments at or above the average age, until reserved memory is below the threshold."""
+        """Return cached large segments at or above the average age, until reserved memory is below the
+        threshold."""
         assert self._allowed is not None
         excess = self.reserved - int(self.settings.garbage_collection_threshold * self._allowed)
         now = self._search_count[False]

@@ -1,15 +1,16 @@
-"""PyTorch's caching allocator with `expandable_segments:True`: one growing address range a pool, mapped in pages.
+"""PyTorch's caching allocator with `expandable_segments:True`: one growing address range a pool, mapped in
+pages.
 
 1. A pool's range reserves addresses for 9/8 of the device and maps pages of 2 MiB (small pool) or
    `large_segment_size_mb` (large pool) as needed; `reserved` counts mapped pages.
-2. **Search**: best fit, but a free block counts with the unmapped space behind it, so the block at the growing end is
-   taken only if no other block of the pool fits.
-3. **Growing**: from the lowest unmapped space, with a free block in front of it if there is one, where free and
-   unmapped space together have room; only the missing part is mapped, in whole pages.
+2. **Search**: best fit, but a free block counts with the unmapped space behind it, so the block at the
+   growing end is taken only if no other block of the pool fits.
+3. **Growing**: from the lowest unmapped space, with a free block in front of it if there is one, where free
+   and unmapped space together have room; only the missing part is mapped, in whole pages.
 4. **Splitting**: whenever the rest has at least 512 B, in both pools.
-5. `empty_cache`, and the last attempt before running out of memory, unmap every page that lies wholly inside a free
-   block; the parts before and behind stay as free blocks. Garbage collection and `max_split_size_mb`'s early release
-   pass expandable ranges over.
+5. `empty_cache`, and the last attempt before running out of memory, unmap every page that lies wholly inside
+   a free block; the parts before and behind stay as free blocks. Garbage collection and `max_split_size_mb`'s
+   early release pass expandable ranges over.
 
 Source: `c10/cuda/CUDACachingAllocator.cpp` (note [Expandable Segments]). Everything else as in `pytorch.py`.
 Not modelled: switching the setting on or off in a running process.
@@ -31,7 +32,8 @@ from analyzer.allocators.pytorch.caching import (
 )
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 
-# Where ranges begin, and their size while the device's is unknown: any, far apart from each other and from segments.
+# Where ranges begin, and their size while the device's is unknown: any, far apart from each other and from
+# segments.
 RANGE_ORIGIN = {True: 1 << 47, False: (1 << 47) + (1 << 46)}
 RANGE_BYTES = 1 << 44
 
@@ -77,8 +79,8 @@ class ExpandableAllocator(PyTorchAllocator):
         return rest >= MIN_BLOCK_BYTES
 
     def _grow(self, size: int, pool: Pool) -> Block | None:
-        """The lowest unmapped space, with a free block in front of it. The fraction is checked against a whole segment's size, as PyTorch does; the driver's room against
-        the pages."""
+        """The lowest unmapped space, with a free block in front of it. The fraction is checked against a
+        whole segment's size, as PyTorch does; the driver's room against the pages."""
         if (
             self._allowed is not None
             and self.reserved + self._segment_bytes(size, pool.small) > self._allowed
@@ -98,7 +100,8 @@ class ExpandableAllocator(PyTorchAllocator):
         return block
 
     def _place(self, size: int, pool: Pool) -> Block:
-        """The first of the free and unmapped blocks that together have room, at the lowest address; else a new range."""
+        """The first of the free and unmapped blocks that together have room, at the lowest address; else a
+        new range."""
         for _, block in self._unmapped.get(pool, []):
             front = block.previous
             start = front if front is not None and not front.used else block
@@ -116,7 +119,8 @@ class ExpandableAllocator(PyTorchAllocator):
         return segment.first
 
     def _map(self, block: Block, size: int) -> bool:
-        """Map the first `size` bytes of an unmapped block, in whole pages; False if the driver has no memory left."""
+        """Map the first `size` bytes of an unmapped block, in whole pages; False if the driver has no memory
+        left."""
         page = self._page(block.region.pool.small)
         taken = -(-size // page) * page
         if self._limit is not None and self.reserved + taken > self._limit:

@@ -1,11 +1,13 @@
-"""Millions of plain requests on a `PyTorchAllocator` that already holds something, which goes on from where they leave it.
+"""Millions of plain requests on a `PyTorchAllocator` that already holds something, which goes on from where
+they leave it.
 
-What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers (`_best_fit.c`, `Blocks`),
-and what that holds in the end becomes the simulator's again. Without the compiled one, or with settings it does not know
-(`has_fast_path`), the simulator serves them itself.
+What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers
+(`_best_fit.c`, `Blocks`), and what that holds in the end becomes the simulator's again. Without the compiled
+one, or with settings it does not know (`has_fast_path`), the simulator serves them itself.
 
-Not modelled in plain numbers: settings; what several streams use at once (`record_stream`), and more than `_MOST_STREAMS` of them; a request without room, which is `OutOfMemoryError` at once, although
-the simulator would first give back what it caches.
+Not modelled in plain numbers: settings; what several streams use at once (`record_stream`), and more than
+`_MOST_STREAMS` of them; a request without room, which is `OutOfMemoryError` at once, although the simulator
+would first give back what it caches.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ def simulate_on(
 ) -> dict[int, int]:
     """Simulates the parts one after the other; the handles of the keys that are alive in the end.
 
-    held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes), events being rows
-    of (key, which size, stream) and (key, -1, stream), as `compiled.py` has the first two. key_count: every key is below it.
-    Raises OutOfMemoryError: the allocator is as it was then, if it `has_fast_path`, and of no use otherwise.
+    held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes),
+    events being rows of (key, which size, stream) and (key, -1, stream), as `compiled.py` has the first two.
+    key_count: every key is below it. Raises OutOfMemoryError: the allocator is as it was then, if it
+    `has_fast_path`, and of no use otherwise.
     """
     if has_fast_path(allocator, held.values()):
         return _Plain(allocator, held, key_count).simulate(parts)
@@ -51,7 +54,8 @@ def simulate_on(
 
 
 def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool:
-    """Whether the compiled allocator does what this one does from here on. held: handles of what may be given back meanwhile."""
+    """Whether the compiled allocator does what this one does from here on. held: handles of what may be given
+    back meanwhile."""
     streams = {segment.pool.stream for segment in allocator._segments.values()}
     used = (block for handle in held if (block := allocator._live[handle]) is not None and block.users)
     known = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
@@ -67,8 +71,8 @@ def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool
 
 
 class _Plain:
-    """One allocator, in plain numbers for a while. A segment's base is its address, or, where the segment held longest serves
-    first, what keeps that order."""
+    """One allocator, in plain numbers for a while. A segment's base is its address, or, where the segment
+    held longest serves first, what keeps that order."""
 
     def __init__(self, allocator: PyTorchAllocator, held: Mapping[int, int], key_count: int) -> None:
         self._allocator, self._oldest_first = allocator, allocator.settings.ties == "segment"
@@ -150,8 +154,8 @@ class _Plain:
         return self._returned(asked)
 
     def _count_requested(self, events: Integers, sizes: Integers, asked: Integers) -> None:
-        """What was asked for after each event, and by which key: a key's events take turns, so what it gives back is what it
-        asked for before."""
+        """What was asked for after each event, and by which key: a key's events take turns, so what it gives
+        back is what it asked for before."""
         order = np.argsort(events[:, 0], kind="stable")
         keys, which, _ = events[order].T
         nbytes = np.where(which >= 0, sizes[which], 0)

@@ -1,10 +1,13 @@
-"""The peaks of a program's requests on PyTorch's caching allocator, for those who simulate it hundreds of times.
+"""The peaks of a program's requests on PyTorch's caching allocator, for those who simulate it hundreds of
+times.
 
-`caching.py` is what the allocator does, and everything else goes through it; this is the same in plain numbers
-(`allocators/compiled.py`). Only the order of addresses counts, so a unit that belongs to nobody lies behind every page of the
+`caching.py` is what the allocator does, and everything else goes through it; this is the same in plain
+numbers (`allocators/compiled.py`). Only the order of addresses counts, so a unit that belongs to nobody lies
+behind every page of the
 driver: no two segments touch.
 
-Not modelled: settings, streams, a cache emptied by the program: `has_fast_path` says whether an allocator knows none of these.
+Not modelled: settings, streams, a cache emptied by the program: `has_fast_path` says whether an allocator
+knows none of these.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
 
 
 class Ascending(AddressSpace):
-    """Every segment above the one before: the lowest of two equal blocks is then that of the segment held longest."""
+    """Every segment above the one before: the lowest of two equal blocks is then that of the segment held
+    longest."""
 
     def take(self, size: int) -> int:
         self._lowest += size
@@ -35,8 +39,8 @@ class Ascending(AddressSpace):
 
 
 class Peaks(NamedTuple):
-    """Peak allocated and peak reserved in bytes; whether every request was served, and whether cached segments were given back for
-    that."""
+    """Peak allocated and peak reserved in bytes; whether every request was served, and whether cached
+    segments were given back for that."""
 
     allocated: int
     reserved: int
@@ -53,7 +57,8 @@ def peaks(
 ) -> Peaks:
     """What is reached from event `setup_count` on; where a request was not served, as reached until then.
 
-    events, units: as `compiled.py` has them. settings: of `caching.py`, of which only the size of a large segment matters.
+    events, units: as `compiled.py` has them. settings: of `caching.py`, of which only the size of a large
+    segment matters.
     limit_bytes: what segments may take together: then wholly free ones are given back before a request fails.
     Raises OverflowError for sizes no device has.
     """

@@ -1,8 +1,8 @@
 """The settings of PyTorch's caching allocator, and how `PYTORCH_ALLOC_CONF` spells them.
 
 Ranges as PyTorch 2.13 checks them (`c10/core/AllocatorConfig.cpp`): `large_segment_size_mb` above 10,
-`max_split_size_mb` and `max_non_split_rounding_mb` at least `large_segment_size_mb`, the garbage collection threshold
-strictly between 0 and 1, divisions powers of two. "mb" means 2^20 bytes.
+`max_split_size_mb` and `max_non_split_rounding_mb` at least `large_segment_size_mb`, the garbage collection
+threshold strictly between 0 and 1, divisions powers of two. "mb" means 2^20 bytes.
 """
 
 from __future__ import annotations
@@ -49,9 +49,12 @@ class PyTorchSettings:
     """Settings by the names PYTORCH_ALLOC_CONF uses, and the device's room.
 
     limit_bytes: what `cudaMalloc` has to give to this process in all; None: no end.
-    device_total_bytes, per_process_memory_fraction: `torch.cuda.set_per_process_memory_fraction`; both or neither.
-    roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain 512-byte rounding.
-    ties: how ties between free blocks of one size are broken, by release of PyTorch (`ties_of`): the lowest address, the block made first, or
+    device_total_bytes, per_process_memory_fraction: `torch.cuda.set_per_process_memory_fraction`; both or
+    neither.
+    roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain 512-byte
+    rounding.
+    ties: how ties between free blocks of one size are broken, by release of PyTorch (`ties_of`): the lowest
+    address, the block made first, or
         the lowest of the segment held longest.
     """
 
@@ -136,8 +139,8 @@ class PyTorchSettings:
 
     @property
     def allowed_bytes(self) -> int | None:
-        """What the fraction allows to be reserved; None: no fraction, or 1 (which PyTorch takes for none), or of an
-        unknown total."""
+        """What the fraction allows to be reserved; None: no fraction, or 1 (which PyTorch takes for none), or
+        of an unknown total."""
         if self.per_process_memory_fraction in (None, 1) or self.device_total_bytes is None:
             return None
         return int((self.per_process_memory_fraction or 0) * self.device_total_bytes)
@@ -205,8 +208,9 @@ def _pairs(conf: str) -> list[tuple[str, str]]:
 
 
 def _divisions(value: str) -> tuple[int, ...]:
-    """One count for all sizes, or "[256:1,512:2,>:4]": each count serves its power of two in MiB; the first also
-    everything below it, ">" everything above the last named one (above the first interval, if none is named)."""
+    """One count for all sizes, or "[256:1,512:2,>:4]": each count serves its power of two in MiB; the first
+    also everything below it, ">" everything above the last named one (above the first interval, if none is
+    named)."""
     if not value.startswith("["):
         count = int(value)
         if count <= 0:

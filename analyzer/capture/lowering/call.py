@@ -1,11 +1,12 @@
-"""How an ONNX operator becomes PyTorch code: the call it is given, the table of functions, and what stands in for one.
+"""How an ONNX operator becomes PyTorch code: the call it is given, the table of functions, and what stands in
+for one.
 
-1. A function gets the call (attributes, result types, values of constant inputs) and the inputs as tensors, None where
-   one is absent, and returns the results. Shapes are known, so no function reads tensor data.
-2. Inputs that only say what to do (a shape, axes, a pad width) are read from `NodeCall.constant`; when they are constants
-   they are no tensors in PyTorch either (`SETTINGS`).
-3. An operator without a function is run by `opaque`: it makes its results, keeps all inputs and results for the
-   backward pass (an upper bound on what it saves), and makes a gradient for each input. Callers name it.
+1. A function gets the call (attributes, result types, values of constant inputs) and the inputs as tensors,
+   None where one is absent, and returns the results. Shapes are known, so no function reads tensor data.
+2. Inputs that only say what to do (a shape, axes, a pad width) are read from `NodeCall.constant`; when they
+   are constants they are no tensors in PyTorch either (`SETTINGS`).
+3. An operator without a function is run by `opaque`: it makes its results, keeps all inputs and results for
+   the backward pass (an upper bound on what it saves), and makes a gradient for each input. Callers name it.
 
 Source: operator definitions of ONNX (`docs/Operators.md`).
 """
@@ -24,7 +25,8 @@ Results: TypeAlias = "Tensor | Sequence[Tensor | None]"
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """One node: its attributes as plain values, its results' shapes and types, and inputs that are constants (numpy)."""
+    """One node: its attributes as plain values, its results' shapes and types, and inputs that are constants
+    (numpy)."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -56,7 +58,8 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 class _Opaque(torch.autograd.Function):
-    """Makes its results, keeps all inputs and results for the backward pass, and makes a gradient for each input."""
+    """Makes its results, keeps all inputs and results for the backward pass, and makes a gradient for each
+    input."""
 
     @staticmethod
     def forward(ctx: Any, call: NodeCall, *inputs: Tensor | None) -> Any:
@@ -104,8 +107,8 @@ def lowers(*names: str, domain: str = "") -> Callable[[Function], Function]:
 
 # Operators whose inputs from a position on are settings: read from constants, no tensors in PyTorch either.
 SETTINGS = {
-    "Clip": 1, "CumSum": 1, "Dropout": 1, "Expand": 1, "Pad": 1, "ReduceL1": 1, "ReduceL2": 1, "ReduceLogSumExp": 1,
-    "ReduceMax": 1, "ReduceMean": 1, "ReduceMin": 1, "ReduceProd": 1, "ReduceSum": 1, "ReduceSumSquare": 1,
-    "Reshape": 1, "Resize": 1, "Slice": 1, "Split": 1, "Squeeze": 1, "Tile": 1, "TopK": 1, "Trilu": 1,
-    "Unsqueeze": 1, "Upsample": 1,
+    "Clip": 1, "CumSum": 1, "Dropout": 1, "Expand": 1, "Pad": 1, "ReduceL1": 1, "ReduceL2": 1,
+    "ReduceLogSumExp": 1, "ReduceMax": 1, "ReduceMean": 1, "ReduceMin": 1, "ReduceProd": 1, "ReduceSum": 1,
+    "ReduceSumSquare": 1, "Reshape": 1, "Resize": 1, "Slice": 1, "Split": 1, "Squeeze": 1, "Tile": 1,
+    "TopK": 1, "Trilu": 1, "Unsqueeze": 1, "Upsample": 1,
 }  # fmt: skip

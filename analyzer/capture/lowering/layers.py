@@ -1,7 +1,7 @@
 """ONNX's layers as PyTorch code writes them: convolution, pooling, normalization, resizing, recurrent layers.
 
-BatchNormalization normalizes with batch statistics, as a model in training does. Asymmetric padding is a copy before
-the layer; symmetric padding is the layer's own.
+BatchNormalization normalizes with batch statistics, as a model in training does. Asymmetric padding is a copy
+before the layer; symmetric padding is the layer's own.
 
 Source: operator definitions of ONNX (`docs/Operators.md`) and ONNX Runtime (`docs/ContribOperators.md`).
 Not modelled: pooling with asymmetric padding pads with zeros, which changes values but no sizes.
@@ -101,7 +101,8 @@ def _global_pool(call: NodeCall, x: Tensor) -> Results:
 @lowers("BatchNormalization")
 def _batch_norm(call: NodeCall, x: Tensor, w: Tensor, b: Tensor, mean: Tensor, var: Tensor) -> Results:
     momentum = 1 - call.get("momentum", 0.9)
-    # Statistics that the graph computes from weights are statistics all the same: nothing is learnt through them.
+    # Statistics that the graph computes from weights are statistics all the same: nothing is learnt through
+    # them.
     mean, var = (value.detach() if value.requires_grad else value for value in (mean, var))
     result = F.batch_norm(x, mean, var, w, b, training=True, momentum=momentum, eps=call.get("epsilon", 1e-5))
     return (result, mean, var)[: len(call.shapes)]
@@ -168,7 +169,8 @@ def _resize(call: NodeCall, x: Tensor, *_: Any) -> Results:
 def _recurrent(
     call: NodeCall, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, *more: Tensor | None
 ) -> Results:
-    """One layer; ONNX's weights [directions, gates * H, ...] are views for PyTorch, its results get an axis."""
+    """One layer; ONNX's weights [directions, gates * H, ...] are views for PyTorch, its results get an
+    axis."""
     if call.get("layout", 0) or call.get("direction", "forward") == "reverse" or call.get("clip", 0):
         return opaque(call, x, w, r, b, *more)
     directions, hidden = w.shape[0], r.shape[-1]

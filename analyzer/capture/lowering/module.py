@@ -1,12 +1,14 @@
 """An ONNX graph as a PyTorch module, so that training it goes through the same analysis as any PyTorch model.
 
-1. Each node is a child module named after it that calls what PyTorch has for the operator (`operators.py`); shapes
-   come from ONNX's own inference at the batch. Results are dropped after their last reader, as Python drops locals.
-2. Floating initializers of more than one element are parameters; single numbers, integers and the running statistics
-   of BatchNormalization are buffers.
-3. Integer results that can be computed beforehand (shapes, positions) are, as PyTorch computes them in Python.
-4. Operators without a PyTorch equivalent here, and those with subgraphs, run as one opaque step that keeps its inputs
-   and results for the backward pass: an upper bound, named in `notes`.
+1. Each node is a child module named after it that calls what PyTorch has for the operator (`operators.py`);
+   shapes come from ONNX's own inference at the batch. Results are dropped after their last reader, as Python
+   drops locals.
+2. Floating initializers of more than one element are parameters; single numbers, integers and the running
+   statistics of BatchNormalization are buffers.
+3. Integer results that can be computed beforehand (shapes, positions) are, as PyTorch computes them in
+   Python.
+4. Operators without a PyTorch equivalent here, and those with subgraphs, run as one opaque step that keeps
+   its inputs and results for the backward pass: an upper bound, named in `notes`.
 
 Not modelled: what the exporter removed (batch norms folded into convolutions, dropout) does not come back.
 """
@@ -39,8 +41,8 @@ LARGEST_BATCH = 1 << 20
 _LARGEST_TENSOR = 1 << 58  # elements: torch counts bytes in 63 bits
 _SETTINGS = ("int64", "int32", "bool")
 _QUANTISED = frozenset({
-    "int8", "uint8", "int4", "uint4", "int2", "uint2", "float4_e2m1", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
-    "float8_e5m2fnuz", "float8_e8m0fnu",
+    "int8", "uint8", "int4", "uint4", "int2", "uint2", "float4_e2m1", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 })  # fmt: skip
 _STATISTICS = {"BatchNormalization": (3, 4)}  # inputs that are running statistics
 

@@ -1,6 +1,7 @@
 """ONNX's pointwise, shape, indexing, matrix and reduction operators as PyTorch code writes them.
 
-Where PyTorch has one kernel for the operator, that one is called: Gemm is `addmm`, a Gather of rows `embedding`.
+Where PyTorch has one kernel for the operator, that one is called: Gemm is `addmm`, a Gather of rows
+`embedding`.
 
 Source: operator definitions of ONNX (`docs/Operators.md`) and ONNX Runtime (`docs/ContribOperators.md`).
 """
@@ -32,7 +33,8 @@ def _simple(domain: str = "", **functions: Callable[..., Tensor]) -> None:
 
 _simple(
     Abs=torch.abs, Acos=torch.acos, Add=torch.add, And=torch.logical_and, Asin=torch.asin, Atan=torch.atan,
-    Ceil=torch.ceil, Cos=torch.cos, Cosh=torch.cosh, Div=torch.div, Equal=torch.eq, Erf=torch.erf, Exp=torch.exp,
+    Ceil=torch.ceil, Cos=torch.cos, Cosh=torch.cosh, Div=torch.div, Equal=torch.eq, Erf=torch.erf,
+    Exp=torch.exp,
     Floor=torch.floor, Greater=torch.gt, GreaterOrEqual=torch.ge, HardSwish=F.hardswish, Identity=lambda x: x,
     IsNaN=torch.isnan, Less=torch.lt, LessOrEqual=torch.le, Log=torch.log, MatMul=torch.matmul, Mish=F.mish,
     Mul=torch.mul, Neg=torch.neg, Not=torch.logical_not, Or=torch.logical_or, Pow=torch.pow,
@@ -191,7 +193,8 @@ def _slice(call: NodeCall, x: Tensor, *_: Any) -> Results:
             low, high = (
                 max(-1, min(size - 1, v + size if v < 0 else v)) for v in (start, max(end, -size - 1))
             )
-            start, end, step = size - 1 - low, size - 1 - high if end >= -size else size, -step  # noqa: PLW2901
+            end = size - 1 - high if end >= -size else size  # noqa: PLW2901
+            start, step = size - 1 - low, -step  # noqa: PLW2901
         index = [slice(None)] * x.dim()
         index[axis] = slice(start, end, step)
         x = x[tuple(index)]

@@ -1,12 +1,12 @@
 """A PyTorch module and a description of its batch become a `Graph`, without a GPU, weights or data.
 
-1. The user's module is copied in structure only: every parameter and buffer becomes a meta tensor of the same shape,
-   strides, dtype and sharing. The original is neither changed nor run, its weights are not copied.
-2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher believing in a
-   CUDA device (`device/functions.py`, `kernels/decisions.py`, `kernels/autocast.py`).
+1. The user's module is copied in structure only: every parameter and buffer becomes a meta tensor of the same
+   shape, strides, dtype and sharing. The original is neither changed nor run, its weights are not copied.
+2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher
+   believing in a CUDA device (`device/functions.py`, `kernels/decisions.py`, `kernels/autocast.py`).
 3. An exception in the model becomes a `CaptureError` that names the innermost module and source line.
-4. Random numbers drawn on the host (layer drop) come from generators seeded anew and put back afterwards: equal
-   analyses are equal, and the caller's own sequence goes on undisturbed.
+4. Random numbers drawn on the host (layer drop) come from generators seeded anew and put back afterwards:
+   equal analyses are equal, and the caller's own sequence goes on undisturbed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def capture_pytorch(
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
 
     parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
-    record_guards: whether the program's comparisons of sizes are recorded (`asked_sizes.py`). call: as in `Step`. described: as in
+    record_guards: whether the program's comparisons of sizes are recorded (`asked_sizes.py`). call: as in
+    `Step`. described: as in
         `cuda_environment`.
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
@@ -160,7 +161,8 @@ def capture_pytorch(
 
 
 def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
-    """Its tensors are in host memory. (No variable of the capture itself may hold one: sharding drops the whole ones.)"""
+    """Its tensors are in host memory. (No variable of the capture itself may hold one: sharding drops the
+    whole ones.)"""
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if tensor.device.type == "meta":
             recorder.storages.host(tensor)
@@ -180,7 +182,8 @@ def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) 
 
 @contextlib.contextmanager
 def own_randomness() -> Iterator[None]:
-    """Random numbers from generators seeded anew, and put back afterwards: torch's on the CPU, Python's, NumPy's."""
+    """Random numbers from generators seeded anew, and put back afterwards: torch's on the CPU, Python's,
+    NumPy's."""
     python, legacy = random.getstate(), numpy.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
@@ -197,7 +200,8 @@ def own_randomness() -> Iterator[None]:
 def cuda_environment(
     device: DeviceProfile, memory: Memory | None = None, described: Callable[[str], bool] = lambda _: False
 ) -> Iterator[Recorder]:
-    """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`.
+    """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with
+    `watching`.
 
     described: whether somebody has said what an operator takes, by its name; its body is not followed then.
     """

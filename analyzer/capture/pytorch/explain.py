@@ -1,4 +1,5 @@
-"""An exception inside the user's program as one `CaptureError`: the innermost line and module of theirs, and what to do."""
+"""An exception inside the user's program as one `CaptureError`: the innermost line and module of theirs, and
+what to do."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def _left_on_the_host(text: str) -> bool:
 
 
 def _whose_fault(error: Exception, recorder: Recorder) -> str:
-    """Whether the program fails by itself, as far as that can be told, and what to do where it may be this tool's fault."""
+    """Whether the program fails by itself, as far as that can be told, and what to do where it may be this
+    tool's fault."""
     call = recorder.failed_call
     reading = ", after it has read values that stand in for real ones (the notes name the lines)"
     stood_in = reading if recorder.values.stood_in else ""
@@ -58,10 +60,16 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
         return _ON_THE_HOST
     if call is not None and call.error in map(id, _chain(error)):
         if call.fails_on_a_cpu():
-            return f"the program itself fails here{stood_in}: PyTorch says the same of these shapes and types on a CPU"
+            return (
+                f"the program itself fails here{stood_in}: PyTorch says the same of these shapes and types on"
+                " a CPU"
+            )
         return _report(f"{call.func.name()} could not be followed")
     if isinstance(error, OSError):
-        return f"the program itself fails here{stood_in}: it runs in {Path.cwd()}, with the files and rights there are here"
+        return (
+            f"the program itself fails here{stood_in}: it runs in {Path.cwd()}, with the files and rights"
+            " there are here"
+        )
     raised = traceback.extract_tb(error.__traceback__)[-1:]
     file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
     in_python = file.startswith(_TORCH) and not file.startswith(_OF_THE_GPU) and line.startswith("raise")
@@ -104,8 +112,8 @@ def _in_a_program(error: Exception) -> str | None:
 
 def _report(why: str) -> str:
     return (
-        f"this may be analyzer's own fault ({why}): please report it to {report_to()}, with the script and the output of analyze run "
-        "--debug"
+        f"this may be analyzer's own fault ({why}): please report it to {report_to()}, with the script and"
+        " the output of analyze run --debug"
     )
 
 
@@ -124,23 +132,32 @@ _PARSER = re.compile(r"\w+\(\)(:| received| missing)")
 _HINTS = (
     (
         r"nvmlerror|pynvml|libnvidia-ml",
-        "NVML speaks of GPUs that are there: let the program ask torch.cuda (mem_get_info, get_device_properties) instead",
+        (
+            "NVML speaks of GPUs that are there: let the program ask torch.cuda (mem_get_info,"
+            " get_device_properties) instead"
+        ),
     ),
     (r"nvidia-smi", "nvidia-smi speaks of GPUs that are there: let the program ask torch.cuda instead"),
     (
         r"cuda_home|cpp_extension|error building extension|nvcc|ninja",
-        "code compiled for CUDA cannot be followed: run without it, or make its operators torch.library ones with "
-        "register_fake, and say what they take with @analyzer.rule",
+        (
+            "code compiled for CUDA cannot be followed: run without it, or make its operators torch.library"
+            " ones with register_fake, and say what they take with @analyzer.rule"
+        ),
     ),
     (
         r"triton|active drivers",
-        "Triton kernels are launched here and not compiled: leave out what asks its compiler or driver, or wrap it in "
-        "torch.library.custom_op with register_fake",
+        (
+            "Triton kernels are launched here and not compiled: leave out what asks its compiler or driver,"
+            " or wrap it in torch.library.custom_op with register_fake"
+        ),
     ),
     (
         r"torch\._dynamo|torchdynamo|torch\._inductor",
-        "what PyTorch's compiler makes of a program is not followed: leave out what calls torch._dynamo or torch._inductor, "
-        "torch.compile alone runs as eager code",
+        (
+            "what PyTorch's compiler makes of a program is not followed: leave out what calls torch._dynamo"
+            " or torch._inductor, torch.compile alone runs as eager code"
+        ),
     ),
     (
         r"eoferror",

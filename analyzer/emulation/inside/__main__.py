@@ -1,7 +1,9 @@
-"""Runs a program in the user's own Python under the emulated runtime, and writes down what its allocator did: `python inside JOB OUT`.
+"""Runs a program in the user's own Python under the emulated runtime, and writes down what its allocator did:
+`python inside JOB OUT`.
 
-This folder is a program of its own: it runs with whatever Python and torch the user has, and imports nothing of `analyzer`. It begins
-to watch when the program imports torch, so that what the program sets before is in force.
+This folder is a program of its own: it runs with whatever Python and torch the user has, and imports nothing
+of `analyzer`. It begins to watch when the program imports torch, so that what the program sets before is in
+force.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         self._asks = False
 
     def find_spec(self, name: str, *_: Any) -> Any:
-        """Torch's own spec, with a loader that begins to watch behind it. (Who asks for the spec does not always import it.)"""
+        """Torch's own spec, with a loader that begins to watch behind it. (Who asks for the spec does not
+        always import it.)"""
         if name != "torch" or self._asks or self.recorder is not None:
             return None
         self._asks = True
@@ -70,7 +73,8 @@ def beside(name: str) -> Any:
 
 
 def _own_variables() -> dict[str, str]:
-    """The variables by which the emulated libraries were loaded, which are as before for whatever the program starts."""
+    """The variables by which the emulated libraries were loaded, which are as before for whatever the program
+    starts."""
     found: dict[str, str] = {}
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
         kept = f"ANALYZER_EMULATED_{name}"
@@ -81,9 +85,10 @@ def _own_variables() -> dict[str, str]:
 
 
 def main() -> None:
-    """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels" (`allocators/process.py`),
-    "device" (whose history it is), "assume" (place -> value, `ProcessValues`), "packages" (folders to import from besides),
-    "until" (`OperatorRecorder`) and "figures" (whether anyone wants them); OUT: where what was seen is written."""
+    """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels"
+    (`allocators/process.py`), "device" (whose history it is), "assume" (place -> value, `ProcessValues`),
+    "packages" (folders to import from besides), "until" (`OperatorRecorder`) and "figures" (whether anyone
+    wants them); OUT: where what was seen is written."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     variables = _own_variables()
     is_child = sys.argv[1] == "--child"

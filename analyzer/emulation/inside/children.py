@@ -1,9 +1,10 @@
-"""Processes that the program starts by `multiprocessing`: they have the emulated GPU too, and what each took of it is written down.
+"""Processes that the program starts by `multiprocessing`: they have the emulated GPU too, and what each took
+of it is written down.
 
-1. A forked process has everything already. A spawned one is started through this folder (`__main__.py`), with the variables by which the
-   emulated libraries are loaded first.
-2. At its end each process that used the GPU appends what it saw, one line of JSON, to a file that was opened before: it may be allowed to
-   write nowhere else.
+1. A forked process has everything already. A spawned one is started through this folder (`__main__.py`), with
+   the variables by which the emulated libraries are loaded first.
+2. At its end each process that used the GPU appends what it saw, one line of JSON, to a file that was opened
+   before: it may be allowed to write nowhere else.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _FOLDER = str(Path(__file__).parent)
 
 
 def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
-    """From here on. watch: who has the recorder; job: the job's file; seen: where what is seen is appended (a file descriptor); variables:
-    those by which this process was started."""
+    """From here on. watch: who has the recorder; job: the job's file; seen: where what is seen is appended (a
+    file descriptor); variables: those by which this process was started."""
     bootstrap, launch = _PROCESS._bootstrap, _SPAWNING._launch
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:

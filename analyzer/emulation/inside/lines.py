@@ -1,4 +1,5 @@
-"""What a line of the program does with a value it reads: whether a loop waits for it, whether a check fails by it.
+"""What a line of the program does with a value it reads: whether a loop waits for it, whether a check fails
+by it.
 
 A line is "path:12". Files that cannot be read, or parsed, do nothing.
 """
@@ -27,7 +28,8 @@ def reading() -> str:
 
 @functools.lru_cache(maxsize=1024)
 def decides_a_loop(line: str) -> bool:
-    """Whether it decides how long a `while` goes on: it is its condition, or that of an `if` in it that leaves it."""
+    """Whether it decides how long a `while` goes on: it is its condition, or that of an `if` in it that
+    leaves it."""
     tree, number = _source(line)
     return any(
         _spans(loop.test, number) or any(_leaves(inner, number) for inner in ast.walk(loop))
@@ -44,7 +46,8 @@ def asserts(line: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def passes(line: str) -> bool | None:
-    """The truth value by which the check of this line passes; None: it is no check, or several values decide."""
+    """The truth value by which the check of this line passes; None: it is no check, or several values
+    decide."""
     wanted = {value for test, truth in _checks(line) for value in _needed(test, truth)}
     return wanted.pop() if len(wanted) == 1 else None
 

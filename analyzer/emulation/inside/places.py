@@ -1,8 +1,10 @@
-"""Where in the user's program an operator runs: its line, its module, and for one of the backward pass those of its forward operator.
+"""Where in the user's program an operator runs: its line, its module, and for one of the backward pass those
+of its forward operator.
 
 1. The line is the innermost one outside PyTorch's own files and this package's, which builds a target's step.
 2. The module is the innermost one whose `forward` runs, by its path in the outermost.
-3. An operator of the backward pass belongs where the autograd node was made that runs it, known by its sequence number.
+3. An operator of the backward pass belongs where the autograd node was made that runs it, known by its
+   sequence number.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ _PHASES = {"zero_grad": "zero_grad", "step": "optimizer", "clip_grad_norm_": "op
 
 
 def _self(frame: FrameType) -> Any:
-    """The method's object. Before Python 3.13 (PEP 667) what is asked for is a copy that the frame keeps, and with it every tensor
-    among its variables, past its time: it is emptied at once."""
+    """The method's object. Before Python 3.13 (PEP 667) what is asked for is a copy that the frame keeps, and
+    with it every tensor among its variables, past its time: it is emptied at once."""
     variables = frame.f_locals
     found = variables.get("self")
     if sys.version_info < (3, 13):
@@ -34,7 +36,8 @@ def _self(frame: FrameType) -> Any:
 
 
 class SourcePlaces:
-    """What is known of the program's code. No module is kept alive for it: what the program drops must be gone when it would be."""
+    """What is known of the program's code. No module is kept alive for it: what the program drops must be
+    gone when it would be."""
 
     def __init__(self) -> None:
         self._files: dict[str, bool] = {}

@@ -1,10 +1,14 @@
-"""What happened in the process: every operator that took memory, where it ran, what its results are; and the allocator's own history.
+"""What happened in the process: every operator that took memory, where it ran, what its results are; and the
+allocator's own history.
 
-1. The allocator numbers its requests by counting them; an operator is known by how many there were before it and after it.
-2. Operators are seen where the dispatcher goes from autograd to the device's kernels (the key BackendSelect, which every call passes on every
-   thread). A dispatch mode would be simpler, and would change what is allocated: PyTorch avoids working in place under one
-   (`areAnyTensorSubclassLike`, aten/src/ATen/TensorSubclassLikeUtils.h; `linear`, for example, adds its bias to a copy).
-3. Operators that only make a tensor have a kernel of their own at that key and are not seen; the one that fills it is.
+1. The allocator numbers its requests by counting them; an operator is known by how many there were before it
+   and after it.
+2. Operators are seen where the dispatcher goes from autograd to the device's kernels (the key BackendSelect,
+   which every call passes on every thread). A dispatch mode would be simpler, and would change what is
+   allocated: PyTorch avoids working in place under one (`areAnyTensorSubclassLike`,
+   aten/src/ATen/TensorSubclassLikeUtils.h; `linear`, for example, adds its bias to a copy).
+3. Operators that only make a tensor have a kernel of their own at that key and are not seen; the one that
+   fills it is.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from values import ProcessValues
 MOST_EVENTS = 4_000_000
 _RUNTIME = ctypes.CDLL(None)
 _COMMON = (0, 0)  # the allocator's own pool; CUDA graphs have private ones
-# Called by `pow(number, tensor)` with its number on the device, which no Python function can be given (torch/csrc/jit/python/pybind_utils.cpp).
+# Called by `pow(number, tensor)` with its number on the device, which no Python function can be given
+# (torch/csrc/jit/python/pybind_utils.cpp).
 _UNSEEN = ("aten::pow.Tensor_Tensor_out",)
 
 
@@ -48,8 +53,8 @@ def _below() -> Any:
 
 
 def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
-    """A number that C++ code wraps as a tensor arrives here as the number: it becomes a tensor again, of a type that leaves the result's
-    what it is (`wrapped_scalar_tensor`, aten/src/ATen/ScalarOps.h)."""
+    """A number that C++ code wraps as a tensor arrives here as the number: it becomes a tensor again, of a
+    type that leaves the result's what it is (`wrapped_scalar_tensor`, aten/src/ATen/ScalarOps.h)."""
     other = next((args[i] for i in plain if i < len(args) and isinstance(args[i], torch.Tensor)), None)
     found = list(args)
     for i in plain:
@@ -64,7 +69,8 @@ def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
 
 
 def _parts(tensor: Any) -> Iterator[torch.Tensor]:
-    """The tensors on the device that hold this one's values: of a DTensor, what lies on this rank; none of what is no tensor."""
+    """The tensors on the device that hold this one's values: of a DTensor, what lies on this rank; none of
+    what is no tensor."""
     if not isinstance(tensor, torch.Tensor):
         return
     flatten = getattr(tensor, "__tensor_flatten__", None)
@@ -94,7 +100,8 @@ class Enough(BaseException):
 class OperatorRecorder:
     """Sees every operator that runs on the device, on every thread.
 
-    until: "end"; a number of optimizer steps; or "steady": the step from which on each asks for as much as the one before and leaves as much.
+    until: "end"; a number of optimizer steps; or "steady": the step from which on each asks for as much as
+    the one before and leaves as much.
     """
 
     def __init__(
@@ -305,6 +312,7 @@ class OperatorRecorder:
                 for module in root.modules()
             ),
             "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
-            # What libraries gave back, as NCCL does with its communicators, counts: they held it beside the rest.
+            # What libraries gave back, as NCCL does with its communicators, counts: they held it beside the
+            # rest.
             "used_bytes": total - free + _RUNTIME.emulated_given_back_bytes(self._device),
         }

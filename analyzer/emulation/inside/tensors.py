@@ -30,8 +30,8 @@ def tensors(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
 
 
 def on_host(value: Any, known: dict[int, torch.Tensor]) -> Any:
-    """An argument with the tensors that are known, by identity, in the place of the device's. (No function in a function, which would be a
-    cycle that keeps them.)"""
+    """An argument with the tensors that are known, by identity, in the place of the device's. (No function in
+    a function, which would be a cycle that keeps them.)"""
     if isinstance(value, torch.Tensor):
         return known.get(id(value), value)
     if type(value) in (list, tuple):

@@ -1,19 +1,22 @@
-"""Values in device memory: those of small tensors are really computed, on the CPU, beside the kernels that do nothing.
+"""Values in device memory: those of small tensors are really computed, on the CPU, beside the kernels that do
+nothing.
 
-1. What a tensor holds is kept by the emulated runtime, by address (`native/contents.c`): copies from the host, and what is computed here.
-2. An operator whose inputs are all known, and whose results are small (`MOST_ELEMENTS`), is run once more on the CPU; what it draws comes
-   from a generator of its own. Integers and truth values made of small ones may be larger (`LARGE_BYTES`), until `LARGE_WORK` bytes of such
-   were read and written.
-3. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would most likely have. Gradients
-   are finite, nothing is a NaN, `all` is true, `any` and comparisons are false, indices are 0, or in order where something is sorted. What is
-   computed from a stand-in is one, too.
+1. What a tensor holds is kept by the emulated runtime, by address (`native/contents.c`): copies from the
+   host, and what is computed here.
+2. An operator whose inputs are all known, and whose results are small (`MOST_ELEMENTS`), is run once more on
+   the CPU; what it draws comes from a generator of its own. Integers and truth values made of small ones may
+   be larger (`LARGE_BYTES`), until `LARGE_WORK` bytes of such were read and written.
+3. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would
+   most likely have. Gradients are finite, nothing is a NaN, `all` is true, `any` and comparisons are false,
+   indices are 0, or in order where something is sorted. What is computed from a stand-in is one, too.
 4. The size of a result that depends on data comes from known values; else it is the largest it can be.
-5. A stand-in that a check reads (`assert`, an `if` that raises) is what passes it (`lines.py`). A stand-in, or an unknown number
-   (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for ends the program with its
-   line when nothing has changed for `MOST_WAITS` reads.
-6. L-BFGS stops where its loss no longer changes, and forgets a step along which the gradient does not grow: losses that it reads fall,
-   every step is remembered, and a line search takes the first one it tries.
-7. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or how large a result is.
+5. A stand-in that a check reads (`assert`, an `if` that raises) is what passes it (`lines.py`). A stand-in,
+   or an unknown number (which reads 1), that is brought to the host is listed with its line. One that a
+   `while` waits for ends the program with its line when nothing has changed for `MOST_WAITS` reads.
+6. L-BFGS stops where its loss no longer changes, and forgets a step along which the gradient does not grow:
+   losses that it reads fall, every step is remembered, and a line search takes the first one it tries.
+7. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or
+   how large a result is.
 8. What other ranks send is as known as it is there (`native/nccl.c`).
 """
 
@@ -38,11 +41,15 @@ _LARGE_NORM = 100.0
 _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
-_WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_")  # fmt: skip
-_SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_", "_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive", "repeat_interleave", "_coalesce", "bincount")  # fmt: skip
+_WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+"geometric_", "log_normal_", "cauchy_")  # fmt: skip
+_SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_",
+"_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive",
+"repeat_interleave", "_coalesce", "bincount")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
-# They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h of aten/src/ATen/native).
+# They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h
+# of aten/src/ATen/native).
 _ASKING = ("linalg_eig", "linalg_matrix_exp", "normal")
 
 
@@ -84,10 +91,12 @@ def _dim(op: _Operator, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 class ProcessValues:
-    """The values of one process. `reads`: "line: what" -> how often it was read; `assumed`: what was asked for of what is assumed."""
+    """The values of one process. `reads`: "line: what" -> how often it was read; `assumed`: what was asked
+    for of what is assumed."""
 
     def __init__(self, line: Any, assume: dict[str, Any]) -> None:
-        """line: what is under way, "path:12". assume: "FILE.py:12", where the end of a path counts -> a number or truth value."""
+        """line: what is under way, "path:12". assume: "FILE.py:12", where the end of a path counts -> a
+        number or truth value."""
         self._line = line
         self._assume = assume
         self.assumed = set[str]()
@@ -135,7 +144,8 @@ class ProcessValues:
         self._after(op, func, args, kwargs, outputs, known, tainted)
         return result
 
-    # -- what is known ----------------------------------------------------------------------------------------------
+    # -- what is known
+    # ----------------------------------------------------------------------------------------------
 
     def _worth(self, given: list[torch.Tensor], kwargs: dict[str, Any]) -> bool:
         """Whether the device takes part, and inputs are small enough to be computed with."""
@@ -153,7 +163,8 @@ class ProcessValues:
         return not is_number(tensor) and _small(tensor, room // tensor.element_size())
 
     def _known(self, given: list[torch.Tensor], written: list[Any]) -> dict[int, torch.Tensor] | None:
-        """Copies on the CPU of these tensors, by identity; None where one is not known. written: those whose values do not matter."""
+        """Copies on the CPU of these tensors, by identity; None where one is not known. written: those whose
+        values do not matter."""
         found = {}
         for tensor in given:
             if not tensor.is_cuda:
@@ -179,7 +190,8 @@ class ProcessValues:
 
     @staticmethod
     def _held(tensor: torch.Tensor, most: int = 8 * MOST_ELEMENTS) -> torch.Tensor | None:
-        """What the device's memory holds there, a copy; None where not all of it is known, or there is more."""
+        """What the device's memory holds there, a copy; None where not all of it is known, or there is
+        more."""
         nbytes = extent(tensor)
         if nbytes == 0:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
@@ -305,7 +317,8 @@ class ProcessValues:
             return torch.arange(tensor.shape[dim], device="cpu").view(shape).to(tensor.dtype)
         return torch.zeros((), dtype=tensor.dtype, device="cpu")
 
-    # -- sizes that depend on data -----------------------------------------------------------------------------------
+    # -- sizes that depend on data
+    # -----------------------------------------------------------------------------------
 
     def _sizes(self, op: _Operator, args: Any, kwargs: dict[str, Any], tainted: bool) -> list[int]:
         """What the operator will ask the device for: how many elements its result has."""
@@ -340,7 +353,8 @@ class ProcessValues:
                 continue
             if unknown:
                 self._list(
-                    f"the size of {op.name}'s result depends on data: taken to be the largest, {tensor.numel():,}"
+                    f"the size of {op.name}'s result depends on data: taken to be the largest,"
+                    f" {tensor.numel():,}"
                 )
             if value is None and "unique" in op.name and (dim := _dim(op, args, kwargs)) is not None:
                 sizes += [tensor.shape[dim]] * 4
@@ -359,8 +373,9 @@ class ProcessValues:
         return sizes
 
     def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
-        """What a kernel reads of its own: that no number is infinite, no deviation negative; of an exponential that all matrices need
-        the highest degree, are scaled alike and squared once, before which the norm of one alone is read: a large one."""
+        """What a kernel reads of its own: that no number is infinite, no deviation negative; of an
+        exponential that all matrices need the highest degree, are scaled alike and squared once, before which
+        the norm of one alone is read: a large one."""
         if op.name != "linalg_matrix_exp":
             return [1]
         self._list("the degree of matrix_exp depends on norms: taken to be the highest")
@@ -369,7 +384,8 @@ class ProcessValues:
         return [1, count, 1] if count > 1 else [norm, 1, 1, 1]
 
     def _extremes(self, tensor: torch.Tensor, tainted: bool) -> list[int]:
-        """The least, of which a type without a sign has none to be asked for, and the largest of these; both 0 where that is not known."""
+        """The least, of which a type without a sign has none to be asked for, and the largest of these; both
+        0 where that is not known."""
         value, said = self._value(tensor), self._said()
         if said is not None:
             ends = [0, int(said) - 1]
@@ -388,7 +404,8 @@ class ProcessValues:
             return int(said)
         if value is None or self._stands_in(indices):
             self._list(
-                f"how many places a sparse tensor has entries at depends on data: as many as entries, {indices.shape[1]:,}"
+                "how many places a sparse tensor has entries at depends on data: as many as entries,"
+                f" {indices.shape[1]:,}"
             )
             return int(indices.shape[1])
         return int(torch.unique(value, dim=1).shape[1])
@@ -398,7 +415,8 @@ class ProcessValues:
         found = (torch.unique_consecutive if "consecutive" in op.name else torch.unique)(value, dim=dim)
         return int(found.numel() if dim is None else found.shape[dim])
 
-    # -- what the host reads -----------------------------------------------------------------------------------------
+    # -- what the host reads
+    # -----------------------------------------------------------------------------------------
 
     @staticmethod
     def _to_host(op: _Operator, args: Any, result: Any) -> bool:
@@ -448,7 +466,8 @@ class ProcessValues:
         return result
 
     def _equal(self, first: torch.Tensor, second: torch.Tensor, tainted: bool) -> bool:
-        """Whether two tensors hold the same; where that is not known, only if the program asserts it or they are the same memory."""
+        """Whether two tensors hold the same; where that is not known, only if the program asserts it or they
+        are the same memory."""
         if tainted:
             self._list("a stand-in")
         one, other = (self._held(t) if t.is_cuda else t for t in (first, second))
@@ -495,5 +514,6 @@ class ProcessValues:
         self._waits[line] += 1
         if self._waits[line] >= MOST_WAITS and lines.decides_a_loop(line):
             raise Stuck(
-                f"{line}: the loop waits for a value that is not computed; it has been {found} for {MOST_WAITS:,} reads"
+                f"{line}: the loop waits for a value that is not computed; it has been {found} for"
+                f" {MOST_WAITS:,} reads"
             )

@@ -1,7 +1,9 @@
-"""The process that loads cuDNN and answers for a GPU that is not there: `python -m analyzer.libraries.cudnn.answering LIBRARY CUBLASLT`.
+"""The process that loads cuDNN and answers for a GPU that is not there: `python -m
+analyzer.libraries.cudnn.answering LIBRARY CUBLASLT`.
 
-A GPU's description comes as the first line of its input; what follows is a line of questions each (JSON), and a line of answers goes
-back. The library's 200 MB, and a crash of a release that knows no such GPU, stay in this process (`asker.py` is the other end).
+A GPU's description comes as the first line of its input; what follows is a line of questions each (JSON), and
+a line of answers goes back. The library's 200 MB, and a crash of a release that knows no such GPU, stay in
+this process (`asker.py` is the other end).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from analyzer.libraries.cudnn.convolution import PYTORCH, Plan, Question
 def wanted(question: Question, plans: Iterator[Plan]) -> Iterator[Plan]:
     """All of the plans, or no more than are tried while there is room.
 
-    PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32 that is not on tensor cores.
+    PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32
+    that is not on tensor cores.
     """
     deterministic, strict = False, question.dtype != "float32"
     for plan in plans:

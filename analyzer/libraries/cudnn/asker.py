@@ -1,11 +1,13 @@
 """cuDNN asked for a GPU that is described to it: one question, or many at once, and the answers kept.
 
-1. The library is loaded by a process of its own (`answering.py`), started at the first question that nobody asked before.
-2. An answer is kept on disk, in the user's cache folder (`ANALYZER_CACHE`, else where the system keeps caches), by release and
-   description: a second analysis starts no process, and a folder of answers serves where there is no library. Without a folder that can
-   be written to, answers last as long as this process.
-3. A release that knows no such GPU may crash. The question at which it ended has no answer; after `_MOST_ENDS` of these nobody is asked
-   any more.
+1. The library is loaded by a process of its own (`answering.py`), started at the first question that nobody
+   asked before.
+2. An answer is kept on disk, in the user's cache folder (`ANALYZER_CACHE`, else where the system keeps
+   caches), by release and
+   description: a second analysis starts no process, and a folder of answers serves where there is no library.
+   Without a folder that can be written to, answers last as long as this process.
+3. A release that knows no such GPU may crash. The question at which it ended has no answer; after
+   `_MOST_ENDS` of these nobody is asked any more.
 
 Source: NVIDIA cuDNN backend API reference, `CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`.
 """
@@ -37,7 +39,8 @@ _SECONDS = 120.0
 
 
 def _folder() -> Path:
-    """Where answers are kept; nowhere for a user without a home, or in another environment, whose program is emulated."""
+    """Where answers are kept; nowhere for a user without a home, or in another environment, whose program is
+    emulated."""
     try:
         return folder()
     except (ImportError, RuntimeError):
@@ -45,14 +48,16 @@ def _folder() -> Path:
 
 
 _CACHE = _folder()
-# Nothing of the program that is followed reaches the process: not its preloaded libraries, not its settings of cuDNN.
+# Nothing of the program that is followed reaches the process: not its preloaded libraries, not its settings
+# of cuDNN.
 _DROPPED = ("LD_PRELOAD", "CUDNN_", "PYTHON", "CUDA_")
 
 
 class Asker:
     """One cuDNN and one GPU's description. Threads may share it; a forked child starts a process of its own.
 
-    library: whom to ask; None: only what release `RELEASE` answered before. description: the GPU's, JSON in cuDNN's field names. cache: the folder answers are kept in.
+    library: whom to ask; None: only what release `RELEASE` answered before. description: the GPU's, JSON in
+    cuDNN's field names. cache: the folder answers are kept in.
     """
 
     def __init__(self, library: Library | None, description: str, cache: Path = _CACHE) -> None:
@@ -136,8 +141,10 @@ class Asker:
         try:
             process = subprocess.Popen(
                 command(self._library),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=_ROOT,
-                env={**dropped, "PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": str(Path(self._library.path).parent)},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                cwd=_ROOT,
+                env={**dropped, "PYTHONPATH": str(_ROOT),
+                "LD_LIBRARY_PATH": str(Path(self._library.path).parent)},
             )  # fmt: skip
             self._process, self._owner = process, os.getpid()
             atexit.register(self.close)

@@ -1,17 +1,19 @@
 """What cuDNN's plan for attention takes, beside what its frontend lays out in the same workspace for itself.
 
 1. A plan takes 256 bytes, forward and backward.
-2. Backward, where heads are grouped: key and value gradients of all query heads, in the inputs' type, before they are summed.
+2. Backward, where heads are grouped: key and value gradients of all query heads, in the inputs' type, before
+   they are summed.
 3. The frontend adds to that, backward: the query gradient in float32 and a float32 sum a query and head
    (`CompositeSDPABackwardNode`, cudnn_frontend 1.18: `dQ_accum_size`, `softmax_sum_size`).
-4. Forward with a single query, as in generation, takes nothing, or, where batch and heads alone do not fill the GPU and no causal
-   mask is asked for, splits the keys: a float32 result and two float32 sums for every split, each rounded up to 128 bytes, and
-   128 bytes. The heads of a group are computed together, 16 at once; there are as many splits, a power of two from 4 to 64, as give
-   at most two thread blocks a multiprocessor and each split 128 keys or more; up to 512 keys are not split.
+4. Forward with a single query, as in generation, takes nothing, or, where batch and heads alone do not fill
+   the GPU and no causal mask is asked for, splits the keys: a float32 result and two float32 sums for every
+   split, each rounded up to 128 bytes, and 128 bytes. The heads of a group are computed together, 16 at once;
+   there are as many splits, a power of two from 4 to 64, as give at most two thread blocks a multiprocessor
+   and each split 128 keys or more; up to 512 keys are not split.
 
-Measured: all of 680 random calls, forward and backward, of an H100 (torch 2.11, cuDNN 9.19; head sizes 8 to 256, 1 to 4,096 positions, grouped
-heads, masks, dropout; `tests/data/h100/attention.jsonl.gz`); rule 4: all of 3,094 of an H200
-(`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/attention.py`).
+Measured: all of 680 random calls, forward and backward, of an H100 (torch 2.11, cuDNN 9.19; head sizes 8 to
+256, 1 to 4,096 positions, grouped heads, masks, dropout; `tests/data/h100/attention.jsonl.gz`); rule 4: all
+of 3,094 of an H200 (`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/attention.py`).
 Not modelled: ragged batches. Not measured: a single query on 513 to 999 keys (taken by rule 4).
 """
 
@@ -36,7 +38,8 @@ def frontend_bytes(batch: Any, heads: Any, queries: Any, size: Any) -> Any:
 
 
 def backward_bytes(full_head_bytes: Any = 0) -> Any:
-    """What the plan takes. full_head_bytes: of key and value gradients of all query heads, where heads are grouped."""
+    """What the plan takes. full_head_bytes: of key and value gradients of all query heads, where heads are
+    grouped."""
     return _CONTROL_BYTES + full_head_bytes
 
 

@@ -1,21 +1,25 @@
-"""cuDNN's backend API through `ctypes`: the plans a convolution has and their workspaces. Nothing is launched, no tensor is allocated.
+"""cuDNN's backend API through `ctypes`: the plans a convolution has and their workspaces. Nothing is
+launched, no tensor is allocated.
 
-PyTorch describes the convolution to the backend and takes the engine configurations of `CUDNN_HEUR_MODE_INSTANT`, then those of the
-fallback list. It drops those that convert inputs to a narrower type, in deterministic mode those noted as not deterministic, and
-for float32 without TF32 those on tensor cores; with benchmark off the first whose plan can be built runs. The same calls are made
-here, up to the plans' workspaces:
+PyTorch describes the convolution to the backend and takes the engine configurations of
+`CUDNN_HEUR_MODE_INSTANT`, then those of the fallback list. It drops those that convert inputs to a narrower
+type, in deterministic mode those noted as not deterministic, and for float32 without TF32 those on tensor
+cores; with benchmark off the first whose plan can be built runs. The same calls are made here, up to the
+plans' workspaces:
 
-1. Tensors are described by shape, strides of the memory format, type and alignment: 32 bytes for PyTorch (what allocator blocks
-   have), 16 for ONNX Runtime (the default of cuDNN's frontend).
+1. Tensors are described by shape, strides of the memory format, type and alignment: 32 bytes for PyTorch
+   (what allocator blocks have), 16 for ONNX Runtime (the default of cuDNN's frontend).
 2. 1-D convolutions are 2-D ones of height 1, as in `Convolution.cpp`.
-3. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out). The
-   compute type is float32 for float32 (TF32 allowed, PyTorch's default for convolutions), bfloat16 and float16.
+3. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out).
+   The compute type is float32 for float32 (TF32 allowed, PyTorch's default for convolutions), bfloat16 and
+   float16.
 4. Engine 23 is left out of 3-D data gradients, as PyTorch leaves it out (`plan_errata_exception`).
 
-The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`): then neither a GPU nor a driver is needed.
-The heuristics take 2 milliseconds, each plan a third of one.
+The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`): then
+neither a GPU nor a driver is needed. The heuristics take 2 milliseconds, each plan a third of one.
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
-Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`, `run_single_conv`); the enumerators:
+Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`,
+`run_single_conv`); the enumerators:
 `cudnn_graph.h` of cuDNN 9.
 """
 
@@ -73,9 +77,10 @@ class CudnnError(RuntimeError):
 class Cudnn:
     """A cuDNN handle (or, without a GPU, a device's description) and the questions it answers.
 
-    library: path of `libcudnn.so.9`, or that library, loaded; None finds the one PyTorch's wheels bring, then the system's.
-    device_json: a GPU's description as `device_json()` gives it on a machine that has one; with it no GPU is needed.
-    Raises CudnnError where cuDNN knows no such descriptor (before 9.2) or refuses the device.
+    library: path of `libcudnn.so.9`, or that library, loaded; None finds the one PyTorch's wheels bring, then
+    the system's.
+    device_json: a GPU's description as `device_json()` gives it on a machine that has one; with it no GPU is
+    needed. Raises CudnnError where cuDNN knows no such descriptor (before 9.2) or refuses the device.
     """
 
     def __init__(self, library: str | ctypes.CDLL | None = None, device_json: str | None = None) -> None:
@@ -111,7 +116,8 @@ class Cudnn:
         return text.value.decode()
 
     def plans(self, question: Question) -> Iterator[Plan]:
-        """The plans that can be built, in the order in which they are tried; none: whoever asks raises an error.
+        """The plans that can be built, in the order in which they are tried; none: whoever asks raises an
+        error.
 
         Each is built when it is asked for.
         """
@@ -235,7 +241,8 @@ class Cudnn:
         return value.value
 
     def _read(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int, into: Any) -> int | None:
-        """How many elements the attribute has, after at most `most` were written; None where cuDNN refuses."""
+        """How many elements the attribute has, after at most `most` were written; None where cuDNN
+        refuses."""
         count = ctypes.c_int64(0)
         status = self._lib.cudnnBackendGetAttribute(
             descriptor, name, kind, ctypes.c_int64(most), ctypes.byref(count), into
@@ -273,7 +280,8 @@ class Cudnn:
 
 
 def _is_errata(question: Question, engine: int) -> bool:
-    """Whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`; its other rules are for other versions)."""
+    """Whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`; its other rules are for other
+    versions)."""
     return question.operation == "data" and engine == 23 and len(question.x_shape) > 4
 
 

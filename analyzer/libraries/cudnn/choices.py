@@ -1,22 +1,28 @@
-"""What cuDNN chooses on one GPU: each convolution is looked up where its answer is recorded, else asked of the library, else bounded.
+"""What cuDNN chooses on one GPU: each convolution is looked up where its answer is recorded, else asked of
+the library, else bounded.
 
-1. A recorded call (`recorded.py`) is what cuDNN answered, as long as the library within reach is of that release or there is none.
-2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9 a few engines take other bytes
-   than a description says: `splits.py`.
-3. Engines built on cublasLt (forward 3, 6, 58; data 7, 50, 63; weight 17, 18, 62) ask for a device even then and are missing in its list. They
-   come first for most convolutions that are plain matrix products (`product_plan`): of 338 such calls of an H100 in 264, otherwise in 45 of
-   19,687 (`python -m benchmarks cudnn both_ways`). So such a product is taken to run there, and its range goes to what the list says.
-4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that of the same convolution
-   at the recorded batches around it, else that of `product_plan`, else a copy of input, weights and output in NCHW, which is what
-   kernels on tensor cores take there, and nothing in NHWC.
+1. A recorded call (`recorded.py`) is what cuDNN answered, as long as the library within reach is of that
+   release or there is none.
+2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9
+   a few engines take other bytes than a description says: `splits.py`.
+3. Engines built on cublasLt (forward 3, 6, 58; data 7, 50, 63; weight 17, 18, 62) ask for a device even then
+   and are missing in its list. They come first for most convolutions that are plain matrix products
+   (`product_plan`): of 338 such calls of an H100 in 264, otherwise in 45 of 19,687 (`python -m benchmarks
+   cudnn both_ways`). So such a product is taken to run there, and its range goes to what the list says.
+4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
+   of the same convolution at the recorded batches around it, else that of `product_plan`, else a copy of
+   input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
 5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
-6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans (`trial`), then runs
-   the fastest of the first ten. Which one that is only a GPU knows: recorded for the H200, elsewhere cuDNN's first, between nothing and the largest
-   of those ten. The largest of all may be an engine's that multiplies transforms (`transforms.py`), which a handle lists for 7 of 10 calls it can
+6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
+   all its plans (`trial`), then runs the fastest of the first ten. Which one that is only a GPU knows:
+   recorded for the H200, elsewhere cuDNN's first, between nothing and the largest of those ten. The largest
+   of all may be an engine's that multiplies transforms (`transforms.py`), which a handle lists for 7 of 10
+   calls it can
    compute: it is taken to be there, down to the largest that is listed.
 7. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
 
-Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`, `generate_and_filter_plans`).
+Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
+`generate_and_filter_plans`).
 """
 
 from __future__ import annotations
@@ -41,24 +47,29 @@ from analyzer.releases import Release
 # The engine of `product_plan`: of none that is listed.
 PRODUCT = -1
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
-# What no plan takes more than, in copies of input, weights and output (channels rounded up to 8) and MiB besides: it held for all but
-# 0.1 % of 20,025 random convolutions of an H100 (`python -m benchmarks cudnn bounds`), by operation, dense and grouped.
+# What no plan takes more than, in copies of input, weights and output (channels rounded up to 8) and MiB
+# besides: it held for all but
+# 0.1 % of 20,025 random convolutions of an H100 (`python -m benchmarks cudnn bounds`), by operation, dense
+# and grouped.
 _MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
 _MOST_BESIDES = 32 << 20
 # In place of nothing, where that is a guess: a request that is not made has no range.
 _LEAST = 1
-# Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there: CUDA 11.8's release notes name
+# Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there:
+# CUDA 11.8's release notes name
 # 8.9 first, CUDA 11.1's 8.6; torch 2.0's wheels bring CUDA 11.7, torch 1.7's 11.0.
 _BEFORE = {(8, 9): ((2, 0), (8, 6)), (8, 6): ((1, 7), (8, 0))}
 # The recorded tables that are not called "sm86".
 _TABLES = {(9, 0): "h200", (7, 0): "sm75", (7, 2): "sm75", (8, 7): "sm86", (12, 1): "sm120"}
-# Of compute capability 7.5 cuDNN chooses the same with 40 to 56 multiprocessors, otherwise with 68 and more: those have no table.
+# Of compute capability 7.5 cuDNN chooses the same with 40 to 56 multiprocessors, otherwise with 68 and more:
+# those have no table.
 _LARGE_TURING_SMS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Bytes of workspace, the range they lie in, and how they are known: measured or asked of cuDNN (a range of one figure), or unknown."""
+    """Bytes of workspace, the range they lie in, and how they are known: measured or asked of cuDNN (a range
+    of one figure), or unknown."""
 
     nbytes: int
     low_bytes: int
@@ -94,7 +105,8 @@ class Choices:
     def workspaces(
         self, calls: Sequence[Convolution], settings: ConvolutionSettings = DEFAULT, *, trial: bool = False
     ) -> list[Workspace]:
-        """The same for many at once. trial: what benchmark mode takes while it tries a call's plans instead."""
+        """The same for many at once. trial: what benchmark mode takes while it tries a call's plans
+        instead."""
         missing = [call for call in dict.fromkeys(calls) if (call, settings, trial) not in self._known]
         asked: list[Convolution] = []
         for call in missing:
@@ -118,7 +130,8 @@ class Choices:
         ]
 
     def plans(self, calls: Sequence[Convolution], *, whole: bool = True) -> list[tuple[Plan, ...] | None]:
-        """cuDNN's plans for each call in PyTorch's order, with a handle's bytes; None where nobody can be asked."""
+        """cuDNN's plans for each call in PyTorch's order, with a handle's bytes; None where nobody can be
+        asked."""
         answers = self._ask([Question.of(call, whole=whole) for call in calls])
         return [
             plans and tuple(product_plan(call) + [self.by_handle(call, plan) for plan in plans])
@@ -133,8 +146,8 @@ class Choices:
         return answers
 
     def following(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> tuple[int, ...]:
-        """Workspaces that are asked for one after the other where one of `nbytes` finds no room: those of the plans behind the first that take
-        less. None where nobody can be asked."""
+        """Workspaces that are asked for one after the other where one of `nbytes` finds no room: those of the
+        plans behind the first that take less. None where nobody can be asked."""
         sizes: Sequence[int] = ()
         if self._record is not None and self._record_holds() and settings == DEFAULT:
             batch = call.x_shape[0]
@@ -220,11 +233,13 @@ class Choices:
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
-        """The plan with the bytes a handle on the GPU says; it keeps its knobs where these are no more than a bound."""
+        """The plan with the bytes a handle on the GPU says; it keeps its knobs where these are no more than a
+        bound."""
         if not plan.knobs or self._capability[0] != 9:
             return plan._replace(knobs=())
         nbytes, proven = by_handle(
-            call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.padding, call.stride,
+            call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.padding,
+            call.stride,
             call.dilation, plan.engine, dict(plan.knobs), plan.workspace_bytes, self._sm_count,
         )  # fmt: skip
         return plan._replace(workspace_bytes=nbytes, knobs=() if proven else plan.knobs)
@@ -242,7 +257,8 @@ class NextPlans(Sequence[int]):
         self._found: tuple[int, ...] | None = None
 
     def _sizes(self) -> tuple[int, ...]:
-        """As cuDNN answered; else half and again half, down to nothing, which is to hold on to memory wherever there is some."""
+        """As cuDNN answered; else half and again half, down to nothing, which is to hold on to memory
+        wherever there is some."""
         return self._answered() or tuple(
             self._nbytes >> times for times in range(1, self._nbytes.bit_length() + 1)
         )
@@ -280,9 +296,11 @@ class NextPlans(Sequence[int]):
 
 
 def product_plan(call: Convolution) -> list[Plan]:
-    """The plan of a convolution that is one matrix product an image, which the list lacks: an empty list for any other.
+    """The plan of a convolution that is one matrix product an image, which the list lacks: an empty list for
+    any other.
 
-    Results and gradients of the input take nothing, a weight's gradient one float32 result an image where channels come first.
+    Results and gradients of the input take nothing, a weight's gradient one float32 result an image where
+    channels come first.
     """
     product = (
         call.groups == 1 and set(call.w_shape[2:]) == set(call.stride) == {1} and set(call.padding) == {0}
@@ -294,8 +312,8 @@ def product_plan(call: Convolution) -> list[Plan]:
 
 
 def _asked(plans: Sequence[Plan]) -> Workspace:
-    """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); in the place of a product's
-    the next one may run."""
+    """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); in
+    the place of a product's the next one may run."""
     first, following = plans[0], plans[1 if plans[1:] and plans[0].engine == PRODUCT else 0]
     nbytes, other = first.workspace_bytes, following.workspace_bytes
     low = 0 if first.knobs or following.knobs else min(nbytes, other)
@@ -303,8 +321,9 @@ def _asked(plans: Sequence[Plan]) -> Workspace:
 
 
 def _level(question: Question, found: Workspace) -> Workspace:
-    """Of a grouped convolution in NHWC heuristics mode B puts engine 67, with copies, and 0, without, nearly level: which is first by a
-    description need not be by a handle. An efficientnet_b0 on an H200 took nothing where a description says 193 MB."""
+    """Of a grouped convolution in NHWC heuristics mode B puts engine 67, with copies, and 0, without, nearly
+    level: which is first by a description need not be by a handle. An efficientnet_b0 on an H200 took nothing
+    where a description says 193 MB."""
     if question.searcher != "EXHAUSTIVE" or not question.channels_last or question.convolution().groups == 1:
         return found
     return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
@@ -333,7 +352,8 @@ def _copies(call: Convolution, multiple: int = 1) -> int:
 
 
 def _carried(known: dict[int, int], batch: int) -> int:
-    """Bytes at a batch from those at the recorded ones: on the straight line between its neighbours, beyond them in proportion."""
+    """Bytes at a batch from those at the recorded ones: on the straight line between its neighbours, beyond
+    them in proportion."""
     below = max((other for other in known if other <= batch), default=None)
     above = min((other for other in known if other >= batch), default=None)
     if below is None or above is None:

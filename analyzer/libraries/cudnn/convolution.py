@@ -1,4 +1,5 @@
-"""One convolution as cuDNN is asked about it: what is computed, on what shapes, in what type and memory format.
+"""One convolution as cuDNN is asked about it: what is computed, on what shapes, in what type and memory
+format.
 
 Standard library alone: the process that loads cuDNN (`answering.py`) imports no other library.
 """
@@ -11,8 +12,9 @@ from typing import Any, NamedTuple
 
 OPERATIONS = ("forward", "data", "weight")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
-# Who asks, and which of cuDNN's heuristics it asks in which order (`cudnnBackendHeurMode_t`): PyTorch (`Conv_v8.cpp`, `get_generator_sources`), and
-# ONNX Runtime's `cudnn_conv_algo_search` (`core/providers/cuda/nn/conv.cc`, `CreateCudnnFeExecutionPlan`).
+# Who asks, and which of cuDNN's heuristics it asks in which order (`cudnnBackendHeurMode_t`): PyTorch
+# (`Conv_v8.cpp`, `get_generator_sources`), and ONNX Runtime's `cudnn_conv_algo_search`
+# (`core/providers/cuda/nn/conv.cc`, `CreateCudnnFeExecutionPlan`).
 _INSTANT, _MODE_B, _FALLBACK = 0, 1, 2
 PYTORCH = "pytorch"
 HEURISTICS = {
@@ -28,7 +30,8 @@ class Convolution:
     """One cuDNN convolution: x * w -> y; for "data" and "weight" the same shapes, other results.
 
     operation: "forward", "data" (gradient of x) or "weight" (gradient of w).
-    x_shape, w_shape: (N, C, *spatial), (K, C/groups, *filter); padding, stride, dilation per spatial dimension.
+    x_shape, w_shape: (N, C, *spatial), (K, C/groups, *filter); padding, stride, dilation per spatial
+    dimension.
     channels_last: all three tensors lie in NHWC order.
     """
 
@@ -59,7 +62,8 @@ class Convolution:
 
     @property
     def family(self) -> tuple[int, ...]:
-        """Everything but operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding, stride, dilation.
+        """Everything but operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding,
+        stride, dilation.
 
         Always 18 numbers: two spatial dimensions are written as three, the first being 0.
         """
@@ -74,8 +78,9 @@ class Convolution:
 
 
 class Question(NamedTuple):
-    """What cuDNN is asked about one convolution. searcher: a key of `HEURISTICS`; y_shape: the result's, which ONNX may pad
-    on one side alone; whole: every plan is wanted, not only those that run while there is room."""
+    """What cuDNN is asked about one convolution. searcher: a key of `HEURISTICS`; y_shape: the result's,
+    which ONNX may pad on one side alone; whole: every plan is wanted, not only those that run while there is
+    room."""
 
     searcher: str
     operation: str
@@ -93,14 +98,16 @@ class Question(NamedTuple):
     def of(call: Convolution, *, whole: bool = False) -> Question:
         """PyTorch's question about a convolution."""
         return Question(
-            PYTORCH, call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.y_shape, call.padding,
+            PYTORCH, call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.y_shape,
+            call.padding,
             call.stride, call.dilation, whole,
         )  # fmt: skip
 
     def convolution(self) -> Convolution:
         """The convolution that is asked about."""
         return Convolution(
-            self.operation, self.dtype, self.channels_last, self.x_shape, self.w_shape, self.padding, self.stride,
+            self.operation, self.dtype, self.channels_last, self.x_shape, self.w_shape, self.padding,
+            self.stride,
             self.dilation,
         )  # fmt: skip
 
@@ -111,8 +118,8 @@ class Question(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A plan that can be built: its engine's global index, its workspace in bytes, what cuDNN notes of it, and the knobs of engines whose
-    bytes depend on who is asked (`splits.py`)."""
+    """A plan that can be built: its engine's global index, its workspace in bytes, what cuDNN notes of it,
+    and the knobs of engines whose bytes depend on who is asked (`splits.py`)."""
 
     engine: int
     workspace_bytes: int

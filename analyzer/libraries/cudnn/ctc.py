@@ -1,9 +1,11 @@
-"""What cuDNN's CTC loss takes (connectionist temporal classification), by the older call, which is told every target, and the newer one.
+"""What cuDNN's CTC loss takes (connectionist temporal classification), by the older call, which is told every
+target, and the newer one.
 
-For every sample: the scores of each step and both tables over the targets with blanks between them (float32, so 8 bytes a step and
-place), and a few integers for every label. The algorithm makes no difference.
+For every sample: the scores of each step and both tables over the targets with blanks between them (float32,
+so 8 bytes a step and place), and a few integers for every label. The algorithm makes no difference.
 
-Measured: 810 calls of each, every one right to the byte (`tests/data/h200/ctc.json.gz`, by `benchmarks/cudnn/ctc.py`: H200, cuDNN
+Measured: 810 calls of each, every one right to the byte (`tests/data/h200/ctc.json.gz`, by
+`benchmarks/cudnn/ctc.py`: H200, cuDNN
 9.19), with targets of one length. Where lengths differ the longest is taken.
 """
 

@@ -1,10 +1,13 @@
 """Where a cuDNN lies that can be asked: nothing is loaded, nothing is imported.
 
 1. `ANALYZER_CUDNN` names the library (a path of `libcudnn.so.9`), or says "none": then nobody is asked.
-2. Else all that are within reach, in this order: of the environment whose Python `ANALYZER_PYTHON` names, of this one (the wheels
-   `nvidia-cudnn-cu12` and `-cu13`, beside a CUDA build of torch or installed for this: `pip install 'gpu-memory-analyzer[cudnn]'`), of
-   the system (`LD_LIBRARY_PATH`, `/usr/local/cuda`, the distribution's folder).
-3. Of several the release wins that the torch release has which the figures are of (`RELEASES`), else the nearest to it.
+2. Else all that are within reach, in this order: of the environment whose Python `ANALYZER_PYTHON` names, of
+   this one (the wheels
+   `nvidia-cudnn-cu12` and `-cu13`, beside a CUDA build of torch or installed for this: `pip install
+   'gpu-memory-analyzer[cudnn]'`), of the system (`LD_LIBRARY_PATH`, `/usr/local/cuda`, the distribution's
+   folder).
+3. Of several the release wins that the torch release has which the figures are of (`RELEASES`), else the
+   nearest to it.
 
 A cuDNN needs cuBLASLt beside it, which is looked for in the same places.
 """
@@ -21,7 +24,8 @@ from pathlib import Path
 
 from analyzer.releases import Release, distance_between
 
-# cuDNN's releases by the torch release whose CUDA 12.6 to 13.0 wheels bring it; between two the earlier holds.
+# cuDNN's releases by the torch release whose CUDA 12.6 to 13.0 wheels bring it; between two the earlier
+# holds.
 # Source: the wheels' own metadata (Requires-Dist: nvidia-cudnn-cu12, nvidia-cudnn-cu13).
 RELEASES: dict[Release, Release] = {(2, 4): (9, 1), (2, 7): (9, 5), (2, 8): (9, 10), (2, 11): (9, 19)}
 _LIBRARY, _CUBLASLT = "libcudnn.so.9", "libcublasLt.so.*"
@@ -31,8 +35,8 @@ _VERSION = re.compile(r"(?:nvidia_cudnn_cu\d+-|libcudnn\.so\.)(\d+)\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A cuDNN. path: of `libcudnn.so.9`; cublaslt: of the cuBLASLt it needs, "" where the linker finds it; release: (9, 19), None where no
-    file's name says it."""
+    """A cuDNN. path: of `libcudnn.so.9`; cublaslt: of the cuBLASLt it needs, "" where the linker finds it;
+    release: (9, 19), None where no file's name says it."""
 
     path: str
     cublaslt: str

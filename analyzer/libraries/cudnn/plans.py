@@ -1,15 +1,18 @@
 """What PyTorch does with cuDNN's list of plans for one convolution.
 
-1. Benchmark off: the first plan that passes the settings' filter runs. Where its workspace finds no room, PyTorch catches the allocator's error
-   and goes on through the list: what it asks for next are the plans that take less than all before them.
-2. Benchmark on: all plans that pass are built, and one workspace of the **largest** of them is taken for all trials. The
-   first ten that run (`torch.backends.cudnn.benchmark_limit`) are timed, so the fastest is one of those.
+1. Benchmark off: the first plan that passes the settings' filter runs. Where its workspace finds no room,
+   PyTorch catches the allocator's error and goes on through the list: what it asks for next are the plans
+   that take less than all before them.
+2. Benchmark on: all plans that pass are built, and one workspace of the **largest** of them is taken for all
+   trials. The first ten that run (`torch.backends.cudnn.benchmark_limit`) are timed, so the fastest is one of
+   those.
 3. TF32 off drops plans on tensor cores for float32, deterministic mode those that are not deterministic.
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`filterEngineConfigs`, `generate_and_filter_plans`,
 `get_plans_from_find`, `try_configs`, `run_single_conv`); `cudnn_frontend_find_plan.h` (`time_sorted_plan`).
 
-Not modelled: plans that build but fail when they run; fewer trials where even the largest workspace finds no room.
+Not modelled: plans that build but fail when they run; fewer trials where even the largest workspace finds no
+room.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ class ConvolutionSettings:
     allow_tf32: bool = True
 
     def figure(self, dtype: str, *, trial: bool = False) -> str | None:
-        """Which of the recorded figures tells what is taken, for a call or for benchmark mode's trials; None: no figure does."""
+        """Which of the recorded figures tells what is taken, for a call or for benchmark mode's trials; None:
+        no figure does."""
         strict = not self.allow_tf32 and dtype == "float32"
         if strict and self.deterministic:
             return None
@@ -50,8 +54,8 @@ def passing(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings) ->
     """The plans that are not filtered out.
 
     >>> plans = [Plan(67, 300, tensor_core=True), Plan(25, 20, deterministic=False), Plan(1, 0)]
-    >>> [plan.engine for plan in passing(plans, "float32", ConvolutionSettings(deterministic=True, allow_tf32=False))]
-    [1]
+    >>> [plan.engine for plan in passing(plans, "float32", ConvolutionSettings(deterministic=True,
+    allow_tf32=False))] [1]
     """
     strict = not settings.allow_tf32 and dtype == "float32"
     return [

@@ -1,12 +1,16 @@
-"""Convolutions that cuDNN was asked about once, kept for machines without the library: the networks people use, at common batches.
+"""Convolutions that cuDNN was asked about once, kept for machines without the library: the networks people
+use, at common batches.
 
-A table lies in `recorded/NAME.npz`, for a GPU that was asked by a handle ("h200") or a compute capability asked by a description ("sm86"). A
-call of it is a **family** (`Convolution.family`) at a batch. Members: `about` (JSON: GPU, versions, date, method), `family` (int32 [families,
-18]), and for each dtype and layout, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and what cuDNN answered, sorted by
-family, then batch: `.forward`, `.data`, `.weight` are the first plan's workspaces with the default settings (bytes), `.trial.forward`
-and so on the other `FIGURES` (`NO_PLAN`, `NOT_ASKED`, `AS_FIRST`: as with the default settings).
+A table lies in `recorded/NAME.npz`, for a GPU that was asked by a handle ("h200") or a compute capability
+asked by a description ("sm86"). A call of it is a **family** (`Convolution.family`) at a batch. Members:
+`about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18]), and for each dtype and layout,
+e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and what cuDNN answered, sorted by family,
+then batch: `.forward`, `.data`, `.weight` are the first plan's workspaces with the default settings (bytes),
+`.trial.forward` and so on the other `FIGURES` (`NO_PLAN`, `NOT_ASKED`, `AS_FIRST`: as with the default
+settings).
 
-`python -m benchmarks cudnn record` writes them. Which plan wins a timing only a GPU knows: `winner` was measured on the H200.
+`python -m benchmarks cudnn record` writes them. Which plan wins a timing only a GPU knows: `winner` was
+measured on the H200.
 """
 
 from __future__ import annotations
@@ -23,16 +27,18 @@ import numpy.typing as npt
 from analyzer.libraries.cudnn.convolution import Convolution
 from analyzer.releases import Release
 
-# The first plan's workspace with the default settings, in deterministic mode and without TF32; the largest of benchmark mode's trials with each;
-# the largest of those that are timed, and that of the plan that won.
+# The first plan's workspace with the default settings, in deterministic mode and without TF32; the largest of
+# benchmark mode's trials with each; the largest of those that are timed, and that of the plan that won.
 FIRST, DETERMINISTIC, STRICT = "first", "deterministic", "strict"
 TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL = "trial", "deterministic_trial", "strict_trial"
 TIMED, WINNER = "timed", "winner"
 FIGURES = (FIRST, DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED, WINNER)
-# What is asked for one after the other where the first finds no room: the workspaces of the plans behind it that take less than all before.
+# What is asked for one after the other where the first finds no room: the workspaces of the plans behind it
+# that take less than all before.
 AFTER = tuple(f"after{place}" for place in range(1, 12))
 NO_PLAN, NOT_ASKED, AS_FIRST = -1, -2, -3
-# What may be as with the default settings. Besides there are ONNX Runtime's searches (`convolution.HEURISTICS`), in tables of their own.
+# What may be as with the default settings. Besides there are ONNX Runtime's searches
+# (`convolution.HEURISTICS`), in tables of their own.
 AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED)
 # The release all tables are of.
 RELEASE: Release = (9, 19)
@@ -70,7 +76,8 @@ class Record:
 
     @cached_property
     def _rows(self) -> dict[bytes, int]:
-        """Where each family stands, by its numbers as they lie in memory: made in no time, which keys of numbers would not be."""
+        """Where each family stands, by its numbers as they lie in memory: made in no time, which keys of
+        numbers would not be."""
         families = self._array("family")
         raw, width = families.tobytes(), families.dtype.itemsize * families.shape[1]
         return {raw[start : start + width]: start // width for start in range(0, len(raw), width)}

@@ -1,21 +1,28 @@
-"""What cuDNN's recurrent layers take: the weights' buffer, the reserve kept for the backward pass, the workspace of a call.
+"""What cuDNN's recurrent layers take: the weights' buffer, the reserve kept for the backward pass, the
+workspace of a call.
 
-Sizes cuDNN gives (`cudnnGetRNNWeightSpaceSize`, `cudnnGetRNNTempSpaceSizes`), as sums of parts, each rounded up to 32 bytes. With
-s = layers * batch * hidden, a = rows * hidden numbers of one direction (rows: steps * batch, or of packed sequences the sum of their
-lengths), d directions, g = 4, 3, 1 gates (LSTM, GRU, plain):
+Sizes cuDNN gives (`cudnnGetRNNWeightSpaceSize`, `cudnnGetRNNTempSpaceSizes`), as sums of parts, each rounded
+up to 32 bytes. With s = layers * batch * hidden, a = rows * hidden numbers of one direction (rows: steps *
+batch, or of packed sequences the sum of their lengths), d directions, g = 4, 3, 1 gates (LSTM, GRU, plain):
 
 1. **Weights**: matrices of all layers, then two biases of every layer, without padding.
-2. **Reserve**: the gates of all layers (g * a; GRU: 6 * a), of an LSTM its cells, the results between layers, with a projection those before and behind it;
-   with dropout between layers one bit an element and direction; 256 bytes.
-3. **Forward**: 8 MiB a layer and direction, 256 bytes, the matrices, states, and the gates of all steps, or of 256 at once in one direction.
-4. **Backward**: the same without gates; the wider of input and result; the results of a layer. Layers in one direction overlap: each
-   works on some steps at once, the more the fewer sequences there are, and what lies between two of them is as long as that.
-5. Sequences that are not packed are packed first: 8 bytes each, copies of input, result and states, twice in training.
+2. **Reserve**: the gates of all layers (g * a; GRU: 6 * a), of an LSTM its cells, the results between layers,
+   with a projection those before and behind it; with dropout between layers one bit an element and direction;
+   256 bytes.
+3. **Forward**: 8 MiB a layer and direction, 256 bytes, the matrices, states, and the gates of all steps, or
+   of 256 at once in one direction.
+4. **Backward**: the same without gates; the wider of input and result; the results of a layer. Layers in one
+   direction overlap: each works on some steps at once, the more the fewer sequences there are, and what lies
+   between two of them is as long as that.
+5. Sequences that are not packed are packed first: 8 bytes each, copies of input, result and states, twice in
+   training.
 6. Training takes the larger of forward (dropout in one direction: and one result) and backward.
-7. **Persistent** kernels, for those who ask for them, take their gates four times more. There are none for bfloat16.
+7. **Persistent** kernels, for those who ask for them, take their gates four times more. There are none for
+   bfloat16.
 
-Measured: 113,496 layers asked about on an H100 (cuDNN 9.19), all of them to the byte: every mode, type and direction, 1 to 6 layers, packed or
-not, with projections and dropout (`benchmarks/libraries/recurrent.py`; 4,000 in `tests/data/h100/recurrent_sizes.json.gz`); 1,200 run on an H200.
+Measured: 113,496 layers asked about on an H100 (cuDNN 9.19), all of them to the byte: every mode, type and
+direction, 1 to 6 layers, packed or not, with projections and dropout (`benchmarks/libraries/recurrent.py`;
+4,000 in `tests/data/h100/recurrent_sizes.json.gz`); 1,200 run on an H200.
 """
 
 from __future__ import annotations
@@ -43,9 +50,11 @@ _STATE_BYTES_PER_THREAD = 24
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """One call of a recurrent layer. mode: one of `MODES`; `inputs` numbers a step and sequence, `steps` of the longest of `batch` sequences.
+    """One call of a recurrent layer. mode: one of `MODES`; `inputs` numbers a step and sequence, `steps` of
+    the longest of `batch` sequences.
 
-    projection: what an LSTM's results are projected to; 0: nothing. rows: the sum of the lengths of packed sequences; None: not packed.
+    projection: what an LSTM's results are projected to; 0: nothing. rows: the sum of the lengths of packed
+    sequences; None: not packed.
     algorithm: what the program asks cuDNN for.
     """
 
@@ -200,7 +209,8 @@ class Recurrent:
 
 
 def dropout_state_bytes(threads: int) -> int:
-    """The random state of dropout on a GPU that holds so many threads at once: 24 bytes each (recorded on an H200)."""
+    """The random state of dropout on a GPU that holds so many threads at once: 24 bytes each (recorded on an
+    H200)."""
     return _STATE_BYTES_PER_THREAD * threads
 
 

@@ -1,23 +1,28 @@
-"""Workspaces of cuDNN's engines that multiply Fourier transforms (forward 3, gradient of the input 50, of the weights 18), which no description
-lists.
+"""Workspaces of cuDNN's engines that multiply Fourier transforms (forward 3, gradient of the input 50, of the
+weights 18), which no description lists.
 
-1. They compute with cuBLAS, ask for a device even where a description stands for it, and so are missing in its list. Benchmark mode tries
-   all plans of a handle's list, and theirs are the largest by far: 8.7 GB where the next takes 16 MB.
-2. They exist for float32 convolutions of two dimensions with strides of one. **Forward and for the weights** padded planes of up to 256
-   elements a side are transformed to squares of a power of two, n * (n / 2 + 1) complex numbers: transforms of what is read lie beside each
-   other, those of the result in their place, and all of it twice. **For the input** tiles of 32 by 32 are transformed, of each image two at
-   once where it has more than one.
-3. Besides, the weights are laid out anew (the output's gradient for the gradient of the weights; nothing for that of the input), and all
-   tensors of more than one place where they lie in NHWC; input and output where there are groups and several samples.
-4. Whether a handle lists them for a call is not known: of 1,048 forward convolutions it does for 742, of 1,715 gradients of weights for 1,173,
-   of 872 of inputs for 752.
+1. They compute with cuBLAS, ask for a device even where a description stands for it, and so are missing in
+   its list. Benchmark mode tries all plans of a handle's list, and theirs are the largest by far: 8.7 GB
+   where the next takes 16 MB.
+2. They exist for float32 convolutions of two dimensions with strides of one. **Forward and for the weights**
+   padded planes of up to 256 elements a side are transformed to squares of a power of two, n * (n / 2 + 1)
+   complex numbers: transforms of what is read lie beside each other, those of the result in their place, and
+   all of it twice. **For the input** tiles of 32 by 32 are transformed, of each image two at once where it
+   has more than one.
+3. Besides, the weights are laid out anew (the output's gradient for the gradient of the weights; nothing for
+   that of the input), and all tensors of more than one place where they lie in NHWC; input and output where
+   there are groups and several samples.
+4. Whether a handle lists them for a call is not known: of 1,048 forward convolutions it does for 742, of
+   1,715 gradients of weights for 1,173, of 872 of inputs for 752.
 
-Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November 2026; convolutions as `python -m
-benchmarks cudnn both_ways` draws them): of 742 forward plans 720 take what is computed here to 128 bytes, of 1,173 for the weights 1,149, of
-760 for the input 732; the others less, where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an
-H200 of networks people use take it to the byte (`tests/data/h200/convolution_plans.json.gz`).
+Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November
+2026; convolutions as `python -m benchmarks cudnn both_ways` draws them): of 742 forward plans 720 take what
+is computed here to 128 bytes, of 1,173 for the weights 1,149, of 760 for the input 732; the others less,
+where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an H200 of
+networks people use take it to the byte (`tests/data/h200/convolution_plans.json.gz`).
 
-Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision, listed for 1 in 60 calls.
+Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision,
+listed for 1 in 60 calls.
 """
 
 from __future__ import annotations

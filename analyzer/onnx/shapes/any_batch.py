@@ -2,14 +2,14 @@
 
 1. Inputs are bound (`bind`), then shapes are inferred twice (`infer`): at the batch, and with the file's own
    dimension names, as ONNX Runtime's planner has them when a session is created.
-2. ONNX's inference computes in 64-bit integers. Above `LARGEST_DIRECT` the shapes are inferred at four small batches
-   instead and each dimension continued as a polynomial of degree two at most in Python integers (Newton's forward
-   differences); the fourth batch must confirm it. The small batches are multiples of 5040, so that the divisions by
-   small numbers that models make come out even.
-3. Where an input's size differs from the one the file fixes (a hard-coded batch), its declared shapes are void, and
-   ONNX Runtime is taken to see plain numbers, as after an export with that size.
-4. Shapes the file declares wrongly are noted and ignored, as ONNX Runtime does (`MergeShapeInfo` in `graph.cc` merges
-   leniently); a wrongly declared element type is an error, there too.
+2. ONNX's inference computes in 64-bit integers. Above `LARGEST_DIRECT` the shapes are inferred at four small
+   batches instead and each dimension continued as a polynomial of degree two at most in Python integers
+   (Newton's forward differences); the fourth batch must confirm it. The small batches are multiples of 5040,
+   so that the divisions by small numbers that models make come out even.
+3. Where an input's size differs from the one the file fixes (a hard-coded batch), its declared shapes are
+   void, and ONNX Runtime is taken to see plain numbers, as after an export with that size.
+4. Shapes the file declares wrongly are noted and ignored, as ONNX Runtime does (`MergeShapeInfo` in
+   `graph.cc` merges leniently); a wrongly declared element type is an error, there too.
 
 Not modelled: dimensions that are no polynomial of the batch above `LARGEST_DIRECT` (an error, named).
 """
@@ -54,13 +54,15 @@ def infer_shapes(
     assume: Mapping[str, bool] = MappingProxyType({}),
     like: Shapes | None = None,
 ) -> Shapes:
-    """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or contradicts.
+    """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or
+    contradicts.
 
     like: those of the same model at another batch, and with the same values and assumptions.
     """
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     binding = bind(structure.inputs, batch, described)
-    # Before IR version 4 ONNX's inference reads only initializers that are inputs as well; this structure keeps them apart.
+    # Before IR version 4 ONNX's inference reads only initializers that are inputs as well; this structure
+    # keeps them apart.
     ir_version = max(model.ir_version, OVERRIDABLE_IR)
     common = Context(opsets, ir_version, folder, rebound=binding.hard_coded, assumed=assume)
 
@@ -123,7 +125,8 @@ def _check_declared(structure: Structure, actual: Inferred, binding: Binding) ->
             continue
         if declared.dtype and value.dtype and declared.dtype != value.dtype:
             raise TargetError(
-                f"{node_name(structure.producers[name])} makes {value.dtype}, but the file declares {declared.dtype}",
+                f"{node_name(structure.producers[name])} makes {value.dtype}, but the file declares"
+                f" {declared.dtype}",
                 "the file contradicts itself: export the model again",
             )
         if declared.shape is None or value.shape is None or name in actual.inexact:
@@ -143,7 +146,8 @@ def _check_declared(structure: Structure, actual: Inferred, binding: Binding) ->
 
 
 def _continued(probes: list[Inferred], batch: int) -> Inferred:
-    """The types at `batch`, each dimension continued as a polynomial from those at 1, 2, 3 and 4 times `_PROBE`."""
+    """The types at `batch`, each dimension continued as a polynomial from those at 1, 2, 3 and 4 times
+    `_PROBE`."""
     last = probes[-1]
     result = Inferred(
         {}, [note + f" (at batch {_PROBE * len(probes)})" for note in last.notes], inexact=last.inexact
@@ -177,7 +181,8 @@ def _polynomial(name: str, sizes: tuple[int | str, ...], batch: int) -> int:
     second = [b - a for a, b in pairwise(first)]
     if len(values) != len(sizes) or len(set(second)) != 1:
         raise InputError(
-            f"a dimension of {display(name)!r} is no polynomial of the batch: {list(values)} at {_PROBE} x (1, 2, 3, 4)",
+            f"a dimension of {display(name)!r} is no polynomial of the batch: {list(values)} at {_PROBE} x"
+            " (1, 2, 3, 4)",
             f"use a batch up to {LARGEST_DIRECT}",
         )
     # With t = batch / _PROBE - 1: value = v0 + t * d1 + t * (t - 1) / 2 * d2, rounded up.

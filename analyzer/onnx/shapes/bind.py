@@ -1,12 +1,14 @@
-"""Which sizes an ONNX model's inputs have: the batch and the user's own descriptions, whatever the export calls them.
+"""Which sizes an ONNX model's inputs have: the batch and the user's own descriptions, whatever the export
+calls them.
 
-1. A described input (`inputs[name] = (shape, dtype)`) has that shape; one dimension fewer than declared means the
-   batch goes in front. The names of its dimensions are bound everywhere else. A description may also name a dimension
-   instead of an input and give its one size (`inputs["sequence"] = ((128,), None)`).
+1. A described input (`inputs[name] = (shape, dtype)`) has that shape; one dimension fewer than declared means
+   the batch goes in front. The names of its dimensions are bound everywhere else. A description may also name
+   a dimension instead of an input and give its one size (`inputs["sequence"] = ((128,), None)`).
 2. `batch` binds, if any dimension has a name like "batch" or "N", every dimension of such a name on any axis;
-   otherwise the name at axis 0 of the first input that has one; and in both cases every unnamed dimension at axis 0.
-3. If no dimension is dynamic there, the batch is hard-coded: the first input's size at axis 0 is taken for it and
-   rebound in every input that has the same. Every Reshape is then checked (`infer`).
+   otherwise the name at axis 0 of the first input that has one; and in both cases every unnamed dimension at
+   axis 0.
+3. If no dimension is dynamic there, the batch is hard-coded: the first input's size at axis 0 is taken for it
+   and rebound in every input that has the same. Every Reshape is then checked (`infer`).
 4. What is still unknown is an error that names the dimensions and the option that binds them.
 
 Not modelled: batches that sit inside a product ("batch*seq" as one dimension).
@@ -30,7 +32,8 @@ _LARGEST_RANK = 64
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Every input's concrete type, the size bound to each dimension name, and the hard-coded batch that was rebound.
+    """Every input's concrete type, the size bound to each dimension name, and the hard-coded batch that was
+    rebound.
 
     refused: which of the notes say that ONNX Runtime refuses these sizes.
     """
@@ -51,7 +54,8 @@ def check_batch(batch: int | None) -> None:
 
 
 def bind(declared: Mapping[str, ValueType], batch: int | None, described: Described | None = None) -> Binding:
-    """Concrete types of the graph's inputs (rules of the module docstring). Raises InputError naming what is missing."""
+    """Concrete types of the graph's inputs (rules of the module docstring). Raises InputError naming what is
+    missing."""
     check_batch(batch)
     shapes, symbols = _described(declared, batch, described or {})
     open_inputs = {name: value for name, value in declared.items() if name not in shapes}
@@ -79,8 +83,9 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
             else:
                 which = [display(n) for n, v in open_inputs.items() if v.shape and v.shape[0] == hard_coded]
                 refused.append(
-                    f"the export has a hard-coded batch of {hard_coded}, rebound to {batch} (inputs {', '.join(which)}); "
-                    "ONNX Runtime refuses that batch until the model is exported with a dynamic batch dimension"
+                    f"the export has a hard-coded batch of {hard_coded}, rebound to {batch} (inputs"
+                    f" {', '.join(which)}); ONNX Runtime refuses that batch until the model is exported with"
+                    " a dynamic batch dimension"
                 )
     missing: list[str] = []
     for name, value in open_inputs.items():
@@ -150,7 +155,8 @@ def _described(
             sizes = (batch, *sizes)
         if value.shape is not None and len(sizes) != len(value.shape):
             raise InputError(
-                f"input {display(name)} has rank {len(value.shape)} {display_shape(value.shape)}, not {len(sizes)}",
+                f"input {display(name)} has rank {len(value.shape)} {display_shape(value.shape)}, not"
+                f" {len(sizes)}",
                 "give every dimension, or all but the batch together with --batch",
             )
         for size, wanted in zip(sizes, value.shape or (), strict=False):
@@ -169,7 +175,8 @@ def _bind_symbol(symbols: dict[str, int], name: str, size: int, origin: str) -> 
 
 
 def _batch_names(inputs: Mapping[str, ValueType]) -> set[str]:
-    """The dimension names that mean the batch: those like "batch" or "N", else the first dynamic one at axis 0."""
+    """The dimension names that mean the batch: those like "batch" or "N", else the first dynamic one at axis
+    0."""
     everywhere = {
         size for value in inputs.values() for size in value.shape or () if isinstance(size, str) and size
     }
@@ -190,8 +197,9 @@ def _refused(declared: Mapping[str, ValueType], shapes: Mapping[str, ValueType])
             for size, given in zip(fixed, value.shape or (), strict=True)
         ):
             notes.append(
-                f"{display(name)} is described as {display_shape(value.shape)}, the file fixes {display_shape(fixed)}; "
-                "ONNX Runtime refuses that until the model is exported with those dimensions dynamic"
+                f"{display(name)} is described as {display_shape(value.shape)}, the file fixes"
+                f" {display_shape(fixed)}; ONNX Runtime refuses that until the model is exported with those"
+                " dimensions dynamic"
             )
     return notes
 

@@ -1,10 +1,12 @@
 """Largest possible shapes of results that depend on data.
 
-1. Each rule gives, by output position, the largest shape the operator's definition allows for its inputs' shapes.
+1. Each rule gives, by output position, the largest shape the operator's definition allows for its inputs'
+   shapes.
 2. A sequence holds at most the elements put into it; its `shape` is that number.
 
 Source: the operators' definitions in ONNX (`docs/Operators.md`).
-Not modelled: operators whose results have no bound but their data (StringSplit, Range and Expand of computed values).
+Not modelled: operators whose results have no bound but their data (StringSplit, Range and Expand of computed
+values).
 """
 
 from __future__ import annotations

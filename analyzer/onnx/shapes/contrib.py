@@ -22,7 +22,8 @@ _Results = list["ValueType | None"]
 
 # Operators ONNX Runtime keeps in the default domain though ONNX (of that operator set) does not define them.
 IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
-# ONNX's own, whose function body its inference rejects where axes are left out (onnx 1.23: "must be specified for a Constant node").
+# ONNX's own, whose function body its inference rejects where axes are left out (onnx 1.23: "must be specified
+# for a Constant node").
 _BODY_REJECTED = frozenset({"MeanVarianceNormalization"})
 
 # Contrib operator -> (ONNX operator it follows, which inputs that one gets).
@@ -136,7 +137,8 @@ def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]
 
 
 def _fused_matmul(node: Any, inputs: _Inputs) -> _Results:
-    """MatMul with transA/transB (last two dimensions) and transBatchA/B (the first moves behind the batch)."""
+    """MatMul with transA/transB (last two dimensions) and transBatchA/B (the first moves behind the
+    batch)."""
     sides = []
     for position, side in enumerate("AB"):
         shape = _shape(inputs, position)
@@ -209,7 +211,8 @@ def _attention(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
-    """Query [B, S, D] (or packed [B, S, heads, 3, size]): [B, S, V]; present keys and values [B, heads, T, size]."""
+    """Query [B, S, D] (or packed [B, S, heads, 3, size]): [B, S, V]; present keys and values [B, heads, T,
+    size]."""
     query = inputs[0]
     if query is None or query.shape is None or len(query.shape) < 3:
         return []
@@ -235,7 +238,8 @@ def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _group_query_attention(node: Any, inputs: _Inputs) -> _Results:
-    """Query [B, S, D], or packed with keys and values where those are absent; present like past, which has room."""
+    """Query [B, S, D], or packed with keys and values where those are absent; present like past, which has
+    room."""
     query = inputs[0]
     if query is None or query.shape is None or len(query.shape) < 3:
         return []

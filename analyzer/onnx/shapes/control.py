@@ -1,18 +1,20 @@
 """Shapes through If, Loop and Scan: their bodies are graphs of their own.
 
-1. **If**: both branches are inferred. A condition that follows from constants and shapes, or that the user assumes, chooses
-   one; otherwise the one whose results take more bytes in all counts. A branch that these shapes do not fit cannot be
-   taken, and is named. Where the branches' results differ in shape, the larger one is the bound, and noted.
-2. **Loop**: the body is inferred once, with the shapes of the first iteration. A carried value that comes out with
-   another shape is taken to grow (or shrink) by the same amount in each iteration, and the body is inferred again with
-   the shapes of the last one. Scan outputs get the trip count in front. A trip count that is no constant is noted: the
-   body then counts once, and its scan outputs as one iteration.
+1. **If**: both branches are inferred. A condition that follows from constants and shapes, or that the user
+   assumes, chooses one; otherwise the one whose results take more bytes in all counts. A branch that these
+   shapes do not fit cannot be taken, and is named. Where the branches' results differ in shape, the larger
+   one is the bound, and noted.
+2. **Loop**: the body is inferred once, with the shapes of the first iteration. A carried value that comes out
+   with another shape is taken to grow (or shrink) by the same amount in each iteration, and the body is
+   inferred again with the shapes of the last one. Scan outputs get the trip count in front. A trip count that
+   is no constant is noted: the body then counts once, and its scan outputs as one iteration.
 3. **Scan**: the body sees slices; scan outputs get the sequence's length at their axis.
-4. In ONNX Runtime's view (`symbolic`) carried values have unknown shapes, as ONNX's Loop inference leaves them, and
-   branches that differ make unknown dimensions.
+4. In ONNX Runtime's view (`symbolic`) carried values have unknown shapes, as ONNX's Loop inference leaves
+   them, and branches that differ make unknown dimensions.
 
 Source: operator definitions of ONNX (`docs/Operators.md`; `onnx/defs/controlflow/`).
-Not modelled: Scan of operator set 8 (with a batch axis), SequenceMap: results as declared or guessed, and noted.
+Not modelled: Scan of operator set 8 (with a batch axis), SequenceMap: results as declared or guessed, and
+noted.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ def _infer_if(
         raise next(iter(problems.values()))
     for name, problem in problems.items():
         result.notes.append(
-            f"{node_name(node)}: its {name} cannot run with these shapes ({problem.message}); the other one is counted"
+            f"{node_name(node)}: its {name} cannot run with these shapes ({problem.message}); the other one"
+            " is counted"
         )
     sizes = {name: _results_bytes(branches[name], child) for name, child in children.items()}
     chosen = max(sizes, key=lambda name: sizes[name])
@@ -105,8 +108,9 @@ def _infer_if(
             result.types[name] = max(types.values(), key=_bytes)
             result.inexact.add(name)
             result.notes.append(
-                f"{node_name(node)}: the branches make {display(name)!r} "
-                f"{' or '.join(display_shape(value.shape) for value in types.values())}; the larger is counted"
+                f"{node_name(node)}: the branches make {display(name)!r}"
+                f" {' or '.join(display_shape(value.shape) for value in types.values())}; the larger is"
+                " counted"
             )
         if any(branches[branch].outputs[position] in child.inexact for branch, child in children.items()):
             result.inexact.add(name)
@@ -154,7 +158,8 @@ def _infer_loop(
         final = [_grown(a, b, count) for a, b in zip(start, after, strict=True)]
         child = run(before_last)
         result.notes.append(
-            f"{node_name(node)}: a carried value changes its shape in each iteration; counted at its largest, after {count}"
+            f"{node_name(node)}: a carried value changes its shape in each iteration; counted at its largest,"
+            f" after {count}"
         )
         result.inexact.update(node.output)
     if trips is None and not context.symbolic:

@@ -1,13 +1,17 @@
 """Result types of ONNX Runtime's extensions: tokenizers, pre- and post-processing of text, images and sound.
 
-1. They live in a domain of their own (`DOMAINS`) and run on the CPU, whatever the session's provider; a session needs the library
-   `onnxruntime_extensions` registered. Their results are tensors like any others; what they take besides is not the arena's.
-2. Those whose results are as large as an operand say so here (`LIKE_FIRST`, `TYPED`). Of those whose results depend on the text, image
-   or sound (`OPEN`) the element type and rank are known, and what is known of the dimensions; the file's own declaration, if it has
-   one, says the rest, otherwise the caller bounds or guesses it.
+1. They live in a domain of their own (`DOMAINS`) and run on the CPU, whatever the session's provider; a
+   session needs the library
+   `onnxruntime_extensions` registered. Their results are tensors like any others; what they take besides is
+   not the arena's.
+2. Those whose results are as large as an operand say so here (`LIKE_FIRST`, `TYPED`). Of those whose results
+   depend on the text, image or sound (`OPEN`) the element type and rank are known, and what is known of the
+   dimensions; the file's own declaration, if it has one, says the rest, otherwise the caller bounds or
+   guesses it.
 
-Source: `docs/custom_ops.md` and the operators' declarations of onnxruntime-extensions 0.15 (`_cuops.py`). Measured with 0.15.2 and
-onnxruntime 1.31 on the CPU provider: results only, no scratch in the arena (`tests/runtimes/onnxruntime/test_extensions.py`).
+Source: `docs/custom_ops.md` and the operators' declarations of onnxruntime-extensions 0.15 (`_cuops.py`).
+Measured with 0.15.2 and onnxruntime 1.31 on the CPU provider: results only, no scratch in the arena
+(`tests/runtimes/onnxruntime/test_extensions.py`).
 """
 
 from __future__ import annotations
@@ -20,16 +24,16 @@ DOMAINS = frozenset({"ai.onnx.contrib", "com.microsoft.extensions"})
 
 # Every result like the first operand, in type and shape.
 LIKE_FIRST = frozenset({
-    "DrawBoundingBoxes", "GaussianBlur", "Inverse", "NegPos", "StringConcat", "StringECMARegexReplace", "StringLower",
-    "StringMapping", "StringRegexReplace", "StringStrip", "StringUpper",
+    "DrawBoundingBoxes", "GaussianBlur", "Inverse", "NegPos", "StringConcat", "StringECMARegexReplace",
+    "StringLower", "StringMapping", "StringRegexReplace", "StringStrip", "StringUpper",
 })  # fmt: skip
 
 # Shaped like the first operand, of this type.
 TYPED = {"StringEqual": "bool", "StringHash": "int64", "StringHashFast": "int64", "StringLength": "int64"}
 
 _TOKENS = ("int64", ("rows", "padded"))
-# Operator -> type and dimensions of each result: numbers, "rows" (of the first operand), "padded" (the attribute
-# padding_length), "" where only data tells.
+# Operator -> type and dimensions of each result: numbers, "rows" (of the first operand), "padded" (the
+# attribute padding_length), "" where only data tells.
 OPEN: dict[str, tuple[tuple[str, tuple[Dim, ...]], ...]] = {
     "AudioDecoder": (("float32", (1, "")),),
     "BertTokenizer": (("int64", ("",)), ("int64", ("",)), ("int64", ("",)), ("int64", ("", 2))),

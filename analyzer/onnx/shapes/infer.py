@@ -4,10 +4,11 @@
 2. Then every node in order whose results are not known yet is repaired: control flow by its body
    (`control`), contrib operators by rule (`contrib`), the rest by ONNX's inference again with the constants
    that `onnx_values` can compute, then by bound (`bounds`).
-3. A result that depends on data gets its largest possible size; one that nothing is known of, and what follows from
-   it, gets what the file declares, else the size of the node's largest input. Either is noted by name, and so is everything derived from it.
-4. A node whose inputs contradict each other is an error with its name; so is a Reshape that changes the number of
-   elements, which ONNX's inference lets pass.
+3. A result that depends on data gets its largest possible size; one that nothing is known of, and what
+   follows from it, gets what the file declares, else the size of the node's largest input. Either is noted by
+   name, and so is everything derived from it.
+4. A node whose inputs contradict each other is an error with its name; so is a Reshape that changes the
+   number of elements, which ONNX's inference lets pass.
 
 Not modelled: dimensions above 2^63 (batches that large are extrapolated, `any_batch`).
 """
@@ -38,7 +39,8 @@ _INFERENCE_HINT = "check the given shapes; a size baked in at export must be exp
 class Inferred:
     """Types of one graph's values; `inexact` values are bounds or guesses.
 
-    children: types inside the subgraphs of the node at a place, by attribute. chosen: the branch an If is counted as.
+    children: types inside the subgraphs of the node at a place, by attribute. chosen: the branch an If is
+    counted as.
     names: the dimension names that mean something.
     """
 
@@ -61,7 +63,8 @@ def infer(
     result = Inferred(dict(given))
     for name, tensor in structure.initializers.items():
         result.types[name] = tensor_type(tensor)
-    # ONNX Runtime does not look into initializers that a caller may override; for this analysis the default is the value.
+    # ONNX Runtime does not look into initializers that a caller may override; for this analysis the default
+    # is the value.
     hidden = structure.overridable if context.symbolic else frozenset()
     given_numbers = {
         name: _number(name, result.types[name], context.numbers[name])
@@ -85,7 +88,8 @@ def infer(
 
 
 def _number(name: str, kind: ValueType, number: float) -> Any:
-    """The tensor an input of one element holds. Raises InputError for an input of more, or of another type."""
+    """The tensor an input of one element holds. Raises InputError for an input of more, or of another
+    type."""
     import numpy
     import onnx
 
@@ -137,9 +141,10 @@ def _control(structure: Structure, place: int, result: Inferred, context: Contex
 
 
 def _merged(found: ValueType, declared: ValueType | None) -> ValueType:
-    """Inferred, with the file's names for dimensions that inference says nothing of: what comes back from integers, which the file
-    says nothing of, has the names it had before quantization. Recorded: ViT, DistilBERT and an encoder, quantized, on both
-    providers; behind other operators the names are not taken up."""
+    """Inferred, with the file's names for dimensions that inference says nothing of: what comes back from
+    integers, which the file says nothing of, has the names it had before quantization. Recorded: ViT,
+    DistilBERT and an encoder, quantized, on both providers; behind other operators the names are not taken
+    up."""
     if (
         declared is None
         or found.shape is None
@@ -152,7 +157,8 @@ def _merged(found: ValueType, declared: ValueType | None) -> ValueType:
 
 
 def _repair_node(node: Any, structure: Structure, result: Inferred, context: Context) -> None:
-    """Find the types of one node's results, whatever it takes: its body, its rule, constants, a bound, a guess."""
+    """Find the types of one node's results, whatever it takes: its body, its rule, constants, a bound, a
+    guess."""
     from analyzer.onnx.shapes import bounds, contrib
 
     types = result.types
@@ -239,8 +245,8 @@ def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
     largest = max(tensors, key=lambda item: element_count(item.sizes or ()), default=ValueType("float32", ()))
     dtype = dtype or largest.dtype
     result.notes.append(
-        f"{node_name(node)}: nothing is known of the shape of {display(name)!r}; "
-        f"counted like its largest input, {dtype} {display_shape(largest.shape)}, which is a guess, not a bound: memory may be more"
+        f"{node_name(node)}: nothing is known of the shape of {display(name)!r}; counted like its largest"
+        f" input, {dtype} {display_shape(largest.shape)}, which is a guess, not a bound: memory may be more"
     )
     return ValueType(dtype, largest.shape)
 
@@ -258,8 +264,9 @@ def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
     raise InputError(
         f"{node_name(node)} cannot hold {display_shape(source.shape)} as {display_shape(target.shape)}"
         + (f" at batch {context.batch}" if context.batch else ""),
-        "a batch is baked into its shape: export with a dynamic batch (torch.onnx.export(..., dynamic_shapes=... or "
-        "dynamic_axes=...)) and reshape with -1 or x.shape[0] in front instead of a number",
+        "a batch is baked into its shape: export with a dynamic batch (torch.onnx.export(...,"
+        " dynamic_shapes=... or dynamic_axes=...)) and reshape with -1 or x.shape[0] in front instead of a"
+        " number",
     )
 
 
@@ -274,7 +281,10 @@ def _contradiction(
         if name in structure.initializers and structure.initializers[name].data_location == 1
     ]
     if absent and node.op_type in ("Reshape", "Expand", "Slice", "Resize", "Tile", "ConstantOfShape"):
-        hint = f"its shape is stored in absent external data ({display(absent[0])}): keep small tensors in the file"
+        hint = (
+            f"its shape is stored in absent external data ({display(absent[0])}): keep small tensors in the"
+            " file"
+        )
     elif context.rebound is not None:
         fixed = [
             display(item.name or item.output[0]) for item in structure.nodes if item.op_type == "Reshape"

@@ -1,15 +1,17 @@
 """ONNX's own shape inference, called so that no file can make it run away.
 
-1. `infer_graph` runs it over a whole graph: first without data propagation; then, if anything is still unknown and
-   `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic. (Data propagation spells
-   out a dimension for every element of a 1-D tensor, so large ones are kept away from it: `LARGEST_PROPAGATED`.)
-2. ONNX Runtime's view (`symbolic`) is the first run with the file's value_info: its graph resolution calls the same
-   functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`). It does not look into
-   initializers that a caller may override.
+1. `infer_graph` runs it over a whole graph: first without data propagation; then, if anything is still
+   unknown and
+   `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic. (Data
+   propagation spells out a dimension for every element of a 1-D tensor, so large ones are kept away from it:
+   `LARGEST_PROPAGATED`.)
+2. ONNX Runtime's view (`symbolic`) is the first run with the file's value_info: its graph resolution calls
+   the same functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`). It
+   does not look into initializers that a caller may override.
    A shape of thousands of dimensions (an input bound to a huge batch, read as a shape) is refused before.
 3. `infer_node` runs it on one node, told the constants the node reads; a contradiction is a `NodeError`.
-4. Dimension names inference makes up for unknown sizes are dropped; initializers whose contents are absent are passed
-   as inputs, so that their contents are not missed.
+4. Dimension names inference makes up for unknown sizes are dropped; initializers whose contents are absent
+   are passed as inputs, so that their contents are not missed.
 
 Source: `onnx/shape_inference/implementation.cc`, onnx 1.23.
 """
@@ -38,10 +40,11 @@ _NUMBERS = frozenset({"int64", "int32", "bool"})  # what shape arithmetic is don
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any.
+    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if
+    any.
 
-    `assumed`: what the user says of conditions, by the value's or the If node's name; `numbers`: what is in inputs of one
-    element.
+    `assumed`: what the user says of conditions, by the value's or the If node's name; `numbers`: what is in
+    inputs of one element.
     """
 
     opsets: Mapping[str, int]
@@ -169,7 +172,8 @@ def infer_node(
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
     inferred = _infer(graph, context, strict=True, data_prop=False)
     found = {}
-    # A name that means something came with an operand; one made up for this node may be spelt like another value's.
+    # A name that means something came with an operand; one made up for this node may be spelt like another
+    # value's.
     given = dimension_names(types[name] for name in node.input if types.get(name) is not None)
     for item in (*inferred.graph.value_info, *inferred.graph.output):
         value = without_made_up_names(from_type_proto(item.type), given.intersection(names))
@@ -194,7 +198,8 @@ def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> An
 
 
 def has_data(tensor: Any) -> bool:
-    """Whether a tensor's contents are in the proto (they may have been left out on loading, or lie outside)."""
+    """Whether a tensor's contents are in the proto (they may have been left out on loading, or lie
+    outside)."""
     return tensor.data_location != 1 and bool(
         tensor.raw_data or tensor.int64_data or tensor.float_data or tensor.int32_data or tensor.double_data
         or tensor.uint64_data or tensor.string_data or 0 in tensor.dims

@@ -1,4 +1,5 @@
-"""What a prediction says beside its figures: why memory is held, what cheaper settings would hold, how sure it is.
+"""What a prediction says beside its figures: why memory is held, what cheaper settings would hold, how sure
+it is.
 
 Cheaper settings are simulated, not guessed: the session is recorded and simulated again with each of them.
 """
@@ -52,7 +53,8 @@ def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
 def savings(
     sessions: Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
 ) -> tuple[Saving, ...]:
-    """What the sessions would take with each cheaper setting it does not have, initializers in the file's order."""
+    """What the sessions would take with each cheaper setting it does not have, initializers in the file's
+    order."""
     changes = {
         "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
         "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
@@ -86,8 +88,10 @@ def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
     if not names:
         return ()
     return (
-        f"convolutions of shapes that were not measured ({len(names)}) take the workspace of the nearest that was: memory may be "
-        "more, or less",
+        (
+            f"convolutions of shapes that were not measured ({len(names)}) take the workspace of the nearest"
+            " that was: memory may be more, or less"
+        ),
     )
 
 
@@ -103,17 +107,19 @@ def limits(
     ]
     if options.provider == "cuda" and ranges:
         notes.append(
-            "ONNX Runtime loads initializers in the order of a hash table, which changes from process to process: "
-            f"{', '.join(ranges)}; figures are for a typical order"
+            "ONNX Runtime loads initializers in the order of a hash table, which changes from process to"
+            f" process: {', '.join(ranges)}; figures are for a typical order"
         )
     if options.enable_cuda_graph:
         notes.append(
-            "enable_cuda_graph: what the driver keeps for the captured graph itself is not modelled: memory may be more"
+            "enable_cuda_graph: what the driver keeps for the captured graph itself is not modelled: memory"
+            " may be more"
         )
     if options.enable_memory_arena_shrinkage and options.provider == "cpu":
         notes.append(
-            "of free chunks of one size the arena takes that with the lowest address, which the host's allocator decides: "
-            "which regions a shrinking arena keeps changes with it, and held memory may be more"
+            "of free chunks of one size the arena takes that with the lowest address, which the host's"
+            " allocator decides: which regions a shrinking arena keeps changes with it, and held memory may"
+            " be more"
         )
     if options.use_env_allocators and not options.shared_with:
         notes.append(
@@ -122,6 +128,7 @@ def limits(
         )
     if options.provider == "cpu" and options.graph_optimization_level > FOLLOWED_ON_CPU:
         notes.append(
-            "the CPU provider's blocked layouts (graph optimization level all) are not modelled; figures are for extended"
+            "the CPU provider's blocked layouts (graph optimization level all) are not modelled; figures are"
+            " for extended"
         )
     return tuple(notes)

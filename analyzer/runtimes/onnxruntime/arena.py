@@ -1,7 +1,9 @@
-"""The arena as a session uses it: some requests bypass its regions, and chunks belong to the CUDA stream that used them.
+"""The arena as a session uses it: some requests bypass its regions, and chunks belong to the CUDA stream that
+used them.
 
-1. Requests during a run are made for the run's stream: the chunk handed out is tagged with it, and stays tagged when
-   freed. Requests outside a stream (initializers) may only take untagged chunks; the stream may take both.
+1. Requests during a run are made for the run's stream: the chunk handed out is tagged with it, and stays
+   tagged when freed. Requests outside a stream (initializers) may only take untagged chunks; the stream may
+   take both.
 2. Free neighbours join only if both are tagged or both are not. When a run is over its tags go, and all free
    neighbours join. So memory released during the first run joins the rest of its region only afterwards.
 3. With `enable_memory_arena_shrinkage` idle regions go back to the device after each run.
@@ -22,7 +24,8 @@ SESSION = "session"
 
 
 class StreamPool(ChunkPool):
-    """Chunks with tags: a chunk used on the stream stays tagged when freed, and joins only neighbours tagged alike.
+    """Chunks with tags: a chunk used on the stream stays tagged when freed, and joins only neighbours tagged
+    alike.
 
     untagged_only: whether the next search is made without a stream.
     """
@@ -95,7 +98,8 @@ class SessionArena(OnnxRuntimeArena):
         self._shrinks = options.enable_memory_arena_shrinkage
 
     def malloc(self, nbytes: int, stream: int | None = 0) -> int:
-        """Take a chunk: for the run's stream any, which is then tagged; outside a stream (None) an untagged one."""
+        """Take a chunk: for the run's stream any, which is then tagged; outside a stream (None) an untagged
+        one."""
         self._pool.untagged_only = stream is None
         handle = super().malloc(nbytes)
         chunk = self._live[handle]
@@ -104,7 +108,8 @@ class SessionArena(OnnxRuntimeArena):
         return handle
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
-        """The session is made, or a run is over: its tags go, and all free neighbours join. A run may shrink the arena."""
+        """The session is made, or a run is over: its tags go, and all free neighbours join. A run may shrink
+        the arena."""
         self._pool.reset()
         if self._shrinks and event != SESSION:
             self.shrink()

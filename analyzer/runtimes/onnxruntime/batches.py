@@ -1,15 +1,15 @@
 """The figures of one ONNX Runtime session at any batch of a range, without reading its file again.
 
-1. The file is read and rewritten at several batches. It is **the same session** if nodes and their places are the same one
-   by one; only values' shapes may differ.
-2. ONNX Runtime plans before it knows the batch, by the dimensions' names: order, buffers and releases are then the same
-   too. Where it sees numbers instead that change with the batch (a file that fixes another), any two may be equal at some
-   batch, and its plan another one there: no such batches are joined.
+1. The file is read and rewritten at several batches. It is **the same session** if nodes and their places are
+   the same one by one; only values' shapes may differ.
+2. ONNX Runtime plans before it knows the batch, by the dimensions' names: order, buffers and releases are
+   then the same too. Where it sees numbers instead that change with the batch (a file that fixes another),
+   any two may be equal at some batch, and its plan another one there: no such batches are joined.
 3. Each dimension is a polynomial in the batch, checked at a batch that did not make it (`polynomial.py`).
-4. At a batch the values take their shapes there, and what depends on sizes is worked out by what always does: kernels'
-   scratch, the memory pattern, the arena (`runtimes/onnxruntime/resized.py`).
-5. Many batches are recorded at once, with dimensions that are another number at each (`parametric/lanes.py`); those at which the
-   session asks for something else are recorded apart.
+4. At a batch the values take their shapes there, and what depends on sizes is worked out by what always does:
+   kernels' scratch, the memory pattern, the arena (`runtimes/onnxruntime/resized.py`).
+5. Many batches are recorded at once, with dimensions that are another number at each (`parametric/lanes.py`);
+   those at which the session asks for something else are recorded apart.
 
 Not modelled: as in `planning/intervals.py`.
 """
@@ -38,7 +38,8 @@ Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
 
 class Sessions:
-    """A file's sessions at any batch, on any device: the frame they all run in, and which of its values take which shapes."""
+    """A file's sessions at any batch, on any device: the frame they all run in, and which of its values take
+    which shapes."""
 
     def __init__(self, parametric: ParametricCapture, settings: SessionOptions, release: Release) -> None:
         """Raises NotTheSame, AnalyzerError."""
@@ -60,7 +61,8 @@ class Sessions:
 class SessionBatches:
     """Figures of a session on one device, at any batch it holds for.
 
-    prepared: batch → what the session asks for there, with others that were recorded at once; and the batch's lane among them.
+    prepared: batch → what the session asks for there, with others that were recorded at once; and the batch's
+    lane among them.
     """
 
     def __init__(
@@ -79,7 +81,8 @@ class SessionBatches:
         self.prepared: dict[int, tuple[Runs | None, int]] = {}
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Records the session at many batches at once, as often as it asks for something else; the others `at` finds itself."""
+        """Records the session at many batches at once, as often as it asks for something else; the others
+        `at` finds itself."""
 
         def recorded(together: Integers) -> dict[int, tuple[Runs | None, int]]:
             if len(together) < 2:
@@ -94,8 +97,8 @@ class SessionBatches:
             self.prepared |= found
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
-        """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows: under a limit, on
-        a device without room."""
+        """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows:
+        under a limit, on a device without room."""
         if limit is not None:
             raise ArithmeticError("a session under a limit is analysed")
         runs, lane = self.prepared.get(batch) or (self._recorded(batch), 0)
@@ -113,7 +116,8 @@ class SessionBatches:
 def _shapes(graphs: Sequence[RuntimeGraph], numbers: Numbers) -> Iterator[tuple[Value, Shape]]:
     """The values of the first graph whose shape depends on the batch, with their shapes. Raises NotTheSame.
 
-    The plan follows from what is the same: nodes, and values' types and sizes as ONNX Runtime sees them (`symbols`).
+    The plan follows from what is the same: nodes, and values' types and sizes as ONNX Runtime sees them
+    (`symbols`).
     """
     _same_nodes(graphs)
     for values in _side_by_side([graph.values for graph in graphs], "the graph's values"):

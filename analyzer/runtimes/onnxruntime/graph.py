@@ -1,12 +1,14 @@
-"""The graph as ONNX Runtime holds it: nodes with stable indices, values with what the runtime knows of their shapes.
+"""The graph as ONNX Runtime holds it: nodes with stable indices, values with what the runtime knows of their
+shapes.
 
-1. A node's **index** is its place in the file, `Constant` nodes not counted; a node an optimizer adds takes the next
-   free index. Indices are never used twice, and order depends on them (`order.py`).
+1. A node's **index** is its place in the file, `Constant` nodes not counted; a node an optimizer adds takes
+   the next free index. Indices are never used twice, and order depends on them (`order.py`).
    Source: `core/graph/graph.cc`, `Graph::Graph`, `Graph::AddNode`.
-2. A value has two shapes: `shape`, with numbers at the batch asked for, and `symbols`, as the runtime's planner sees
-   them when the session is made (numbers, names like "batch", or "" for unknown).
-3. A **constant** is an initializer that no caller may override (`onnx/structure.py`). Its elements are kept when the file holds them and they
-   are few (axes, scales, shapes); otherwise only its type and shape are known.
+2. A value has two shapes: `shape`, with numbers at the batch asked for, and `symbols`, as the runtime's
+   planner sees them when the session is made (numbers, names like "batch", or "" for unknown).
+3. A **constant** is an initializer that no caller may override (`onnx/structure.py`). Its elements are kept
+   when the file holds them and they are few (axes, scales, shapes); otherwise only its type and shape are
+   known.
 4. A subgraph (the body of If, Loop, Scan) belongs to a node; what it reads from outside are implicit inputs.
 
 Not modelled: sequence and map values' sizes (they live on the host), sparse initializers.
@@ -30,8 +32,8 @@ LAYOUT_DOMAINS = ("com.ms.internal.nhwc", "com.microsoft.nchwc")
 
 @dataclass(slots=True)
 class Value:
-    """A tensor by name. shape: at this batch, None if unknown. data: elements of a small constant. origin: of a constant that was
-    computed from others, what tells how; two of one origin are equal."""
+    """A tensor by name. shape: at this batch, None if unknown. data: elements of a small constant. origin: of
+    a constant that was computed from others, what tells how; two of one origin are equal."""
 
     name: str
     dtype: str
@@ -54,7 +56,8 @@ class Value:
 
 @dataclass(slots=True)
 class Node:
-    """One kernel call. counted: the branch that is followed, of an If. provider: "cuda" or "cpu", set by `placement`."""
+    """One kernel call. counted: the branch that is followed, of an If. provider: "cuda" or "cpu", set by
+    `placement`."""
 
     index: int
     name: str
@@ -75,7 +78,8 @@ class Node:
 
     @property
     def kernel(self) -> str:
-        """The operator whose kernel runs it: layouts that a provider chooses for itself make no other operator."""
+        """The operator whose kernel runs it: layouts that a provider chooses for itself make no other
+        operator."""
         return self.op if self.domain.startswith(LAYOUT_DOMAINS) else self.operator
 
     def input(self, place: int) -> str:
@@ -89,11 +93,13 @@ class Node:
 
 @dataclass(slots=True)
 class RuntimeGraph:
-    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are what it holds itself.
+    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are what it holds
+    itself.
 
-    release: of ONNX Runtime, whose rewrites these are. functions_first: whether functions are replaced by their bodies before anything else (`rewrite/bodies.py`).
-    overridable: initializers that are only an input's default. outer: what a subgraph reads from around it; `fixed`:
-    those of them that are constants there.
+    release: of ONNX Runtime, whose rewrites these are. functions_first: whether functions are replaced by
+    their bodies before anything else (`rewrite/bodies.py`).
+    overridable: initializers that are only an input's default. outer: what a subgraph reads from around it;
+    `fixed`: those of them that are constants there.
     """
 
     nodes: dict[int, Node]
@@ -164,7 +170,8 @@ class RuntimeGraph:
         return None if data is None else [int(element) for element in data.reshape(-1)]
 
     def axes(self, node: Node, place: int = 1) -> list[int] | None:
-        """The axes a node names in its attribute or in a constant input; None if it names none, or they are not known."""
+        """The axes a node names in its attribute or in a constant input; None if it names none, or they are
+        not known."""
         return list(node.ints("axes")) if "axes" in node.attributes else self.integers(node.input(place))
 
     def new_constant(self, stem: str, data: np.ndarray[Any, Any]) -> str:

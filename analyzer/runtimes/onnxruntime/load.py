@@ -20,7 +20,8 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 
 
 def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGraph:
-    """The graph of whatever `onnx_model.read` takes, at `batch`. Raises TargetError and InputError as `capture_onnx` does."""
+    """The graph of whatever `onnx_model.read` takes, at `batch`. Raises TargetError and InputError as
+    `capture_onnx` does."""
     model = read(path_or_model, batch, inputs)
     shapes = model.shapes
     graph = build(model.structure, shapes.actual, shapes.seen, model.opset)
@@ -32,7 +33,8 @@ def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGr
 def build(
     structure: Structure, actual: Inferred, seen: Inferred, opset: int, outer: frozenset[str] = frozenset()
 ) -> RuntimeGraph:
-    """A graph of these types: at the batch, and as ONNX Runtime sees them. outer: what a subgraph reads from around it."""
+    """A graph of these types: at the batch, and as ONNX Runtime sees them. outer: what a subgraph reads from
+    around it."""
     values: dict[str, Value] = {}
     for name, kind in actual.types.items():
         values[name] = _value(name, kind, seen.types.get(name), name in actual.inexact)
@@ -81,7 +83,8 @@ def build(
             for name in body.outer:
                 if name in values and body.values[name].shape is None:
                     body.values[name] = values[name]
-    # A constant's elements are the same at any batch: asked for are only initializers, and what they were folded to.
+    # A constant's elements are the same at any batch: asked for are only initializers, and what they were
+    # folded to.
     if actual.values is not None:
         graph.known = actual.values.get
     return graph

@@ -1,7 +1,7 @@
 """Options of a session and of the CUDA provider, by ONNX Runtime's own names.
 
-Each option is spelt once: a field of `SessionOptions`, whose metadata says how its text is read. Unknown names and values
-are errors, so that a misspelt option never passes for its default.
+Each option is spelt once: a field of `SessionOptions`, whose metadata says how its text is read. Unknown
+names and values are errors, so that a misspelt option never passes for its default.
 
 Sources: `OrtCUDAProviderOptionsV2`, `onnxruntime_session_options_config_keys.h`, `SessionOptions` (1.30).
 """
@@ -98,11 +98,13 @@ def _option(default: Any, read: Reader, *aliases: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The options that change memory, with ONNX Runtime's defaults. gpu_mem_limit in bytes, None for no limit.
+    """The options that change memory, with ONNX Runtime's defaults. gpu_mem_limit in bytes, None for no
+    limit.
 
-    Two are no options of ONNX Runtime's, but say how it is used. io_binding: "caller", inputs and outputs lie in memory of the
-    caller's; "device", so do inputs, and outputs are bound by their device alone (`bind_output(name)`). shared_with: files of
-    other sessions of the process that take the same arena (`use_env_allocators`).
+    Two are no options of ONNX Runtime's, but say how it is used. io_binding: "caller", inputs and outputs lie
+    in memory of the caller's; "device", so do inputs, and outputs are bound by their device alone
+    (`bind_output(name)`). shared_with: files of other sessions of the process that take the same arena
+    (`use_env_allocators`).
     """
 
     provider: str = _option("cuda", _provider)

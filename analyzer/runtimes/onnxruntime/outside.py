@@ -1,11 +1,12 @@
 """Device memory outside the arena: context, modules, and what the libraries keep.
 
 1. NVML's figure for the process minus the arena's driver pages, after the runs, on an H200 (driver 580,
-   onnxruntime-gpu 1.30.0, CUDA 13): 669 MiB with matrix kernels; 679 MiB when EXHAUSTIVE search ran convolutions other
-   than depthwise, 668 for HEURISTIC, 665 for DEFAULT. 50 of 56 runs lie within 2 MiB of this.
-   With IO binding the caller's tensors come on top (`bound_bytes`), as many bytes as they have elements.
-2. Relative to the profile's `context_bytes` the provider adds 59 MiB (its modules, cuBLAS, cuDNN handles); other
-   devices are assumed to add the same.
+   onnxruntime-gpu 1.30.0, CUDA 13): 669 MiB with matrix kernels; 679 MiB when EXHAUSTIVE search ran
+   convolutions other than depthwise, 668 for HEURISTIC, 665 for DEFAULT. 50 of 56 runs lie within 2 MiB of
+   this. With IO binding the caller's tensors come on top (`bound_bytes`), as many bytes as they have
+   elements.
+2. Relative to the profile's `context_bytes` the provider adds 59 MiB (its modules, cuBLAS, cuDNN handles);
+   other devices are assumed to add the same.
 
 Measured: NVML's figures of those 56 runs.
 """
@@ -22,7 +23,8 @@ _CONVOLUTION_BYTES = {"EXHAUSTIVE": 10 * MIB, "HEURISTIC": -MIB, "DEFAULT": -4 *
 
 
 def bound_bytes(graph: RuntimeGraph, options: SessionOptions) -> int:
-    """Bytes of inputs, and of outputs the caller brings, that IO binding leaves in the caller's own device memory."""
+    """Bytes of inputs, and of outputs the caller brings, that IO binding leaves in the caller's own device
+    memory."""
     if options.io_binding == "none":
         return 0
     names = [*graph.inputs, *(graph.outputs if options.io_binding == "caller" else ())]

@@ -1,9 +1,11 @@
 """What a session reaches on its arena, in plain numbers, for those who simulate it many times.
 
-`arena.py` is what the arena does; a property test holds this one to it. The chunks are compiled (`allocators/compiled.py`); here
-are the regions: how large they are, where they lie, and whether the device has them.
+`arena.py` is what the arena does; a property test holds this one to it. The chunks are compiled
+(`allocators/compiled.py`); here are the regions: how large they are, where they lie, and whether the device
+has them.
 
-Not modelled: limits, shrinking, requests apart from the regions: `steps` says None for a session that has any of these, and
+Not modelled: limits, shrinking, requests apart from the regions: `steps` says None for a session that has any
+of these, and
 `simulate` says False where the device has no room, or no machine has the addresses.
 """
 
@@ -44,8 +46,9 @@ class Steps:
 
 
 def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0) -> Steps | None:
-    """The events as `PlainArena.simulate` takes them; None where the arena has rules that are not modelled here, sizes are
-    beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where sizes may be `Lanes` (`parametric/lanes.py`)."""
+    """The events as `PlainArena.simulate` takes them; None where the arena has rules that are not modelled
+    here, sizes are beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where
+    sizes may be `Lanes` (`parametric/lanes.py`)."""
     if not AVAILABLE or options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
         return None
     found: list[tuple[int, int, int]] = []
@@ -107,7 +110,8 @@ class PlainArena:
         return Reached(self._chunks.peak * ROUND_BYTES, self._held, self._space.page_bytes)
 
     def simulate(self, simulation: Steps) -> bool:
-        """Simulates the steps on; False where the device has not enough, and what has been reached then says nothing."""
+        """Simulates the steps on; False where the device has not enough, and what has been reached then says
+        nothing."""
         try:
             return self._chunks.simulate(simulation.events, simulation.units, self._extend)
         except OverflowError:

@@ -32,10 +32,14 @@ from analyzer.runtimes.onnxruntime.simulation import ArenaRegion, RunFigures, Se
 class SessionPrediction(Prediction):
     """What a session needs. All sizes in bytes.
 
-    failure: the first request that device or limit cannot serve; the figures are then what it would take without one.
-    peak_in_use, held, device_bytes: after the steady run; `session`, `first_run`, `steady` the stages by themselves.
-    peak_range, held_range: the least and the most in use at the peak and held, by the order in which initializers are loaded.
-    runs: every run by name, in order. regions: every extension of the arena with its reason. settings: of the session.
+    failure: the first request that device or limit cannot serve; the figures are then what it would take
+    without one.
+    peak_in_use, held, device_bytes: after the steady run; `session`, `first_run`, `steady` the stages by
+    themselves.
+    peak_range, held_range: the least and the most in use at the peak and held, by the order in which
+    initializers are loaded.
+    runs: every run by name, in order. regions: every extension of the arena with its reason. settings: of the
+    session.
     graph: as it really runs, at the largest batch; run_graphs: at the batch of each run.
     """
 
@@ -62,7 +66,8 @@ def prepare(
     inputs: Any = None,
     release: Release = RECORDED["onnxruntime"],
 ) -> Frame:
-    """Load, optimise as a release does, and plan. Raises TargetError and InputError for a bad file or shapes."""
+    """Load, optimise as a release does, and plan. Raises TargetError and InputError for a bad file or
+    shapes."""
     return frame(rewritten(path_or_model, batch, options, inputs, release), options)
 
 
@@ -89,7 +94,8 @@ def predict(
     inputs: Any = None,
     runs: Sequence[ShapedModel] = (),
 ) -> SessionPrediction:
-    """Predict a session of whatever `onnx.model.read` takes, at `batch`; one read before keeps its batch and inputs.
+    """Predict a session of whatever `onnx.model.read` takes, at `batch`; one read before keeps its batch and
+    inputs.
 
     runs: the same model as each run finds it, where runs differ; by default it runs twice alike.
     Raises TargetError, InputError and OptionError for what the user got wrong.
@@ -163,7 +169,8 @@ def predict(
 def _frames(
     prepared: Frame, model: ShapedModel, runs: Sequence[ShapedModel], settings: SessionOptions
 ) -> list[Frame]:
-    """The frame of each run: two of the same, or those of `runs`; equal batches share one, as they share a pattern."""
+    """The frame of each run: two of the same, or those of `runs`; equal batches share one, as they share a
+    pattern."""
     if not runs:
         return [prepared] * len(RUNS)
     made = {model.batch: prepared}
@@ -174,7 +181,8 @@ def _frames(
 
 
 def _others(settings: SessionOptions, batch: int | None, release: Release) -> list[Frame]:
-    """The sessions that share the arena, at the same batch. Raises InputError where a file does not take it."""
+    """The sessions that share the arena, at the same batch. Raises InputError where a file does not take
+    it."""
     return [prepare(path, batch, settings, release=release) for path in settings.shared_with]
 
 

@@ -19,7 +19,8 @@ FIRST_RUN = 1
 
 @dataclass(frozen=True, slots=True)
 class KernelMark:
-    """One kernel's part of the events: its outputs and scratch, before the releases; to compare with a profile.
+    """One kernel's part of the events: its outputs and scratch, before the releases; to compare with a
+    profile.
 
     run: from 1. top: whether the kernel belongs to the outermost graph.
     """
@@ -35,7 +36,8 @@ class KernelMark:
 class Recording:
     """What a session asks of its arena. unknown: operators nothing is known of, name -> calls of one run.
 
-    contents: for the block of a memory pattern, by its request's key, the graph and what lies in it when it is fullest.
+    contents: for the block of a memory pattern, by its request's key, the graph and what lies in it when it
+    is fullest.
     graphs: the outermost graph each request was made for, by its key.
     """
 
@@ -48,7 +50,8 @@ class Recording:
 
 @dataclass(slots=True)
 class SessionRecorder:
-    """A `Recording` in the making. graph: the outermost one that is followed. stream: the one requests are made for."""
+    """A `Recording` in the making. graph: the outermost one that is followed. stream: the one requests are
+    made for."""
 
     settings: KernelSettings
     options: SessionOptions
@@ -60,7 +63,8 @@ class SessionRecorder:
     graphs: dict[int, RuntimeGraph] = field(default_factory=dict)
     # Outputs that stay, by the frame's identity.
     bound: dict[int, dict[str, int]] = field(default_factory=dict)
-    # What a kernel takes, and whether anything is known of it, by its graph's identity and its index: the same in every run.
+    # What a kernel takes, and whether anything is known of it, by its graph's identity and its index: the
+    # same in every run.
     takes: dict[tuple[int, int], tuple[Takes, bool]] = field(default_factory=dict)
     stream: int | None = None
     graph: RuntimeGraph | None = None

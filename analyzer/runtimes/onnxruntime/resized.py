@@ -1,11 +1,12 @@
 """One session whose values take other sizes: its figures alone, at as many sizes as are asked for.
 
-What the sizes do not change is done once: the plan (`frame.py`), and the arena after the initializers in each of their
-orders (`simulation.Loaded`). Sizes at which the session asks for the same but for bytes are recorded at once: its values'
-dimensions are then `Lanes` (`parametric/lanes.py`). What `prediction.predict` would say of the same sizes is the same.
+What the sizes do not change is done once: the plan (`frame.py`), and the arena after the initializers in each
+of their orders (`simulation.Loaded`). Sizes at which the session asks for the same but for bytes are recorded
+at once: its values' dimensions are then `Lanes` (`parametric/lanes.py`). What `prediction.predict` would say
+of the same sizes is the same.
 
-Not modelled: sessions that share an arena, runs of several sizes; limits, shrinking and requests apart from the arena's
-regions, as the CPU provider makes (`plain` says whether there are any).
+Not modelled: sessions that share an arena, runs of several sizes; limits, shrinking and requests apart from
+the arena's regions, as the CPU provider makes (`plain` says whether there are any).
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ class SessionBytes:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What a session's runs ask of its arena at several sizes, a lane each. beside: bytes of the device beside the arena, by
-    lane."""
+    """What a session's runs ask of its arena at several sizes, a lane each. beside: bytes of the device
+    beside the arena, by lane."""
 
     steps: Steps
     beside: Integers
 
 
 class ResizedSession:
-    """A session ready to run; whoever has its `frame` may give its values other shapes between two calls of `runs`."""
+    """A session ready to run; whoever has its `frame` may give its values other shapes between two calls of
+    `runs`."""
 
     def __init__(self, frame: Frame, settings: SessionOptions, device: DeviceProfile) -> None:
         self.frame = frame
@@ -58,10 +60,11 @@ class ResizedSession:
         return self._loaded.plain
 
     def runs(self, lane_count: int = 0) -> Runs | None:
-        """At the sizes the values have now; None where only `predict` knows them. lane_count: how many lanes there are where
-        these are `Lanes`; 0 for plain numbers, which make one lane.
+        """At the sizes the values have now; None where only `predict` knows them. lane_count: how many lanes
+        there are where these are `Lanes`; 0 for plain numbers, which make one lane.
 
-        Raises Apart where the session asks otherwise in some lanes, NotTogether where they cannot be worked out at once.
+        Raises Apart where the session asks otherwise in some lanes, NotTogether where they cannot be worked
+        out at once.
         """
         events = record(self.frame, self._settings, self._device, lane_count).events
         count = max(lane_count, 1)

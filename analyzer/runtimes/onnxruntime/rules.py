@@ -1,7 +1,7 @@
 """The named rules behind ONNX Runtime's requests (`session.SessionRecorder.take`), for `analyze explain`.
 
-1. What a session asks for by convention (initializers, inputs, results, the memory pattern, weights laid out anew) is
-   described here, each with the file of ONNX Runtime that decides it.
+1. What a session asks for by convention (initializers, inputs, results, the memory pattern, weights laid out
+   anew) is described here, each with the file of ONNX Runtime that decides it.
 2. A kernel's own memory is named after the function that tells it (`kernels/scratch/`): `_cpu_conv` is
    "ort-cpu-conv"; its docstring is the explanation.
 """
@@ -28,73 +28,79 @@ _PACKING = "analyzer/runtimes/onnxruntime/kernels/packing.py"
 _CONVENTIONS = (
     Rule(
         "ort-initializer",
-        "Every initializer that a kernel reads on the device is one request, made when the session is created, in the "
-        "order of a hash table. With use_device_allocator_for_initializers it goes past the arena. The CPU provider "
-        "reserves initializers of at most 127 bytes; larger ones stay where the file was loaded.",
+        "Every initializer that a kernel reads on the device is one request, made when the session is"
+        " created, in the order of a hash table. With use_device_allocator_for_initializers it goes past the"
+        " arena. The CPU provider reserves initializers of at most 127 bytes; larger ones stay where the file"
+        " was loaded.",
         "core/framework/session_state_utils.cc (SaveInitializedTensors)",
         _SESSION,
     ),
     Rule(
         "ort-input",
-        "Every input that a kernel reads on the device is copied there when a run starts, and given back when it ends.",
+        "Every input that a kernel reads on the device is copied there when a run starts, and given back when"
+        " it ends.",
         "core/framework/utils.cc (CopyInputsAcrossDevices)",
         _SESSION,
     ),
     Rule(
         "ort-kernel-output",
-        "A kernel's result takes the bytes of its elements, unless the planner lets it take another value's buffer (in "
-        "place, as an alias, or one that is free and of the same size). It is given back after its last reader; what "
-        "the caller gets lives to the end of the run. Where its shape is not known its size is a bound.",
+        "A kernel's result takes the bytes of its elements, unless the planner lets it take another value's"
+        " buffer (in place, as an alias, or one that is free and of the same size). It is given back after"
+        " its last reader; what the caller gets lives to the end of the run. Where its shape is not known its"
+        " size is a bound.",
         "core/framework/allocation_planner.cc, execution_frame.cc (AllocateMLValueTensorSelfOwnBufferHelper)",
         "analyzer/runtimes/onnxruntime/plan/planner.py",
         sure=("exact", "bounded"),
     ),
     Rule(
         "ort-memory-pattern",
-        "The first run takes each buffer by itself and records when it is taken and given back. Every later run with "
-        "the same input shapes takes one block at its start, in which each of these buffers has its place. Outputs and "
-        "scratch memory stay apart. enable_mem_pattern=False switches it off.",
+        "The first run takes each buffer by itself and records when it is taken and given back. Every later"
+        " run with the same input shapes takes one block at its start, in which each of these buffers has its"
+        " place. Outputs and scratch memory stay apart. enable_mem_pattern=False switches it off.",
         "core/framework/mem_pattern_planner.h, execution_frame.cc",
         "analyzer/runtimes/onnxruntime/plan/pattern.py",
     ),
     Rule(
         "ort-packed-weights",
-        "On the CPU provider a constant right operand of a matrix product in float32 is packed into panels of 16 "
-        "columns when the session is created: K rows by N rounded up to 16; LSTM, GRU, MatMulNBits and ConvTranspose "
-        "pack theirs likewise, operators on integers with a 32-bit sum for each column. Kernels that pack the same weights alike share the first one's buffer.",
-        "core/providers/cpu/math/gemm.cc, matmul.cc (PrePack), core/mlas/lib/sgemm.cpp (MlasGemmPackBSize); measured: "
-        'onnxruntime 1.31, log line "Reserving memory in BFCArena for Cpu"; core/providers/cpu/quantization '
-        "(PrePack), core/mlas/lib/qgemm.cpp",
+        "On the CPU provider a constant right operand of a matrix product in float32 is packed into panels of"
+        " 16 columns when the session is created: K rows by N rounded up to 16; LSTM, GRU, MatMulNBits and"
+        " ConvTranspose pack theirs likewise, operators on integers with a 32-bit sum for each column."
+        " Kernels that pack the same weights alike share the first one's buffer.",
+        "core/providers/cpu/math/gemm.cc, matmul.cc (PrePack), core/mlas/lib/sgemm.cpp (MlasGemmPackBSize);"
+        ' measured: onnxruntime 1.31, log line "Reserving memory in BFCArena for Cpu";'
+        " core/providers/cpu/quantization (PrePack), core/mlas/lib/qgemm.cpp",
         _PACKING,
         tuple(sorted({name.rpartition(".")[2] for name in packing.PACKED})),
     ),
     Rule(
         "ort-recurrent-weights",
-        "On the CUDA provider LSTM, GRU and RNN take cuDNN's dropout state, 24 bytes for every thread the GPU can hold, "
-        "when the session is created and, with constant weights, keep these once more in cuDNN's layout: for each "
-        "direction and gate hidden * (input + hidden + 2) elements.",
+        "On the CUDA provider LSTM, GRU and RNN take cuDNN's dropout state, 24 bytes for every thread the GPU"
+        " can hold, when the session is created and, with constant weights, keep these once more in cuDNN's"
+        " layout: for each direction and gate hidden * (input + hidden + 2) elements.",
         "core/providers/cuda/rnn/cudnn_rnn_base.cc (ReorganizeWeights)",
         _PACKING,
         ("LSTM", "GRU", "RNN"),
     ),
     Rule(
         "ort-nhwc-weights",
-        "With prefer_nhwc, a channels-last convolution keeps its weights in that order; the original is given back if "
-        "nothing else reads it.",
+        "With prefer_nhwc, a channels-last convolution keeps its weights in that order; the original is given"
+        " back if nothing else reads it.",
         "core/providers/cuda/nn/conv.cc, conv_transpose.cc (PrePack)",
         _SESSION,
         ("Conv", "ConvTranspose"),
     ),
     Rule(
         "ort-loop-counter",
-        "On the CPU provider a Loop takes an iteration number (8 bytes) and a condition (1 byte) for its body.",
+        "On the CPU provider a Loop takes an iteration number (8 bytes) and a condition (1 byte) for its"
+        " body.",
         "core/providers/cpu/controlflow/loop.cc",
         _RUNNING,
         ("Loop",),
     ),
     Rule(
         "ort-scan-state",
-        "Scan takes two buffers a state, which its iterations write in turn; one for two iterations, none for one.",
+        "Scan takes two buffers a state, which its iterations write in turn; one for two iterations, none for"
+        " one.",
         "core/providers/cpu/controlflow/scan_utils.cc (LoopStateVariable)",
         _RUNNING,
         ("Scan",),
@@ -139,8 +145,8 @@ def rules() -> tuple[Rule, ...]:
 
 
 def names_of(operator: str) -> tuple[str, ...]:
-    """The rules behind the memory of an ONNX operator ("Conv", "com.microsoft.Attention"), () if ONNX has none so
-    called."""
+    """The rules behind the memory of an ONNX operator ("Conv", "com.microsoft.Attention"), () if ONNX has
+    none so called."""
     import onnx
 
     op = operator.rpartition(".")[2]

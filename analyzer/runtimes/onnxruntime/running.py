@@ -1,12 +1,15 @@
-"""One execution of a graph: its kernels' outputs and scratch in order, the releases of the plan, its subgraphs inside their nodes.
+"""One execution of a graph: its kernels' outputs and scratch in order, the releases of the plan, its
+subgraphs inside their nodes.
 
-1. A kernel's outputs that have buffers of their own (`planner`) are taken, then its scratch (or first its scratch, where the
-   kernel asks before), which goes when it ends; then the releases of the plan.
-2. The first execution of a graph takes each buffer from the arena and records the memory pattern (`pattern`); a later one with
-   the same shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
+1. A kernel's outputs that have buffers of their own (`planner`) are taken, then its scratch (or first its
+   scratch, where the kernel asks before), which goes when it ends; then the releases of the plan.
+2. The first execution of a graph takes each buffer from the arena and records the memory pattern (`pattern`);
+   a later one with the same shapes takes the pattern's block at its start instead. Outputs and scratch stay
+   apart.
 3. The branch of an If that is counted writes the node's outputs. The other one is loaded, and does not run.
-4. A Loop is followed for two iterations, so that what the first carries meets the second; iterations beyond add what they make for
-   the node's outputs. A Scan is followed for one, into buffers that are there before. Iterations have no pattern.
+4. A Loop is followed for two iterations, so that what the first carries meets the second; iterations beyond
+   add what they make for the node's outputs. A Scan is followed for one, into buffers that are there before.
+   Iterations have no pattern.
 
 Source: `core/framework/execution_frame.cc`, `core/providers/cpu/controlflow`.
 """
@@ -36,7 +39,8 @@ Patterns: TypeAlias = Mapping[Path, MemoryPattern]
 class Running:
     """One execution of a graph.
 
-    path: where it stands. outer: for a branch of If and the body of Scan, who runs its node: what they make is the node's.
+    path: where it stands. outer: for a branch of If and the body of Scan, who runs its node: what they make
+    is the node's.
     iteration: a body of Loop or Scan, which has no pattern.
     """
 
@@ -98,7 +102,8 @@ class Running:
             self.planner.allocate(name, value.nbytes)
 
     def execute(self) -> Patterns:
-        """Run every kernel in order. Returns the patterns known now, this graph's among them if it has one."""
+        """Run every kernel in order. Returns the patterns known now, this graph's among them if it has
+        one."""
         recorder = self.recorder
         waits = dict(self.current.waits)
         for node in self.current.order:
@@ -135,7 +140,8 @@ class Running:
         return [self.living[name] for name in self.graph.outputs if name in self.living]
 
     def held(self) -> list[int]:
-        """What goes when the run is over: the block, outputs, buffers nobody read; not outputs bound by their device."""
+        """What goes when the run is over: the block, outputs, buffers nobody read; not outputs bound by their
+        device."""
         if self.recorder.options.io_binding == "device" and not self.path:
             kept = self.recorder.bound.setdefault(id(self.current), {})
             outputs = (n for n in self.graph.outputs if self.current.plan.placements[n].kind is Kind.OUTPUT)
@@ -149,7 +155,8 @@ class Running:
             self.recorder.give(self.living.pop(name))
 
     def _inner(self, node: Node, attribute: str, *, iteration: bool, given: bool) -> Running:
-        """A body of the node, executed. given: its outputs are the node's, or buffers the node has for them."""
+        """A body of the node, executed. given: its outputs are the node's, or buffers the node has for
+        them."""
         key = (node.index, attribute)
         inner = Running(
             self.recorder,
@@ -164,7 +171,8 @@ class Running:
         return inner
 
     def _branch(self, node: Node) -> None:
-        """If: the branch that is counted writes the node's outputs; those whose shapes it knows are there before it runs.
+        """If: the branch that is counted writes the node's outputs; those whose shapes it knows are there
+        before it runs.
 
         Source: `core/providers/cpu/controlflow/if.cc` (`IfImpl::AllocateOutputTensors`)."""
         if node.counted in node.bodies:
@@ -177,9 +185,10 @@ class Running:
                 self.recorder.give(key)
 
     def _loop(self, node: Node) -> None:
-        """The iteration number and the condition, then two iterations: the second reads what the first carries, and both are
-        there when the last one's results are copied to the node's outputs. What an iteration makes for a scan output stays until
-        all of them are joined: iterations beyond two add theirs. Iterations use no pattern."""
+        """The iteration number and the condition, then two iterations: the second reads what the first
+        carries, and both are there when the last one's results are copied to the node's outputs. What an
+        iteration makes for a scan output stays until all of them are joined: iterations beyond two add
+        theirs. Iterations use no pattern."""
         recorder = self.recorder
         counters = []
         if recorder.settings.provider == "cpu":
@@ -212,8 +221,9 @@ class Running:
             recorder.give(key)
 
     def _scan(self, node: Node) -> None:
-        """The results first, then for each state two buffers that iterations write in turn (one for two iterations, none for
-        one); an iteration writes into these and into its part of each result, without a pattern.
+        """The results first, then for each state two buffers that iterations write in turn (one for two
+        iterations, none for one); an iteration writes into these and into its part of each result, without a
+        pattern.
 
         Source: `core/providers/cpu/controlflow/scan_utils.cc` (`LoopStateVariable`)."""
         recorder = self.recorder

@@ -1,4 +1,5 @@
-"""ONNX Runtime as a runtime: its own plan of the model, on its own arena. It takes the model, not the captured graph."""
+"""ONNX Runtime as a runtime: its own plan of the model, on its own arena. It takes the model, not the
+captured graph."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class OnnxRuntime(Runtime):
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
-        # The arena follows what the device has; a budget leaves it less, which is no limit of the arena's own.
+        # The arena follows what the device has; a budget leaves it less, which is no limit of the arena's
+        # own.
         budget = options.budget_bytes
         if budget is not None and budget < profile.usable_bytes:
             left = profile.of_memory(budget)

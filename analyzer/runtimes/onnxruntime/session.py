@@ -1,25 +1,29 @@
 """One session as allocation events: initializers, a first run, a steady run.
 
-1. **Session**: every initializer used on the device is taken from the arena by itself, in an order that is a hash
-   table's and changes from process to process (here: the file's; `simulation` shuffles).
-   With `use_device_allocator_for_initializers` each is one device allocation outside the arena's regions. The CPU
-   provider reserves initializers up to 127 bytes and its packed weights; larger ones stay where the file was loaded.
-2. **Run**: inputs used on the device are copied there; then kernels run in order: outputs that have buffers of their
-   own (`planner`), scratch while the kernel runs (`scratch`), then the releases of the plan. What the caller gets, the
-   copies of inputs and buffers nobody reads live to the end of the run.
-3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run with the
-   same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
-   Runs of other shapes (`--batches`) have patterns of their own; the arena keeps what it took for the largest.
+1. **Session**: every initializer used on the device is taken from the arena by itself, in an order that is a
+   hash table's and changes from process to process (here: the file's; `simulation` shuffles).
+   With `use_device_allocator_for_initializers` each is one device allocation outside the arena's regions. The
+   CPU provider reserves initializers up to 127 bytes and its packed weights; larger ones stay where the file
+   was loaded.
+2. **Run**: inputs used on the device are copied there; then kernels run in order: outputs that have buffers
+   of their own (`planner`), scratch while the kernel runs (`scratch`), then the releases of the plan. What
+   the caller gets, the copies of inputs and buffers nobody reads live to the end of the run.
+3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run
+   with the same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
+   Runs of other shapes (`--batches`) have patterns of their own; the arena keeps what it took for the
+   largest.
 4. A subgraph has a plan of its own and runs inside its node (`running`).
-5. Several sessions may take one arena (`session.use_env_allocators`): all are made first, then each runs in turn.
-6. With IO binding inputs are the caller's and not copied. Bound outputs are the caller's as well; one that is bound by its
-   device alone is taken in the first run and stays, because later runs write into it again.
-7. CUDA kernels run on one stream, and their requests are made for it; a session's, and the CPU provider's, for none.
+5. Several sessions may take one arena (`session.use_env_allocators`): all are made first, then each runs in
+   turn.
+6. With IO binding inputs are the caller's and not copied. Bound outputs are the caller's as well; one that is
+   bound by its device alone is taken in the first run and stays, because later runs write into it again.
+7. CUDA kernels run on one stream, and their requests are made for it; a session's, and the CPU provider's,
+   for none.
 
 Source: `core/framework/session_state_utils.cc`, `execution_frame.cc`, `utils.cc` (CopyInputsAcrossDevices),
 `core/providers/cpu/controlflow`. Checked kernel by kernel on CPU and H200 (`tests/runtimes/onnxruntime`).
-IO binding, run sequences, shared arenas: measured with onnxruntime 1.31 on the CPU provider (`test_lives.py`).
-Not modelled: several streams, several runs at once.
+IO binding, run sequences, shared arenas: measured with onnxruntime 1.31 on the CPU provider
+(`test_lives.py`). Not modelled: several streams, several runs at once.
 """
 
 from __future__ import annotations
@@ -50,10 +54,12 @@ def record(
     device: DeviceProfile,
     lane_count: int = 0,
 ) -> Recording:
-    """A session with a first and a steady run; or several, each with the frames of its runs, all on one arena.
+    """A session with a first and a steady run; or several, each with the frames of its runs, all on one
+    arena.
 
-    lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then the same in all of
-    them but for its sizes: raises Apart where it is not, NotTogether where that cannot be worked out for all at once.
+    lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then
+    the same in all of them but for its sizes: raises Apart where it is not, NotTogether where that cannot be
+    worked out for all at once.
     """
     settings = KernelSettings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
     recorder = SessionRecorder(settings, options, lane_count)
@@ -105,7 +111,8 @@ def _initializers(recorder: SessionRecorder, part: Frame, keys: dict[str, int]) 
 def _kept_weights(
     recorder: SessionRecorder, graph: RuntimeGraph, keys: dict[str, int], kept: set[tuple[str, str, int]]
 ) -> None:
-    """Weights as kernels rearrange them; kernels that rearrange the same ones alike share the first one's, in subgraphs too.
+    """Weights as kernels rearrange them; kernels that rearrange the same ones alike share the first one's, in
+    subgraphs too.
     kept: which there are already."""
     for node in graph.nodes.values():
         # Beside the CUDA provider the CPU's kernels pack into an arena of their own.
@@ -157,7 +164,8 @@ def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: di
 
 
 def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
-    """One run, with the patterns that earlier ones of the same shapes recorded. Returns those later ones have."""
+    """One run, with the patterns that earlier ones of the same shapes recorded. Returns those later ones
+    have."""
     feeds: list[int] = []
     recorder.graph = whole.graph
     if recorder.settings.provider == "cuda":
@@ -180,6 +188,6 @@ def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Pattern
 
 
 def _shrinks_under_results(options: SessionOptions) -> bool:
-    """Whether the arena shrinks while the results are still there: on the CPU they are the caller's own when a run
-    ends; from the GPU they have been copied by then."""
+    """Whether the arena shrinks while the results are still there: on the CPU they are the caller's own when
+    a run ends; from the GPU they have been copied by then."""
     return options.enable_memory_arena_shrinkage and options.provider == "cpu"

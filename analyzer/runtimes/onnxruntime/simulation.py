@@ -3,9 +3,11 @@
 1. In use, peak in use and held are the arena's own figures, as `enable_profiling` reports them in
    `mem_bytes_in_use`, `mem_in_use_peak` and `mem_arena_held`; peaks count from the start of the session.
 2. First run and steady state differ (`session`): the last run's figures are the steady ones.
-3. The order in which initializers are loaded is a hash table's, another in every process. Several random orders are
-   simulated; the one reported has a peak near the median peak and holds what most of them hold. One process draws one more
-   order: it lies outside what 21 others made one time in eleven, so that the range stated is wider than theirs.
+3. The order in which initializers are loaded is a hash table's, another in every process. Several random
+   orders are simulated; the one reported has a peak near the median peak and holds what most of them hold.
+   One process draws one more
+   order: it lies outside what 21 others made one time in eleven, so that the range stated is wider than
+   theirs.
 4. Where the first request that the arena cannot serve ends the session, its figures are those up to there.
 """
 
@@ -32,7 +34,8 @@ _EVENTS = 150_000  # simulated in all, so that large graphs stay quick
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Bytes after a run: in use, highest in use during it, held; and held at most while it ran, before the arena shrank."""
+    """Bytes after a run: in use, highest in use during it, held; and held at most while it ran, before the
+    arena shrank."""
 
     in_use: int
     peak_in_use: int
@@ -67,7 +70,8 @@ class SessionFailure:
 class SimulatedSession:
     """What happened, in bytes. page_bytes: the driver's pages under the regions.
 
-    stages: by their named events ("session", "run 1", ...), in order; none of them, and no regions, after a failure.
+    stages: by their named events ("session", "run 1", ...), in order; none of them, and no regions, after a
+    failure.
     """
 
     events: tuple[AllocationEvent, ...]
@@ -145,8 +149,8 @@ def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> Ses
 def typical(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
 ) -> tuple[SimulatedSession, tuple[int, int], tuple[int, int]]:
-    """The session with its initializers in a typical order, and the least and the most bytes in use at the peak, and held, that
-    are to be expected of any."""
+    """The session with its initializers in a typical order, and the least and the most bytes in use at the
+    peak, and held, that are to be expected of any."""
     orders = [(*order, *events[len(order) :]) for order in _orders(events, options)]
     if len(orders) == 1:
         simulation = simulate_session(orders[0], options, device_bytes)
@@ -162,7 +166,8 @@ def typical(
 
 
 class Loaded:
-    """A session's arena after its initializers, in each of their orders: for those who simulate its runs at many sizes."""
+    """A session's arena after its initializers, in each of their orders: for those who simulate its runs at
+    many sizes."""
 
     def __init__(
         self, events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
@@ -189,8 +194,8 @@ class Loaded:
     def runs(self, events: tuple[AllocationEvent, ...], lane_count: int = 0) -> Steps | None:
         """What such a session asks for after its first stage; None for a session that is not like that.
 
-        lane_count: as for `steps`. Scratch that a kernel takes in some lanes only has no bytes in the others. Raises NotTogether
-        where lanes are simulated in different numbers of orders.
+        lane_count: as for `steps`. Scratch that a kernel takes in some lanes only has no bytes in the others.
+        Raises NotTogether where lanes are simulated in different numbers of orders.
         """
         if _first_stage(events) != self._stage or _order_count(events, self._options) != self._order_count:
             return None

@@ -1,10 +1,12 @@
 """PaddlePaddle's flags that decide memory, by their own names, from `--runtime-option` or the environment.
 
-A flag may be written with or without "FLAGS_"; an option wins over the environment variable of the flag's full name, as
-`paddle.set_flags` wins over it. `enable_inplace` is BuildStrategy's switch, and the same as FLAGS_pir_apply_inplace_pass,
-which replaced it. Sizes in "mb" and "gb" are binary (2^20 and 2^30 bytes).
+A flag may be written with or without "FLAGS_"; an option wins over the environment variable of the flag's
+full name, as
+`paddle.set_flags` wins over it. `enable_inplace` is BuildStrategy's switch, and the same as
+FLAGS_pir_apply_inplace_pass, which replaced it. Sizes in "mb" and "gb" are binary (2^20 and 2^30 bytes).
 
-Source: the defaults of PaddlePaddle 3.3.1 (`tests/data/paddle_cpu.json`), which are document 003's for those it names;
+Source: the defaults of PaddlePaddle 3.3.1 (`tests/data/paddle_cpu.json`), which are document 003's for those
+it names;
 `paddle/common/flags.cc` for the two a CPU build has not.
 """
 
@@ -68,7 +70,8 @@ class Flags:
 
 
 def parse(options: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Flags:
-    """The flags as the program would see them. Raises OptionError for an unknown name or a value that is none."""
+    """The flags as the program would see them. Raises OptionError for an unknown name or a value that is
+    none."""
     fields = {field.name: str(field.type) for field in dataclasses.fields(Flags)}
     said: dict[str, Any] = {}
     for name, kind in fields.items():

@@ -1,17 +1,19 @@
-"""PaddlePaddle as a runtime: the captured program as a static graph, under its executor and one of its allocators.
+"""PaddlePaddle as a runtime: the captured program as a static graph, under its executor and one of its
+allocators.
 
-What is a rule, and where it stands: garbage collection by threshold and fraction, in-place operators, both allocation
-strategies, the memory limit (document 003; `static_graph/executor.py`, `in_place.py`, `allocators/paddle.py` name the
-source files). What is an assumption is said in the notes of every estimate.
+What is a rule, and where it stands: garbage collection by threshold and fraction, in-place operators, both
+allocation strategies, the memory limit (document 003; `static_graph/executor.py`, `in_place.py`,
+`allocators/paddle.py` name the source files). What is an assumption is said in the notes of every estimate.
 
 Source: document 003 and PaddlePaddle's source, by the files these modules name.
 
-Recomputation: `--checkpoint PATTERN` recomputes the matching modules in the backward pass of the captured program, which
-is what PaddlePaddle's `recompute` and RecomputeOptimizer do: the operators run again before their gradients, and only
-a segment's inputs are kept. The executor then frees what is recomputed as anything else.
+Recomputation: `--checkpoint PATTERN` recomputes the matching modules in the backward pass of the captured
+program, which is what PaddlePaddle's `recompute` and RecomputeOptimizer do: the operators run again before
+their gradients, and only a segment's inputs are kept. The executor then frees what is recomputed as anything
+else.
 
-Not modelled: dygraph mode (it frees as PyTorch does), CINN and other fusions, several streams, the virtual memory
-allocator (`FLAGS_use_virtual_memory_auto_growth`), NVML figures of PaddlePaddle's own modules.
+Not modelled: dygraph mode (it frees as PyTorch does), CINN and other fusions, several streams, the virtual
+memory allocator (`FLAGS_use_virtual_memory_auto_growth`), NVML figures of PaddlePaddle's own modules.
 """
 
 from __future__ import annotations
@@ -107,7 +109,8 @@ def _events(
 
 
 class _Maker:
-    """Makes the allocator the flags ask for, on a card with so much memory free. `unlimited`: it never runs out."""
+    """Makes the allocator the flags ask for, on a card with so much memory free. `unlimited`: it never runs
+    out."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         self._name, self._settings = name, settings
@@ -142,9 +145,14 @@ def _allocator(flags: Flags, free_bytes: int, unlimited: bool = False) -> _Maker
 def _notes(source: Source, flags: Flags, of_sums: int) -> tuple[str, ...]:
     """What the figures assume, for whoever reads them."""
     notes = [
-        "as a static graph of PaddlePaddle 3.3: the captured operators in their order, one stream; kernels' own scratch "
-        "memory is not counted, but for convolutions",
-        "what nvidia-smi shows beside the allocator is measured for PyTorch's context and libraries, not PaddlePaddle's",
+        (
+            "as a static graph of PaddlePaddle 3.3: the captured operators in their order, one stream;"
+            " kernels' own scratch memory is not counted, but for convolutions"
+        ),
+        (
+            "what nvidia-smi shows beside the allocator is measured for PyTorch's context and libraries, not"
+            " PaddlePaddle's"
+        ),
     ]
     if "cudnn" in libraries(source.graph):
         notes.insert(
@@ -154,22 +162,22 @@ def _notes(source: Source, flags: Flags, of_sums: int) -> tuple[str, ...]:
         )
     if of_sums:
         notes.append(
-            "where two tensors are added, PaddlePaddle writes a gradient for each, PyTorch passes one on: counted at most "
-            f"{of_sums / MIB:,.1f} MiB in the backward pass"
+            "where two tensors are added, PaddlePaddle writes a gradient for each, PyTorch passes one on:"
+            f" counted at most {of_sums / MIB:,.1f} MiB in the backward pass"
         )
     if flags.allocator_strategy == "naive_best_fit":
         notes.append(
-            "the chunk is the fraction of the memory available, as the guide says; PaddlePaddle's source sets 5 % of "
-            "it aside first (GpuAvailableMemToAlloc)"
+            "the chunk is the fraction of the memory available, as the guide says; PaddlePaddle's source sets"
+            " 5 % of it aside first (GpuAvailableMemToAlloc)"
         )
     if 0 < flags.memory_fraction_of_eager_deletion < 1:
         notes.append(
-            "FLAGS_memory_fraction_of_eager_deletion counts under ParallelExecutor and CompiledProgram (up to "
-            "PaddlePaddle 2); the executor of 3.x collects everything"
+            "FLAGS_memory_fraction_of_eager_deletion counts under ParallelExecutor and CompiledProgram (up to"
+            " PaddlePaddle 2); the executor of 3.x collects everything"
         )
     if not flags.fast_eager_deletion_mode:
         notes.append(
-            "without FLAGS_fast_eager_deletion_mode memory goes back when the kernel has ended, which is not modelled: "
-            "more may be held for a moment"
+            "without FLAGS_fast_eager_deletion_mode memory goes back when the kernel has ended, which is not"
+            " modelled: more may be held for a moment"
         )
     return tuple(notes)

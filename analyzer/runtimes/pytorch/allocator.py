@@ -1,4 +1,5 @@
-"""The caching allocator as a profile's release of torch has it, with the user's settings, and under a limit."""
+"""The caching allocator as a profile's release of torch has it, with the user's settings, and under a
+limit."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorc
 
 def limited(conf: str, profile: DeviceProfile, limit_bytes: int, device: bool) -> PyTorchAllocator:
     """The allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
-    `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product counts."""
+    `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product
+    counts."""
     if device:
         return make_allocator(conf, profile, limit_bytes=limit_bytes)
     return make_allocator(conf, profile, per_process_memory_fraction=0.5, device_total_bytes=2 * limit_bytes)

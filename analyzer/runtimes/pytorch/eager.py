@@ -1,14 +1,17 @@
 """What PyTorch in eager mode asks of the CUDA caching allocator, in order.
 
-1. A storage is requested where it is born and given back where it dies: the captured program is followed as it is.
-2. While an operator runs, its own memory is taken and given back as its scratch rule tells (`scratch/script.py`).
-3. A library workspace is taken once per thread and stream. Autograd runs the backward pass on a thread of its own, so training
-   takes two of each (facts of the recorded measurements). A thread of the program's has what an earlier one gave back.
+1. A storage is requested where it is born and given back where it dies: the captured program is followed as
+   it is.
+2. While an operator runs, its own memory is taken and given back as its scratch rule tells
+   (`scratch/script.py`).
+3. A library workspace is taken once per thread and stream. Autograd runs the backward pass on a thread of its
+   own, so training takes two of each (facts of the recorded measurements). A thread of the program's has what
+   an earlier one gave back.
 4. Storages in host memory ask for nothing.
 5. Everything is requested for the stream its operator runs on.
 
-Source: allocation histories recorded on an H200 (`tests/data/h200`); `torch/csrc/autograd/engine.cpp` (`thread_init`)
-for the backward pass's thread.
+Source: allocation histories recorded on an H200 (`tests/data/h200`); `torch/csrc/autograd/engine.cpp`
+(`thread_init`) for the backward pass's thread.
 
 Not modelled: CUDA graphs.
 """
@@ -47,7 +50,8 @@ _BOUNDED, _EXACT = Basis.BOUNDED.value, Basis.EXACT.value
 class Requests:
     """What a program asks for, and what it loads.
 
-    libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for those that
+    libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for
+    those that
         the thread of the backward pass uses.
     unknown: operators without a rule, name -> calls.
     """
@@ -60,7 +64,8 @@ class Requests:
 def requests(
     graph: Graph, device: DeviceProfile, allocations: Callable[[Operator], KernelAllocations] | None = None
 ) -> Requests:
-    """Every request of a captured program, in order. `allocations` says what an operator's are, in place of its scratch rule."""
+    """Every request of a captured program, in order. `allocations` says what an operator's are, in place of
+    its scratch rule."""
     eager = Eager(graph, device, allocations)
     events = tuple(event for moment in graph.program for event in eager.follow(moment))
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
@@ -160,7 +165,8 @@ class Eager:
 
     @staticmethod
     def _where(operator: Operator) -> tuple[str, int]:
-        """Thread ("@autograd" for what the backward pass runs on its own, "@1" and so on for a program's others) and stream."""
+        """Thread ("@autograd" for what the backward pass runs on its own, "@1" and so on for a program's
+        others) and stream."""
         if operator.phase is Phase.BACKWARD:
             return "@autograd", operator.stream
         return f"@{operator.handle}" if operator.handle else "", operator.stream
@@ -168,7 +174,8 @@ class Eager:
     def _born(
         self, index: int, operator: int, label: str, stream: int, nbytes: int | None = None, rule: str = ""
     ) -> Malloc | None:
-        """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another size."""
+        """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another
+        size."""
         if index in self._alive:
             return None
         storage = self._graph.storages[index]

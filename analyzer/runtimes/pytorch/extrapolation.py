@@ -1,22 +1,26 @@
-"""Tokens that are extrapolated instead of run: what a generating program asks for between two tokens that were followed.
+"""Tokens that are extrapolated instead of run: what a generating program asks for between two tokens that
+were followed.
 
-A loop that makes tokens asks for the same again and again, for tensors that grow with the sequence. So a few of its **rounds**
-are followed (one call of the model, and what comes before the next), near its beginning, in its middle and at its end, and
-the others are extrapolated from these:
+A loop that makes tokens asks for the same again and again, for tensors that grow with the sequence. So a few
+of its **rounds** are followed (one call of the model, and what comes before the next), near its beginning, in
+its middle and at its end, and the others are extrapolated from these:
 
-1. A round's **form** is the order of its requests and of what it gives back, an allocation being known by how many rounds ago it
-   was made, and as the how manieth of its round. All rounds that were followed must have one form; else nothing is extrapolated.
-2. A size is a polynomial in the round's number, through every round that was followed (`parametric/polynomial.py`): of at most
-   the second degree, so that most of them check it.
-3. What an operator takes for itself is no polynomial (attention splits its keys at whole blocks): where its shapes change,
-   its scratch rule is asked about every round, with the shapes that round has; and must say of the rounds that were followed what
-   was recorded there.
-4. The extrapolated rounds are simulated on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
-   ones, which were followed, go on from there.
+1. A round's **form** is the order of its requests and of what it gives back, an allocation being known by how
+   many rounds ago it was made, and as the how manieth of its round. All rounds that were followed must have
+   one form; else nothing is extrapolated.
+2. A size is a polynomial in the round's number, through every round that was followed
+   (`parametric/polynomial.py`): of at most the second degree, so that most of them check it.
+3. What an operator takes for itself is no polynomial (attention splits its keys at whole blocks): where its
+   shapes change, its scratch rule is asked about every round, with the shapes that round has; and must say of
+   the rounds that were followed what was recorded there.
+4. The extrapolated rounds are simulated on the allocator as it stands after the first ones
+   (`allocators/pytorch/onward.py`), and the last ones, which were followed, go on from there.
 
-A request for another stream (a cache offloaded to the host comes back on one) is served by that stream's segments, and has it in its form.
+A request for another stream (a cache offloaded to the host comes back on one) is served by that stream's
+segments, and has it in its form.
 
-Not modelled: rounds in which a stream uses what another made (`record_stream`), or that empty the cache; rounds whose form changes on the way (a window that fills: one loop before it, another after).
+Not modelled: rounds in which a stream uses what another made (`record_stream`), or that empty the cache;
+rounds whose form changes on the way (a window that fills: one loop before it, another after).
 """
 
 from __future__ import annotations
@@ -41,15 +45,18 @@ Step: TypeAlias = "tuple[str, int]"
 # Rounds that are simulated together; and how often one operator may take memory for itself.
 _AT_ONCE = 64
 _MOST_TAKEN = 16
-# Rounds between those that were followed about which the rules of operators are asked that took nothing there.
+# Rounds between those that were followed about which the rules of operators are asked that took nothing
+# there.
 _LOOKED_AT = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round that was followed. number: of the loop's. items: its form; sizes: in bytes, of what is known by its place.
+    """A round that was followed. number: of the loop's. items: its form; sizes: in bytes, of what is known by
+    its place.
 
-    operators: those that take memory for themselves, with what they do: place among the items -> (operator, steps). plain:
+    operators: those that take memory for themselves, with what they do: place among the items -> (operator,
+    steps). plain:
         those that only make results, likewise.
     """
 
@@ -63,8 +70,8 @@ class Round:
 def rounds(
     events: Sequence[AllocationEvent], operators: Sequence[Operator], starts: Sequence[int], first: int
 ) -> tuple[list[Round], dict[int, tuple[int, int]]]:
-    """The rounds between each two of the `starts` (positions of events), numbered from `first` on; and of each key requested
-    in them the round and its place there. Raises NotExtrapolated."""
+    """The rounds between each two of the `starts` (positions of events), numbered from `first` on; and of
+    each key requested in them the round and its place there. Raises NotExtrapolated."""
     found: list[Round] = []
     places: dict[int, tuple[int, int]] = {}
     for number, (begin, end) in enumerate(pairwise(starts), first):
@@ -111,8 +118,8 @@ def _round(
 
 
 def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
-    """Requests and what is given back, each with its operator (-1: outside any; what dies by itself is outside). Raises
-    NotExtrapolated for anything else that matters."""
+    """Requests and what is given back, each with its operator (-1: outside any; what dies by itself is
+    outside). Raises NotExtrapolated for anything else that matters."""
     running, taken = -1, set[int]()
     for event in events:
         if isinstance(event, Malloc):
@@ -154,7 +161,8 @@ def _steps(events: Sequence[Malloc | Free]) -> Iterator[Step]:
 class Loop:
     """What every round does, as functions of its number.
 
-    operators: those whose steps may change from round to round: place among the items -> which of `rules` has them.
+    operators: those whose steps may change from round to round: place among the items -> which of `rules` has
+    them.
     """
 
     items: tuple[tuple[Any, ...], ...]
@@ -201,7 +209,8 @@ def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
 
 
 def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: DeviceProfile) -> None:
-    """Raises NotExtrapolated where an operator that took nothing for itself in the rounds that were followed does in others."""
+    """Raises NotExtrapolated where an operator that took nothing for itself in the rounds that were followed
+    does in others."""
     between = sorted({int(number) for number in np.linspace(min(numbers), max(numbers), _LOOKED_AT)})
     seen = set()
     for place, operator in samples[0].plain.items():
@@ -254,7 +263,8 @@ def _shown(operator: Operator) -> tuple[Any, ...]:
 
 
 def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
-    """One value for all rounds: whole numbers that change are polynomials, other numbers the first one's. Raises NotExtrapolated."""
+    """One value for all rounds: whole numbers that change are polynomials, other numbers the first one's.
+    Raises NotExtrapolated."""
     first = values[0]
     if all(value == first for value in values):
         return first
@@ -266,7 +276,7 @@ def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return _polynomial(numbers, values)
     if all(isinstance(value, float) and value for value in values):
-        return first  # what it multiplies or divides by (a beam's score, by its length): shapes decide about memory
+        return first  # a factor or divisor, as a beam's score has: shapes decide about memory
     raise NotExtrapolated("an operator is called in another way")
 
 
@@ -320,7 +330,8 @@ def _rule(
 
 
 def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
-    """As `_steps`, from the rule: workspaces have been there since the first rounds, and results that write in place are none."""
+    """As `_steps`, from the rule: workspaces have been there since the first rounds, and results that write
+    in place are none."""
     taken: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
     made: set[int] = set()

@@ -1,12 +1,12 @@
 """Which kernel of PyTorch's own an operator runs, as far as `allocators/process.py` tells kernels apart.
 
 1. One that neither makes nor changes anything on the device runs nothing, nor do `empty` and its kin.
-2. A copy from the host is no kernel, and a copy on the device of the same type and order of elements is a plain copy of
-   memory (`aten/src/ATen/native/cuda/Copy.cu`, `memcpy_eligible`).
+2. A copy from the host is no kernel, and a copy on the device of the same type and order of elements is a
+   plain copy of memory (`aten/src/ATen/native/cuda/Copy.cu`, `memcpy_eligible`).
 3. Matrix products and convolutions are kernels of cuBLAS and cuDNN, collectives of NCCL.
-4. Random numbers, ranges, scans, sorting, joining, pooling, softmax, triangles and `_foreach` operators have kernels whose
-   threads need no memory of their own; those of reductions, of what takes indices or classes, and of draws check what they
-   are given and may stop the program; all others are taken to be like `fill_`.
+4. Random numbers, ranges, scans, sorting, joining, pooling, softmax, triangles and `_foreach` operators have
+   kernels whose threads need no memory of their own; those of reductions, of what takes indices or classes,
+   and of draws check what they are given and may stop the program; all others are taken to be like `fill_`.
 
 Source of 4: `tests/data/h200/driver_holes.json.gz`, the programs "alone" and "alone first".
 """
@@ -21,14 +21,14 @@ from analyzer.runtimes.pytorch.eager import AnyProgram
 _COPIES = ("_to_copy", "copy_", "clone")
 _NONE = ("empty", "new_empty", "mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "convolution")
 _PLAIN = (
-    "rand", "normal", "uniform", "arange", "linspace", "cumsum", "cumprod", "sort", "cat", "max_pool", "_softmax",
-    "_log_softmax", "tril", "triu", "_foreach_", "native_batch_norm", "cudnn_batch_norm",
+    "rand", "normal", "uniform", "arange", "linspace", "cumsum", "cumprod", "sort", "cat", "max_pool",
+    "_softmax", "_log_softmax", "tril", "triu", "_foreach_", "native_batch_norm", "cudnn_batch_norm",
 )  # fmt: skip
 _ASSERTING = (
-    "sum", "nansum", "mean", "norm", "linalg_vector_norm", "var", "std", "max.", "max_dim", "min.", "amax", "amin", "aminmax",
-    "argmax", "argmin", "logsumexp", "topk", "any", "all", "bernoulli", "multinomial", "bincount", "embedding", "index",
-    "gather", "scatter", "nll_loss", "_ctc_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
-    "binary_cross_entropy",
+    "sum", "nansum", "mean", "norm", "linalg_vector_norm", "var", "std", "max.", "max_dim", "min.", "amax",
+    "amin", "aminmax", "argmax", "argmin", "logsumexp", "topk", "any", "all", "bernoulli", "multinomial",
+    "bincount", "embedding", "index", "gather", "scatter", "nll_loss", "_ctc_loss", "mse_loss", "l1_loss",
+    "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
 )  # fmt: skip
 
 
@@ -67,5 +67,6 @@ def _seen(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def by_name() -> dict[str, list[str]]:
-    """How names begin, by what they run: no kernel of PyTorch's own, a plain one, one that may stop the program; all others need a stack."""
+    """How names begin, by what they run: no kernel of PyTorch's own, a plain one, one that may stop the
+    program; all others need a stack."""
     return {"none": [*_NONE, *_COPIES], "plain": [*_PLAIN], "asserting": [*_ASSERTING]}

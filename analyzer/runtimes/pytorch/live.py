@@ -1,11 +1,12 @@
-"""A program followed while it runs: its requests are simulated as they are made, so that it can ask the device about itself.
+"""A program followed while it runs: its requests are simulated as they are made, so that it can ask the
+device about itself.
 
-`torch.cuda.memory_allocated()` and its kin answer from here, a request without room is an error the program may catch,
-and `empty_cache()` acts. The events are those `eager.requests` gives for the same program; only requests that failed,
-and what the program set of its allocator, come on top.
+`torch.cuda.memory_allocated()` and its kin answer from here, a request without room is an error the program
+may catch, and `empty_cache()` acts. The events are those `eager.requests` gives for the same program; only
+requests that failed, and what the program set of its allocator, come on top.
 
-What the allocator did is written down as it happens, and nothing is simulated again: what repeats may then be forgotten
-(`cut`) although the allocator has gone through it.
+What the allocator did is written down as it happens, and nothing is simulated again: what repeats may then be
+forgotten (`cut`) although the allocator has gone through it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from analyzer.runtimes.timeline import Failure, States, gathered
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Rounds that were extrapolated. allocated: bytes before them; blocks: of each storage that lived then and does not now the bytes of
-    its block and those asked for; handles: by the same storages, what lives in their place."""
+    """Rounds that were extrapolated. allocated: bytes before them; blocks: of each storage that lived then
+    and does not now the bytes of its block and those asked for; handles: by the same storages, what lives in
+    their place."""
 
     allocated: int
     blocks: Mapping[int, tuple[int, int]]
@@ -62,8 +64,10 @@ class Live:
         settled: Callable[[], tuple[DeviceProfile, str]] | None = None,
         limitless: bool = False,
     ) -> None:
-        """conf: the allocator's settings. limitless: every request is served, whatever the device has. settled: the profile and they, as the environment says them by now: programs set its
-        variables themselves, and PyTorch and cuBLAS read them when memory is first asked for, and when a handle is made."""
+        """conf: the allocator's settings. limitless: every request is served, whatever the device has.
+        settled: the profile and they, as the environment says them by now: programs set its variables
+        themselves, and PyTorch and cuBLAS read them when memory is first asked for, and when a handle is
+        made."""
         self._profile, self._conf, self._settled, self._limitless = profile, conf, settled, limitless
         self._program: AnyProgram | None = None
         self._eager: Eager | None = None
@@ -75,7 +79,8 @@ class Live:
         self._plans = Plans()
         self._failed: Failure | None = None
         self._ended = self._begun = False
-        # What is written down apart, who knows what it asks for, and the most in use while something happened unwritten.
+        # What is written down apart, who knows what it asks for, and the most in use while something happened
+        # unwritten.
         self._apart: list[AllocationEvent] | None = None
         self._kept: Eager | None = None
         self._extrapolated_peaks = (0, 0)
@@ -86,7 +91,8 @@ class Live:
         self._states = States(self.allocator, places=True)
 
     def fresh(self) -> PyTorchAllocator:
-        """A new allocator with the program's settings, on a device of this size with the CUDA context on it."""
+        """A new allocator with the program's settings, on a device of this size with the CUDA context on
+        it."""
         return make_allocator(
             self._conf,
             self._profile,
@@ -115,7 +121,8 @@ class Live:
         self._eager = Eager(self._program, self._profile)
 
     def follow(self, moment: Moment) -> None:
-        """Simulate what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""
+        """Simulate what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back
+        then."""
         assert self._program is not None and self._eager is not None
         if type(moment) is Death:
             if self._eager.ends(moment.storage):
@@ -210,8 +217,8 @@ class Live:
                 self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
 
     def _served(self, event: Malloc) -> tuple[int, int]:
-        """The handle of a request, or of a smaller plan's, and the bytes asked for, as in `timeline.simulate`. Raises
-        OutOfMemoryError."""
+        """The handle of a request, or of a smaller plan's, and the bytes asked for, as in
+        `timeline.simulate`. Raises OutOfMemoryError."""
         refused = self._plans.refused
         malloc = partial(self.allocator.malloc, stream=event.stream)
         served = self._plans.served(malloc, event.nbytes, event.plan, event.smaller)
@@ -220,7 +227,8 @@ class Live:
         return served
 
     def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
-        """The operator that found no memory gives back what it had taken besides its results, which die by themselves."""
+        """The operator that found no memory gives back what it had taken besides its results, which die by
+        themselves."""
         assert isinstance(failing, Malloc) and self._eager is not None
         self.failures += 1
         failed = len(self._events)
@@ -239,7 +247,8 @@ class Live:
         """The last failure ended the program: it was not caught."""
         self._ended = self._failed is not None
 
-    # -- what repeats --------------------------------------------------------------------------------------------
+    # -- what repeats
+    # --------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
@@ -256,7 +265,8 @@ class Live:
         return self.allocator.size_of(self._handles[storage][0]) if storage in self._handles else 0
 
     def layout(self, storages: Iterable[int]) -> Hashable:
-        """Everything that decides where the allocator puts the next requests, these storages being alive, in this order."""
+        """Everything that decides where the allocator puts the next requests, these storages being alive, in
+        this order."""
         blocks = (self._handles[storage][0] for storage in storages if storage in self._handles)
         return self.allocator.layout(), tuple(map(self.allocator.address_of, blocks))
 
@@ -289,7 +299,8 @@ class Live:
     def ahead(
         self, samples: Sequence[extrapolation.Round], places: Mapping[int, tuple[int, int]], numbers: range
     ) -> Ahead:
-        """Simulate the rounds of these numbers on the allocator, without writing them down. Raises NotExtrapolated, everything being as before."""
+        """Simulate the rounds of these numbers on the allocator, without writing them down. Raises
+        NotExtrapolated, everything being as before."""
         loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
         taken = {key: held for key, held in self._handles.items() if key in places}
         if not has_fast_path(allocator, [handle for handle, _ in taken.values()]):
@@ -315,9 +326,9 @@ class Live:
     def join(
         self, ahead: Ahead, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
     ) -> None:
-        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other names. pairs: what
-        lived before the rounds, and what lives apart in its place; operators: that made the one are so many before those that
-        made the other."""
+        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other
+        names. pairs: what lived before the rounds, and what lives apart in its place; operators: that made
+        the one are so many before those that made the other."""
         assert self._eager is not None and self._apart is not None
         asked = {event.key: event for event in self._apart if isinstance(event, Malloc)}
         came = {
@@ -357,7 +368,8 @@ class Live:
             self._readings[-1].waits.append((self.position, number))
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
-        """Forget the events from a position on; storages alive now are known by other numbers from then on."""
+        """Forget the events from a position on; storages alive now are known by other numbers from then
+        on."""
         assert self._eager is not None
         del self._events[position:]
         self._readings = [reading for reading in self._readings if reading.end <= position]
@@ -367,7 +379,8 @@ class Live:
         self._eager.rename(names)
 
     def _write_extrapolated_peak(self) -> None:
-        """Where the most was in use while rounds were extrapolated, it is written down in the end, in one piece."""
+        """Where the most was in use while rounds were extrapolated, it is written down in the end, in one
+        piece."""
         states, eager, (allocated, requested) = self._states, self._eager, self._extrapolated_peaks
         if not states.allocated or eager is None or allocated <= max(states.allocated):
             return

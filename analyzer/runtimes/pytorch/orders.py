@@ -1,10 +1,12 @@
-"""Requests of threads that run beside the program's own: the orders in which they may reach the allocator as well.
+"""Requests of threads that run beside the program's own: the orders in which they may reach the allocator as
+well.
 
-While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece after the other. At every
-wait the threads have begun some pieces beyond the one that is waited for. How many, a run decides; never fewer than none. The program
-is simulated again with none, and with so many as go by while CUDA loads a kernel. Where the program asks for memory of its own for every second piece
-(weights stored in 8 or 4 bits are turned back one by one), the threads are quicker than it: it is also simulated with all of them read
-before the first is turned back (on an H200 384 of 1,136 were, and up to 476 lay there).
+While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece
+after the other. At every wait the threads have begun some pieces beyond the one that is waited for. How many,
+a run decides; never fewer than none. The program is simulated again with none, and with so many as go by
+while CUDA loads a kernel. Where the program asks for memory of its own for every second piece (weights stored
+in 8 or 4 bits are turned back one by one), the threads are quicker than it: it is also simulated with all of
+them read before the first is turned back (on an H200 384 of 1,136 were, and up to 476 lay there).
 
 Not modelled otherwise: threads so fast that a whole checkpoint is read before the first of it is converted.
 """
@@ -16,15 +18,15 @@ from dataclasses import dataclass, field
 
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 
-# Pieces begun beyond the one that is waited for: none; as many as there are threads; as went by in seven loadings on an H200 while
-# CUDA loaded the kernel that stacks (19 to 36).
+# Pieces begun beyond the one that is waited for: none; as many as there are threads; as went by in seven
+# loadings on an H200 while CUDA loaded the kernel that stacks (19 to 36).
 BEYOND = (0, 4, 36)
 
 
 @dataclass(slots=True)
 class Reading:
-    """A checkpoint that was read, as positions among the events. pieces: where the events of each begin and end, in the order of the
-    pieces; waits: where the program waited, and for which piece."""
+    """A checkpoint that was read, as positions among the events. pieces: where the events of each begin and
+    end, in the order of the pieces; waits: where the program waited, and for which piece."""
 
     pieces: list[tuple[int, int]] = field(default_factory=list)
     waits: list[tuple[int, int]] = field(default_factory=list)
@@ -52,8 +54,8 @@ def others(
 
 
 def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
-    """Whether the program asks for a block for every second piece at least, besides them, from the first wait to the last: a weight comes
-    with its scales, and is turned into more than one tensor on the way."""
+    """Whether the program asks for a block for every second piece at least, besides them, from the first wait
+    to the last: a weight comes with its scales, and is turned into more than one tensor on the way."""
     if not reading.waits:
         return False
     first, last = reading.waits[0][0], reading.end
@@ -67,7 +69,8 @@ def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
 
 
 def _ordered(events: Sequence[AllocationEvent], reading: Reading, beyond: int) -> Iterator[AllocationEvent]:
-    """The events until the reading's end, every piece begun at the first wait that leaves at most so many before it."""
+    """The events until the reading's end, every piece begun at the first wait that leaves at most so many
+    before it."""
     moved = [_own(events[begin:end]) for begin, end in reading.pieces]
     elsewhere = {id(event) for piece in moved for event in piece}
     done = here = 0

@@ -1,18 +1,21 @@
-"""What NVML counts for a process: the context, what libraries take outside the allocator, and the reservation.
+"""What NVML counts for a process: the context, what libraries take outside the allocator, and the
+reservation.
 
 1. The context with the first kernel's modules: `DeviceProfile.context_bytes`.
-2. A library family adds its bytes when first used. Families named in `per_thread_modules` add them for every thread
-   that uses them (they belong to handles, of which each thread has its own).
-3. The code of all other kernels, PyTorch's and the libraries', is loaded as they are first used: the family "kernels",
-   once, in a program that uses any library. (The few kernels of one that uses none take 0 to 2 MiB.)
-4. What a library loads once, with its first use: "FAMILY code", which profiles of older releases have (`devices/contexts.py`).
+2. A library family adds its bytes when first used. Families named in `per_thread_modules` add them for every
+   thread that uses them (they belong to handles, of which each thread has its own).
+3. The code of all other kernels, PyTorch's and the libraries', is loaded as they are first used: the family
+   "kernels", once, in a program that uses any library. (The few kernels of one that uses none take 0 to 2
+   MiB.)
+4. What a library loads once, with its first use: "FAMILY code", which profiles of older releases have
+   (`devices/contexts.py`).
 5. What the allocator has reserved.
 6. Of one rank of a job, what NCCL holds for its communicators (`libraries/nccl.py`).
 
-Source: NVML at the end of 180 runs on an H200 (`tests/data/h200`): once the reservation is known, these are exact in
-122 and within 4 MiB, two pages, in all.
-Not modelled: which kernels a program loads (float32 training with many different convolutions takes 2 to 4 MiB more),
-memory for printf and local variables of kernels.
+Source: NVML at the end of 180 runs on an H200 (`tests/data/h200`): once the reservation is known, these are
+exact in 122 and within 4 MiB, two pages, in all.
+Not modelled: which kernels a program loads (float32 training with many different convolutions takes 2 to 4
+MiB more), memory for printf and local variables of kernels.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ def device_used(
     profile: DeviceProfile,
     communicators: Mapping[str, Communicator] | None = None,
 ) -> int:
-    """Bytes NVML shows for a process that reserved `reserved_bytes` and used these library families: "cublas" on the
-    main thread, "cublas@autograd" on another, which it names."""
+    """Bytes NVML shows for a process that reserved `reserved_bytes` and used these library families: "cublas"
+    on the main thread, "cublas@autograd" on another, which it names."""
     counted = set()
     for use in libraries:
         family, _, _ = use.partition("@")
@@ -53,6 +56,7 @@ def notes_on_nccl(communicators: Mapping[str, Communicator], profile: DeviceProf
     if found.stands_in:
         count = sum(use.size > 1 for use in communicators.values())
         yield (
-            f"NCCL bounded: {found.nbytes / 2**20:,.0f} MiB are counted for {count} communicator{'s' * (count != 1)}, as "
-            f"measured for {found.stands_in}; other topologies have other channels (analyze calibrate --ranks N measures them)"
+            f"NCCL bounded: {found.nbytes / 2**20:,.0f} MiB are counted for {count}"
+            f" communicator{'s' * (count != 1)}, as measured for {found.stands_in}; other topologies have"
+            " other channels (analyze calibrate --ranks N measures them)"
         )

@@ -1,4 +1,5 @@
-"""The named rules behind eager PyTorch's requests, for `analyze explain`: those of `scratch/`, and how a tensor takes memory."""
+"""The named rules behind eager PyTorch's requests, for `analyze explain`: those of `scratch/`, and how a
+tensor takes memory."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from analyzer.runtimes.rules import TENSOR, UNKNOWN, Rule, carried_out_by, sourc
 
 _TENSOR = Rule(
     TENSOR,
-    "A tensor takes the bytes of its elements, once for its storage: views and in-place results take nothing of their own. "
-    "It is requested where it is born (a parameter, an input, an operator's result) and given back when the last "
-    "reference to it goes. The allocator rounds every request up (see caching-allocator), so blocks in the output can be "
-    "a little larger.",
+    "A tensor takes the bytes of its elements, once for its storage: views and in-place results take nothing"
+    " of their own. It is requested where it is born (a parameter, an input, an operator's result) and given"
+    " back when the last reference to it goes. The allocator rounds every request up (see caching-allocator),"
+    " so blocks in the output can be a little larger.",
     "aten/src/ATen/EmptyTensor.cpp (computeStorageNbytes), c10/core/StorageImpl.h",
     "analyzer/runtimes/pytorch/eager.py",
 )
 
 _UNKNOWN = Rule(
     UNKNOWN,
-    "Of an operator that nobody has described only the results are counted. What its kernel takes besides has no bound that could be "
-    "proven, so every figure of the estimate is a lower bound, and it may not fit where they do. --strict makes it an error; "
-    "@analyzer.rule describes it.",
+    "Of an operator that nobody has described only the results are counted. What its kernel takes besides has"
+    " no bound that could be proven, so every figure of the estimate is a lower bound, and it may not fit"
+    " where they do. --strict makes it an error; @analyzer.rule describes it.",
     "measured: torch.cdist(p=1) takes 384 MiB in its backward pass, for operands of 0.9 (H100, torch 2.11)",
     "analyzer/runtimes/pytorch/scratch/registry.py",
     sure=(),
@@ -37,7 +38,8 @@ def rules() -> tuple[Rule, ...]:
 
 
 def names_of(operator: str) -> tuple[str, ...]:
-    """The rules behind the memory of an operator ("aten::mm", "mm", "mylib::op"), () if nobody described it."""
+    """The rules behind the memory of an operator ("aten::mm", "mm", "mylib::op"), () if nobody described
+    it."""
     for name in (operator, f"aten::{operator}"):
         found = rule_for(name)
         if found is not None:

@@ -1,6 +1,8 @@
-"""What a user can set of eager PyTorch: the caching allocator and cuBLAS's workspace, by option or environment variable.
+"""What a user can set of eager PyTorch: the caching allocator and cuBLAS's workspace, by option or
+environment variable.
 
-`alloc_conf` and `cublas_workspace` say the same as `PYTORCH_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG`, and win over them.
+`alloc_conf` and `cublas_workspace` say the same as `PYTORCH_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG`, and
+win over them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from analyzer.errors import OptionError, did_you_mean
 from analyzer.releases import RECORDED, Span, written
 
 _SET_BY_MONAI = ":4096:8"
-# Streams of PyTorch's pools: all are made when a program asks for the first (`initDeviceStreamState`, c10/cuda/CUDAStream.cpp).
+# Streams of PyTorch's pools: all are made when a program asks for the first (`initDeviceStreamState`,
+# c10/cuda/CUDAStream.cpp).
 _STREAM_POOL_BYTES = 70 << 20
 # 4096 KiB x 2 + 16 KiB x 8 (`getChosenWorkspaceSize`, aten/src/ATen/cuda/CublasHandlePool.cpp).
 _SMALL_WORKSPACE_BYTES = 8_519_680
@@ -35,8 +38,9 @@ def alloc_conf(given: Mapping[str, Any]) -> str:
 def _cublas_variable(model: Any) -> str | None:
     """`CUBLAS_WORKSPACE_CONFIG` as the program to predict will see it.
 
-    MONAI sets the variable when it is imported (`monai/utils/misc.py`). If that happened here only because another
-    model was analysed before, it means nothing to this one: then it counts if the process was started with it.
+    MONAI sets the variable when it is imported (`monai/utils/misc.py`). If that happened here only because
+    another model was analysed before, it means nothing to this one: then it counts if the process was started
+    with it.
     """
     value = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     if value != _SET_BY_MONAI:
@@ -53,10 +57,11 @@ def _cublas_variable(model: Any) -> str | None:
 def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any = None) -> DeviceProfile:
     """The profile with the cuBLAS workspace the user configured.
 
-    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own is never
-    larger (`runtimes/pytorch/scratch/blas.py`), so a sum of zero switches both off. The library reads the variable too: it is the size
-    of what each thread's handle holds outside the allocator (NVML on an H200, with 2 MiB of kernels: 2 MiB at :0:0 and
-    :16:8, 10 at :4096:2:16:8, 34 at :4096:8, against 66 at the default).
+    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own
+    is never larger (`runtimes/pytorch/scratch/blas.py`), so a sum of zero switches both off. The library
+    reads the variable too: it is the size of what each thread's handle holds outside the allocator (NVML on
+    an H200, with 2 MiB of kernels: 2 MiB at :0:0 and :16:8, 10 at :4096:2:16:8, 34 at :4096:8, against 66 at
+    the default).
     """
     for name in given:
         if name not in KNOWN:
@@ -84,8 +89,8 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
 
 
 def _by_release(device: DeviceProfile) -> DeviceProfile:
-    """Until torch 2.11 the larger workspace was for compute capability 9.x alone (PyTorch's own binaries, `tests/data/releases`).
-    A profile measured on its GPU keeps its value."""
+    """Until torch 2.11 the larger workspace was for compute capability 9.x alone (PyTorch's own binaries,
+    `tests/data/releases`). A profile measured on its GPU keeps its value."""
     major, _ = device.compute_capability
     if device.measured or major < 10 or device.releases["torch"] not in _LARGE_ON_HOPPER_ALONE:
         return device
@@ -99,19 +104,24 @@ def notes_on(conf: str) -> tuple[str, ...]:
 
 
 def notes_on_ties(profile: DeviceProfile, libraries: Collection[str]) -> tuple[str, ...]:
-    """What a reader should know of an estimate that does not simulate the addresses of libraries' handles, in releases of torch nobody measured."""
+    """What a reader should know of an estimate that does not simulate the addresses of libraries' handles, in
+    releases of torch nobody measured."""
     release = profile.releases["torch"]
     if not libraries or release == RECORDED["torch"] or ties_of(release) != "address":
         return ()
     return (
-        f"torch {written(release)} takes the free block at the lower address of two that are equal, and addresses depend on the handles of "
-        "cuBLAS and cuDNN too, which are not simulated: reserved may be one segment more (2 MiB)",
+        (
+            f"torch {written(release)} takes the free block at the lower address of two that are equal, and"
+            " addresses depend on the handles of cuBLAS and cuDNN too, which are not simulated: reserved may"
+            " be one segment more (2 MiB)"
+        ),
     )
 
 
 def pool_bytes(conf: str, streams: bool = False) -> int:
-    """What the streams of PyTorch's pools take: 70 MiB by NVML on an H200 (driver 580), in three programs that ask for a
-    stream, and in three with the driver's own pool, which asks for one itself (`CUDAMallocAsyncAllocator.cpp`).
+    """What the streams of PyTorch's pools take: 70 MiB by NVML on an H200 (driver 580), in three programs
+    that ask for a stream, and in three with the driver's own pool, which asks for one itself
+    (`CUDAMallocAsyncAllocator.cpp`).
 
     streams: the program asks for one.
     """

@@ -1,26 +1,32 @@
 """What an executor of a static graph asks of its allocator: variables, buffers passed on in place, garbage.
 
-1. **Start**: parameters, buffers and the optimizer's state are persistable: made before the first run, kept to the end.
+1. **Start**: parameters, buffers and the optimizer's state are persistable: made before the first run, kept
+   to the end.
 2. **Feeds** stay until the next run's are there (live ranges of the policy "eager").
-3. **A run** executes the operators in the captured order, one stream. A variable's buffer is requested when its maker
-   runs. It is garbage after the last operator that reads it (`liveness`, policy "last_use"); what nobody reads is a
-   result, and garbage when the captured program drops it, at the latest at the run's end.
-4. **In place**: an operator named by the framework's table writes its result into the buffer of an operand that is
-   garbage after it, is neither persistable nor a feed, and has the same size and element type.
-5. **Garbage** goes as `Collection` says: it is freed, together, when `threshold_bytes` have gathered (at most 1: at
-   once), or never within the run (None). Under `fraction` below 1 only the largest variables of a run are collected,
-   until they make up that part of the run's collectable bytes. Towards the threshold also counts a variable whose
-   memory lives on: a feed after its last reader, an operand that was passed on in place (`tests/data/paddle_cpu.json`).
-6. What is not collected keeps its memory until the next run has been fed and overwrites it; in these events it is
-   given back at that moment. The most that is held is the same.
+3. **A run** executes the operators in the captured order, one stream. A variable's buffer is requested when
+   its maker runs. It is garbage after the last operator that reads it (`liveness`, policy "last_use"); what
+   nobody reads is a result, and garbage when the captured program drops it, at the latest at the run's end.
+4. **In place**: an operator named by the framework's table writes its result into the buffer of an operand
+   that is garbage after it, is neither persistable nor a feed, and has the same size and element type.
+5. **Garbage** goes as `Collection` says: it is freed, together, when `threshold_bytes` have gathered (at most
+   1: at once), or never within the run (None). Under `fraction` below 1 only the largest variables of a run
+   are collected, until they make up that part of the run's collectable bytes. Towards the threshold also
+   counts a variable whose memory lives on: a feed after its last reader, an operand that was passed on in
+   place (`tests/data/paddle_cpu.json`).
+6. What is not collected keeps its memory until the next run has been fed and overwrites it; in these events
+   it is given back at that moment. The most that is held is the same.
 7. **The optimizer** is one kernel a parameter that works in place: of its phase only the state is requested.
-8. A kernel's workspace, where `workspace` knows one, is taken for the time the kernel runs; `backward_bound_bytes`, an
-   upper bound of what the framework's backward pass holds beside the captured one's, for the time of that pass.
+8. A kernel's workspace, where `workspace` knows one, is taken for the time the kernel runs;
+   `backward_bound_bytes`, an upper bound of what the framework's backward pass holds beside the captured
+   one's, for the time of that pass.
 
-Source: what PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`, `tests/data/paddle_cpu.json`);
-`paddle/fluid/framework/new_executor/garbage_collector/`, `ir/memory_optimize_pass/eager_deletion_pass.cc` (garbage),
-`paddle/fluid/pir/transforms/general/inplace_pass.cc` (in place); for TensorFlow the files `tensorflow/runtime.py` names.
-Not modelled: several streams, and the time between a kernel's launch and its end.
+Source: what PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`,
+`tests/data/paddle_cpu.json`);
+`paddle/fluid/framework/new_executor/garbage_collector/`, `ir/memory_optimize_pass/eager_deletion_pass.cc`
+(garbage),
+`paddle/fluid/pir/transforms/general/inplace_pass.cc` (in place); for TensorFlow the files
+`tensorflow/runtime.py` names. Not modelled: several streams, and the time between a kernel's launch and its
+end.
 """
 
 from __future__ import annotations
@@ -46,15 +52,15 @@ VARIABLE, WORKSPACE, SUMS = "static-variable", "assumed-workspace", "gradients-o
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """When garbage goes: when `threshold_bytes` of it have gathered, None for never; `fraction` (0 to 1): which part of a
-    run's bytes, largest variables first, is collected at all."""
+    """When garbage goes: when `threshold_bytes` of it have gathered, None for never; `fraction` (0 to 1):
+    which part of a run's bytes, largest variables first, is collected at all."""
 
     threshold_bytes: int | None = 0
     fraction: float = 1.0
 
 
-# What an operator, and the captured one it comes from, takes while it runs: bytes, and how they are known ("exact",
-# "measured", "bounded").
+# What an operator, and the captured one it comes from, takes while it runs: bytes, and how they are known
+# ("exact", "measured", "bounded").
 Workspace = Callable[[Operator, int], tuple[int, str]]
 # Which operands an operator may write result 0 into, in order of preference.
 InPlace = Callable[[Operator], tuple[int, ...]]
@@ -137,7 +143,8 @@ class _Executor:
             yield from self._dies(position)
 
     def _bound(self, backward: bool) -> Iterator[AllocationEvent]:
-        """The bound of what the framework's backward pass holds besides is taken from the backward pass's first operator to the first after it."""
+        """The bound of what the framework's backward pass holds besides is taken from the backward pass's
+        first operator to the first after it."""
         if backward and self._bound_bytes and self._bound_key is None:
             self._bound_key = next(self._keys)
             label = "gradients of sums"
@@ -170,8 +177,8 @@ class _Executor:
             yield Free(key)
 
     def _passed_on(self) -> dict[int, int]:
-        """Variable -> the operand whose buffer it takes over: garbage after the operator that makes it, neither persistable
-        nor a feed, of the same size and element type."""
+        """Variable -> the operand whose buffer it takes over: garbage after the operator that makes it,
+        neither persistable nor a feed, of the same size and element type."""
         storages, passed, born = self._graph.storages, {}, set[int]()
         for position, moment in enumerate(self._graph.program):
             if isinstance(moment, Birth):
@@ -216,7 +223,8 @@ class _Executor:
                 yield from self._collect(index, buffer)
 
     def _collect(self, index: int, buffer: int) -> Iterator[AllocationEvent]:
-        """A variable is dead: it is garbage, unless nothing or not this one is collected; then it stays to the next run."""
+        """A variable is dead: it is garbage, unless nothing or not this one is collected; then it stays to
+        the next run."""
         threshold = self._collection.threshold_bytes
         if threshold is None or (self._collected is not None and index not in self._collected):
             self._kept.append(buffer)
@@ -288,7 +296,8 @@ def _may_pass(operand: Storage, made: Storage) -> bool:
 
 
 def _runs(graph: Graph) -> list[int]:
-    """For every moment the run it belongs to: 0 before the first feed, then one more with each group of feeds."""
+    """For every moment the run it belongs to: 0 before the first feed, then one more with each group of
+    feeds."""
     numbers, number, feeding = [], 0, False
     for moment in graph.program:
         if isinstance(moment, Run):

@@ -1,14 +1,16 @@
 """What kernels take for themselves under PaddlePaddle and TensorFlow, as far as it is known.
 
-1. Convolutions run in cuDNN, whose workspace comes from the framework's allocator and goes back when the kernel has
-   run. How much cuDNN takes is known for PyTorch's calls (`runtimes/pytorch/scratch/convolution.py`); the same is
-   assumed here, also for an ONNX node of the same geometry, at most the framework's own limit, with the basis it has
-   there.
+1. Convolutions run in cuDNN, whose workspace comes from the framework's allocator and goes back when the
+   kernel has run. How much cuDNN takes is known for PyTorch's calls
+   (`runtimes/pytorch/scratch/convolution.py`); the same is assumed here, also for an ONNX node of the same
+   geometry, at most the framework's own limit, with the basis it has there.
 2. Which library families are loaded: cuDNN for convolutions, cuBLAS for matrix products.
 3. PaddlePaddle's `add_grad` writes a gradient for each operand of a sum; counted at a bound.
 
-Source: cuDNN's choices as measured for PyTorch (`libraries/cudnn/choices.py`), an assumption for other frameworks;
-`paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the gradients of sums.
+Source: cuDNN's choices as measured for PyTorch (`libraries/cudnn/choices.py`), an assumption for other
+frameworks;
+`paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the gradients of
+sums.
 
 Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded.
 """
@@ -33,8 +35,8 @@ _CONVOLUTION_ARGUMENTS = (
 
 
 def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: int) -> Workspace:
-    """The workspace of a convolution, for the operators of the captured graph: what PyTorch's call of the same geometry
-    would take of cuDNN, at most `limit_bytes`."""
+    """The workspace of a convolution, for the operators of the captured graph: what PyTorch's call of the
+    same geometry would take of cuDNN, at most `limit_bytes`."""
 
     def workspace(operator: Operator, origin: int) -> tuple[int, str]:
         called = captured.operators[origin]
@@ -57,7 +59,8 @@ def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: 
 
 
 def _as_pytorch_calls(node: Operator) -> Operator:
-    """An ONNX convolution as the call of PyTorch with the same geometry; of uneven padding the larger side."""
+    """An ONNX convolution as the call of PyTorch with the same geometry; of uneven padding the larger
+    side."""
     source, weight = node.inputs[:2]
     rank = len(source.shape) - 2
 
@@ -109,9 +112,9 @@ def libraries(graph: Graph) -> frozenset[str]:
 def gradients_of_sums(graph: Graph, collected: bool) -> int:
     """The most bytes PaddlePaddle's `add_grad` makes in a backward pass beyond what the captured program has.
 
-    It writes a gradient for each operand of a sum, where autograd passes one tensor on. While garbage is `collected`,
-    a sum has one such copy more at a time, and those of sums inside each other (a + b + c) can be alive together;
-    otherwise every sum's two stay.
+    It writes a gradient for each operand of a sum, where autograd passes one tensor on. While garbage is
+    `collected`, a sum has one such copy more at a time, and those of sums inside each other (a + b + c) can
+    be alive together; otherwise every sum's two stay.
     """
     learned = _learned(graph)
     sums = {

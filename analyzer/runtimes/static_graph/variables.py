@@ -1,16 +1,16 @@
 """A captured program as a framework with static graphs would hold it: every operator's result is a variable.
 
-PyTorch's program has views, which share a storage. PaddlePaddle and TensorFlow have no strides in a static graph: what
-PyTorch writes as a view is a kernel with a result of its own, or no operator at all. In the rewritten graph a view that is
-a kernel has a new storage, behind the captured ones, which keep their indices.
+PyTorch's program has views, which share a storage. PaddlePaddle and TensorFlow have no strides in a static
+graph: what PyTorch writes as a view is a kernel with a result of its own, or no operator at all. In the
+rewritten graph a view that is a kernel has a new storage, behind the captured ones, which keep their indices.
 
-1. A transposition or reshape that only matrix products read (also through further ones) is no operator: they take
-   transposed operands and more than two dimensions as they are. Nor is a view only a copy reads that makes it
-   contiguous (the copy is the kernel) or only the optimizer, a reshape of a product's result that splits its leading
-   dimension, or a look with unchanged shape and strides (`detach`).
+1. A transposition or reshape that only matrix products read (also through further ones) is no operator: they
+   take transposed operands and more than two dimensions as they are. Nor is a view only a copy reads that
+   makes it contiguous (the copy is the kernel) or only the optimizer, a reshape of a product's result that
+   splits its leading dimension, or a look with unchanged shape and strides (`detach`).
 2. A view that is written through stays one: the framework writes into the whole variable.
-3. A reshape (also adding or dropping a dimension of one) is an operator `Dialect.reshape_shares` describes. Any other
-   view (transposition, slice, expansion) is a kernel that writes a variable of the view's size.
+3. A reshape (also adding or dropping a dimension of one) is an operator `Dialect.reshape_shares` describes.
+   Any other view (transposition, slice, expansion) is a kernel that writes a variable of the view's size.
 4. `bias_apart`: a linear layer or convolution adds its bias in a second operator, with a result of its own.
 5. `fan_in_apart`: gradients that meet are summed into a new variable, where PyTorch adds to one of them.
 
@@ -39,7 +39,8 @@ RESHAPES = frozenset(
 )  # fmt: skip
 PRODUCTS = frozenset(
     f"aten::{name}"
-    for name in ("mm.default", "addmm.default", "bmm.default", "baddbmm.default", "matmul.default", "linear.default")
+    for name in ("mm.default", "addmm.default", "bmm.default", "baddbmm.default", "matmul.default",
+    "linear.default")
 )  # fmt: skip
 TRANSPOSITIONS = frozenset({"aten::t.default", "aten::transpose.int", "aten::permute.default"})
 _COPIES = frozenset({"aten::clone.default", "aten::contiguous.default"})
@@ -71,8 +72,8 @@ class Variables:
 
 
 def variables(graph: Graph, dialect: Dialect) -> Variables:
-    """The graph with a storage for every variable, which takes the bytes of its elements; views PyTorch has are
-    variables of their own where the framework runs a kernel for them. Sizes in bytes."""
+    """The graph with a storage for every variable, which takes the bytes of its elements; views PyTorch has
+    are variables of their own where the framework runs a kernel for them. Sizes in bytes."""
     return _Rewriting(graph, dialect).run()
 
 
@@ -171,8 +172,9 @@ class _Rewriting:
         return self._meta(output)
 
     def _is_kernel(self, operator: Operator, source: TensorMeta, output: TensorMeta) -> bool:
-        """Whether the framework would run a kernel for this view: not where every reader takes it as it is, nor where it
-        is written through, nor for a reshape that shares or only splits a product's leading dimension."""
+        """Whether the framework would run a kernel for this view: not where every reader takes it as it is,
+        nor where it is written through, nor for a reshape that shares or only splits a product's leading
+        dimension."""
         look = _look(output)
         if _look(source) == look or look in self._written or self._absorbed_by_all(operator.name, look):
             return False

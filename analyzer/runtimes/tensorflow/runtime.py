@@ -2,15 +2,18 @@
 
 1. A tensor's buffer goes back when its last reader has run; variables and the optimizer's slots stay
    (`static_graph/executor.py` with garbage collected at once).
-2. An elementwise kernel writes its result into an operand nobody else needs (`forward_input_or_allocate_output`): any
-   operand of the result's size and type, the first that is free. `AddN`, which sums gradients, does so too.
+2. An elementwise kernel writes its result into an operand nobody else needs
+   (`forward_input_or_allocate_output`): any operand of the result's size and type, the first that is free.
+   `AddN`, which sums gradients, does so too.
 3. A reshape is another look at the same buffer; transposition and slicing are kernels.
 4. Regions grow by doubling, or are one as large as the limit (`settings.py`, `allocators/tensorflow_bfc.py`).
 
-Sources: `tensorflow/core/framework/op_kernel.cc`, `kernels/cwise_ops_common.h`, `relu_op.h`, `aggregate_ops.cc`,
-`reshape_op.h`. That the model's operators are those of the captured graph is an assumption, said in the notes.
-Not modelled: XLA, which fuses operators and plans its buffers in one arena; grappler's rewriting of the graph (constant
-folding, layout, recomputation); tensors in flight between host and device; NVML figures of TensorFlow's own modules.
+Sources: `tensorflow/core/framework/op_kernel.cc`, `kernels/cwise_ops_common.h`, `relu_op.h`,
+`aggregate_ops.cc`,
+`reshape_op.h`. That the model's operators are those of the captured graph is an assumption, said in the
+notes. Not modelled: XLA, which fuses operators and plans its buffers in one arena; grappler's rewriting of
+the graph (constant folding, layout, recomputation); tensors in flight between host and device; NVML figures
+of TensorFlow's own modules.
 """
 
 from __future__ import annotations
@@ -43,20 +46,20 @@ FORWARDING = {
             *(
                 f"aten::{name}.default"
                 for name in (
-                    "relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "sin", "cos", "erf",
-                    "elu", "leaky_relu", "reciprocal", "square", "_softmax", "_log_softmax", "clamp",
+                    "relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "sin", "cos",
+                    "erf", "elu", "leaky_relu", "reciprocal", "square", "_softmax", "_log_softmax", "clamp",
                 )
             ),
-            "Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Sin", "Cos", "Erf", "Elu", "LeakyRelu",
-            "Reciprocal", "Softmax", "LogSoftmax",
+            "Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Sin", "Cos", "Erf", "Elu",
+            "LeakyRelu", "Reciprocal", "Softmax", "LogSoftmax",
         ),
         _UNARY,
     ),
     **dict.fromkeys(
         (
             *(f"aten::{name}.Tensor" for name in ("add", "sub", "mul", "div")),
-            "aten::threshold_backward.default", "aten::sigmoid_backward.default", "aten::tanh_backward.default",
-            "aten::elu_backward.default", "aten::leaky_relu_backward.default",
+            "aten::threshold_backward.default", "aten::sigmoid_backward.default",
+            "aten::tanh_backward.default", "aten::elu_backward.default", "aten::leaky_relu_backward.default",
             "Add", "Sub", "Mul", "Div", "Max", "Min", "Sum",
         ),
         _BINARY,
@@ -137,14 +140,21 @@ def forwarded(operator: Operator) -> tuple[int, ...]:
 
 def _notes(source: Source, workspace_limit_bytes: int) -> tuple[str, ...]:
     notes = [
-        "as a TensorFlow graph of the captured operators in their order; kernels' own scratch memory is not counted, but "
-        "for convolutions; XLA would fuse operators and plan their buffers together, grappler may rewrite the graph",
-        "what nvidia-smi shows beside the allocator is measured for PyTorch's context and libraries, not TensorFlow's",
+        (
+            "as a TensorFlow graph of the captured operators in their order; kernels' own scratch memory is"
+            " not counted, but for convolutions; XLA would fuse operators and plan their buffers together,"
+            " grappler may rewrite the graph"
+        ),
+        (
+            "what nvidia-smi shows beside the allocator is measured for PyTorch's context and libraries, not"
+            " TensorFlow's"
+        ),
     ]
     limit = f"{workspace_limit_bytes // MIB:,} MiB (TF_CUDNN_WORKSPACE_LIMIT_IN_MB)"
     if "cudnn" in libraries(source.graph):
         notes.insert(
             1,
-            f"convolutions take the cuDNN workspace PyTorch's would; TensorFlow may choose others, of up to {limit}",
+            "convolutions take the cuDNN workspace PyTorch's would; TensorFlow may choose others, of up to"
+            f" {limit}",
         )
     return tuple(notes)

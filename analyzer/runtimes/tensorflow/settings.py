@@ -1,12 +1,14 @@
 """TensorFlow's settings that decide memory, by the names of its GPU options, and what the device leaves it.
 
-1. `allow_growth`: regions double from 2 MiB; without it (TensorFlow's default) the first request takes everything.
-   TF_FORCE_GPU_ALLOW_GROWTH in the environment says the same and wins, as it does in TensorFlow.
-2. `memory_limit` (MB of 2^20 bytes, `LogicalDeviceConfiguration`) or `per_process_gpu_memory_fraction` (of the device's
-   total memory) bound what it may take; without either it leaves the system some of what is available: 225 MiB below
-   2 GiB, else 500, 1,050, 1,536 or 1,800 MiB for compute capability up to 6, 7, 8 and above.
+1. `allow_growth`: regions double from 2 MiB; without it (TensorFlow's default) the first request takes
+   everything. TF_FORCE_GPU_ALLOW_GROWTH in the environment says the same and wins, as it does in TensorFlow.
+2. `memory_limit` (MB of 2^20 bytes, `LogicalDeviceConfiguration`) or `per_process_gpu_memory_fraction` (of
+   the device's total memory) bound what it may take; without either it leaves the system some of what is
+   available: 225 MiB below 2 GiB, else 500, 1,050, 1,536 or 1,800 MiB for compute capability up to 6, 7, 8
+   and above.
 
-Source: `tensorflow/core/common_runtime/gpu/gpu_device.cc` (`MinSystemMemory`, `SingleVirtualDeviceMemoryLimit`) and
+Source: `tensorflow/core/common_runtime/gpu/gpu_device.cc` (`MinSystemMemory`,
+`SingleVirtualDeviceMemoryLimit`) and
 `gpu_process_state.cc` of TensorFlow 2.13 and later (1,800 MiB above compute capability 8 is newer).
 """
 
@@ -33,7 +35,8 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class TensorFlowSettings:
-    """allow_growth: regions double as needed. limit_bytes: what the arena may take in all; limited: the user said so."""
+    """allow_growth: regions double as needed. limit_bytes: what the arena may take in all; limited: the user
+    said so."""
 
     allow_growth: bool
     limit_bytes: int

@@ -1,4 +1,5 @@
-"""Python imports this when it starts, where a sandboxed program started it: it joins the sandbox, then goes on as it would have.
+"""Python imports this when it starts, where a sandboxed program started it: it joins the sandbox, then goes
+on as it would have.
 
 The sandbox's package is loaded by its place: whose Python this is need not have it.
 """

@@ -1,8 +1,9 @@
-"""For which GPUs a captured program is the same: those that would have answered alike whatever was asked about the device.
+"""For which GPUs a captured program is the same: those that would have answered alike whatever was asked
+about the device.
 
-Everything a capture finds out about its device it asks here. What the compute capability decides is decided for those of all
-known GPUs as well; those that decide otherwise are left out. A program that asks which GPU it is on, or how much memory
-that has, is a program of that GPU alone.
+Everything a capture finds out about its device it asks here. What the compute capability decides is decided
+for those of all known GPUs as well; those that decide otherwise are left out. A program that asks which GPU
+it is on, or how much memory that has, is a program of that GPU alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _Answer = TypeVar("_Answer")
 
 
 class Alike:
-    """`capabilities`: compute capabilities of the known GPUs for which all is the same so far; known: what a tensor holds, or None."""
+    """`capabilities`: compute capabilities of the known GPUs for which all is the same so far; known: what a
+    tensor holds, or None."""
 
     def __init__(self, device: DeviceProfile) -> None:
         self.known: Callable[[Any], Any] = lambda _: None

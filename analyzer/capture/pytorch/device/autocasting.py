@@ -1,7 +1,9 @@
-"""Whether autocast acts where a call is: on at the program's own call, off inside autocast's kernels and behind them.
+"""Whether autocast acts where a call is: on at the program's own call, off inside autocast's kernels and
+behind them.
 
-The handler of a call runs behind the key of autocast, where PyTorch says that it is off. In inference mode composite operators reach
-the handler whole, and are taken apart there: in the library autocast acts on their parts (`again`).
+The handler of a call runs behind the key of autocast, where PyTorch says that it is off. In inference mode
+composite operators reach the handler whole, and are taken apart there: in the library autocast acts on their
+parts (`again`).
 """
 
 from __future__ import annotations

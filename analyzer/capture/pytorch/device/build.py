@@ -1,8 +1,10 @@
-"""What a CUDA build of PyTorch says of itself: its flags, the libraries it was built with, its version's local part.
+"""What a CUDA build of PyTorch says of itself: its flags, the libraries it was built with, its version's
+local part.
 
-Programs ask before they choose a path (`if torch.backends.cudnn.is_available(): torch.backends.cudnn.benchmark = True`), and a build
-without CUDA says no. The answers are those of a real build, torch 2.11.0+cu130, asked where there is no GPU
-(`python -m benchmarks cuda_functions measure`); for what a GPU decides `functions.py` speaks.
+Programs ask before they choose a path (`if torch.backends.cudnn.is_available():
+torch.backends.cudnn.benchmark = True`), and a build without CUDA says no. The answers are those of a real
+build, torch 2.11.0+cu130, asked where there is no GPU (`python -m benchmarks cuda_functions measure`); for
+what a GPU decides `functions.py` speaks.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def names() -> tuple[str, ...]:
 
 
 def answers() -> dict[str, Any]:
-    """Name below torch -> the constant, or a function that says it. Of versions the local part is the build's."""
+    """Name below torch -> the constant, or a function that says it. Of versions the local part is the
+    build's."""
     return {name.removesuffix(_CALL): _answer(name, value) for name, value in table().items()}
 
 

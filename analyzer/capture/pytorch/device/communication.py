@@ -1,10 +1,12 @@
-"""Copies between the GPUs of one process (`torch.cuda.comm`), of which there is one: what `nn.DataParallel` is made of.
+"""Copies between the GPUs of one process (`torch.cuda.comm`), of which there is one: what `nn.DataParallel`
+is made of.
 
-1. With one GPU `DataParallel` calls its module itself, on inputs that went through `scatter`: host tensors are copied on a
-   stream of their own (`torch/nn/parallel/_functions.py`), so their memory belongs to that stream's pools; tensors on the
-   GPU are taken as they are.
+1. With one GPU `DataParallel` calls its module itself, on inputs that went through `scatter`: host tensors
+   are copied on a stream of their own (`torch/nn/parallel/_functions.py`), so their memory belongs to that
+   stream's pools; tensors on the GPU are taken as they are.
 2. `gather` makes one tensor and copies the parts into it, channels-last where all of them are.
-3. `broadcast_coalesced` joins tensors before it sends them, to nobody here: up to `buffer_size` bytes at a time.
+3. `broadcast_coalesced` joins tensors before it sends them, to nobody here: up to `buffer_size` bytes at a
+   time.
 
 Source: `torch/csrc/cuda/comm.cpp`.
 
@@ -36,10 +38,10 @@ def communication(recorder: Recorder) -> dict[str, Any]:
         others = [index for index in devices if index != recorder.gpu.index]
         if others:
             raise CaptureError(
-                f"{recorder.places.line() or 'the program'} spreads tensors over several GPUs (cuda:{others[0]}) in one "
-                f"process, and there is one GPU here: {recorder.gpu}",
-                "nn.DataParallel over several GPUs is not followed: give it one (device_ids=[0]) and its share of the batch, or "
-                "follow DistributedDataParallel with --nproc-per-node",
+                f"{recorder.places.line() or 'the program'} spreads tensors over several GPUs"
+                f" (cuda:{others[0]}) in one process, and there is one GPU here: {recorder.gpu}",
+                "nn.DataParallel over several GPUs is not followed: give it one (device_ids=[0]) and its"
+                " share of the batch, or follow DistributedDataParallel with --nproc-per-node",
             )
 
     def copied(tensor: torch.Tensor, copy: bool = False) -> torch.Tensor:

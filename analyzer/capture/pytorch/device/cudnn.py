@@ -1,10 +1,13 @@
 """What a program has set of cuDNN at the moment of a call: `Operator.settings` of convolutions.
 
 1. "benchmark" (`torch.backends.cudnn.benchmark`), "deterministic" (`.deterministic`, or
-   `torch.use_deterministic_algorithms`), "no_tf32" (`.allow_tf32` off, or `.conv.fp32_precision` "ieee"), "no_cudnn" (`.enabled` off).
-2. They are read when the convolution is called, in the backward pass too: PyTorch keeps nothing of the forward pass's.
+   `torch.use_deterministic_algorithms`), "no_tf32" (`.allow_tf32` off, or `.conv.fp32_precision` "ieee"),
+   "no_cudnn" (`.enabled` off).
+2. They are read when the convolution is called, in the backward pass too: PyTorch keeps nothing of the
+   forward pass's.
 
-Source: `aten/src/ATen/native/Convolution.cpp` (`convolution`, `convolution_backward`), `aten/src/ATen/Context.cpp`.
+Source: `aten/src/ATen/native/Convolution.cpp` (`convolution`, `convolution_backward`),
+`aten/src/ATen/Context.cpp`.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class Current:
             self._here.node_stream = number
 
     def made(self, sequence: int) -> None:
-        """A node of this number may have been made just now; only streams besides the default one are kept."""
+        """A node of this number may have been made just now; only streams besides the default one are
+        kept."""
         number = self.now()
         if number:
             self._made_on[sequence] = number

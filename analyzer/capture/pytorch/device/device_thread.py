@@ -1,13 +1,15 @@
 """The thread on which autograd runs backward passes for a GPU, where it matters that there is one.
 
-1. The engine runs what is ready in the order it was made, last first, by numbers that each thread counts for itself. On a GPU
-   it works on a thread of its own; so nodes it makes, in a backward pass that can itself be differentiated, are numbered
-   apart from those the program makes. Without a GPU it would work on the program's thread, and the order would be another.
-2. So such a pass (`create_graph=True`) runs on a thread here too, while the program waits. That thread counts from where the
-   program did when it began.
+1. The engine runs what is ready in the order it was made, last first, by numbers that each thread counts for
+   itself. On a GPU it works on a thread of its own; so nodes it makes, in a backward pass that can itself be
+   differentiated, are numbered apart from those the program makes. Without a GPU it would work on the
+   program's thread, and the order would be another.
+2. So such a pass (`create_graph=True`) runs on a thread here too, while the program waits. That thread counts
+   from where the program did when it began.
 3. Any other backward pass makes no nodes that outlive it: it stays on the program's thread.
 
-Source: `torch/csrc/autograd/engine.cpp` (`CompareNodeTaskTime`, `thread_init`), `function.h` (`sequence_nr_`),
+Source: `torch/csrc/autograd/engine.cpp` (`CompareNodeTaskTime`, `thread_init`), `function.h`
+(`sequence_nr_`),
 `aten/src/ATen/SequenceNumber.cpp`.
 
 Not modelled: passes under autocast, whose state belongs to the program's thread: they stay there.
@@ -45,7 +47,8 @@ class DeviceThread:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While open, backward passes that make a graph run there. It is started here, before the program's threads are."""
+        """While open, backward passes that make a graph run there. It is started here, before the program's
+        threads are."""
         self._worker.submit(int).result()
         run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 

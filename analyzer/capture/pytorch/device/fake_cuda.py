@@ -1,15 +1,18 @@
 """Python code that is captured must believe its tensors are on a GPU, though they are meta tensors.
 
-1. A meta tensor answers `cuda:0` (a rank's own number for other ranks) when Python asks for its device, unless its storage is known to be in host memory
-   (a model or batch not moved yet). Decisions taken in Python (foreach optimizers, fast paths, autocast's device)
-   are then the ones a GPU would see.
-2. A device argument that names CUDA is replaced by meta before PyTorch sees it, so no CUDA build and no GPU is needed.
-3. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer is.
-4. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and `item`
-   answer from there.
-5. A call of PyTorch's own functions among real host tensors alone is nobody's business: the recorder is left for as long as
-   it takes, unless the call gets to see a device or a tensor that is not real.
-6. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes so too.
+1. A meta tensor answers `cuda:0` (a rank's own number for other ranks) when Python asks for its device,
+   unless its storage is known to be in host memory (a model or batch not moved yet). Decisions taken in
+   Python (foreach optimizers, fast paths, autocast's device) are then the ones a GPU would see.
+2. A device argument that names CUDA is replaced by meta before PyTorch sees it, so no CUDA build and no GPU
+   is needed.
+3. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer
+   is.
+4. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and
+   `item` answer from there.
+5. A call of PyTorch's own functions among real host tensors alone is nobody's business: the recorder is left
+   for as long as it takes, unless the call gets to see a device or a tensor that is not real.
+6. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes
+   so too.
 
 What `torch.cuda`'s own functions answer is in `functions.py`.
 Not modelled: several GPUs in one process, CUDA graphs.
@@ -49,7 +52,8 @@ _push_on_torch_dispatch_stack = torch._C._push_on_torch_dispatch_stack
 
 
 def is_cuda(device: Any, own: torch.device) -> bool:
-    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another than `own`."""
+    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another
+    than `own`."""
     if isinstance(device, torch.device):
         named, index = device.type == "cuda", own.index if device.index is None else device.index
     elif isinstance(device, str):
@@ -186,7 +190,8 @@ class FakeCuda(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _of_nested(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """What a jagged tensor does, in Python that asks for devices too; it may call the function itself again."""
+        """What a jagged tensor does, in Python that asks for devices too; it may call the function itself
+        again."""
         before, self._nested = self._nested, func
         try:
             with _Again(self):
@@ -207,14 +212,15 @@ class FakeCuda(TorchFunctionMode):
 
     @staticmethod
     def _on_default_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A factory's arguments, with the device PyTorch would add: this mode comes before the one that adds it."""
+        """A factory's arguments, with the device PyTorch would add: this mode comes before the one that adds
+        it."""
         if func not in _default_device._device_constructors():
             return kwargs
         return {**kwargs, "device": _default_device.CURRENT_DEVICE}
 
     def _parse_to(self, *args: Any, **kwargs: Any) -> Any:
-        """What `Module.to` makes of its arguments: a device stays what was said, also by keyword, as a bare number or by a
-        tensor that lies there."""
+        """What `Module.to` makes of its arguments: a device stays what was said, also by keyword, as a bare
+        number or by a tensor that lies there."""
         like = kwargs.pop("tensor", args[0] if args else None)
         if isinstance(like, torch.Tensor):
             args = (self._device_of(like), like.dtype, *args[1:])
@@ -251,7 +257,8 @@ class FakeCuda(TorchFunctionMode):
         return tensor.device.type == "meta" and self._recorder.storages.nowhere(tensor)
 
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
-        """`tensor.grad = gradient`, also where one of the two, in host memory, is real and the other, of unknown value, not."""
+        """`tensor.grad = gradient`, also where one of the two, in host memory, is real and the other, of
+        unknown value, not."""
         self._gradients.forget(tensor)
         if gradient is not None and tensor.device.type != gradient.device.type and not self._on_gpu(gradient):
             if tensor.device.type != "meta":
@@ -292,7 +299,8 @@ class FakeCuda(TorchFunctionMode):
 
     @contextlib.contextmanager
     def saved_tensor_hooks(self) -> Iterator[None]:
-        """While open, hooks on saved tensors run with this mode on, which PyTorch leaves while an operator runs."""
+        """While open, hooks on saved tensors run with this mode on, which PyTorch leaves while an operator
+        runs."""
         hooks = torch.autograd.graph.saved_tensors_hooks
         original = hooks.__init__
 
@@ -335,8 +343,8 @@ class FakeCuda(TorchFunctionMode):
         return answer
 
     def _data_ptr(self, tensor: torch.Tensor) -> int:
-        """A made-up address, different for each storage: code compares addresses to find aliases. A wrapper has none
-        (`DTensor`, whose recurrent layers are not flattened for that)."""
+        """A made-up address, different for each storage: code compares addresses to find aliases. A wrapper
+        has none (`DTensor`, whose recurrent layers are not flattened for that)."""
         if tensor.device.type != "meta" or unwraps_itself(type(tensor)):
             return int(tensor.data_ptr())
         return self.address(tensor.untyped_storage()) + int(tensor.storage_offset()) * tensor.element_size()
@@ -386,7 +394,8 @@ class FakeCuda(TorchFunctionMode):
             yield
 
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
-        """A number assigned to a slice of a CUDA tensor becomes a host scalar (`python_variable_indexing.cpp`)."""
+        """A number assigned to a slice of a CUDA tensor becomes a host scalar
+        (`python_variable_indexing.cpp`)."""
         if tensor.is_meta and self._host is not None:
             self._host.touched(tensor, index)
         arguments = (tensor, index, value)
@@ -411,7 +420,8 @@ class FakeCuda(TorchFunctionMode):
         return tensor[index]
 
     def _new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """`Tensor.new`, the constructor of a tensor's kind, which is not known of sparse meta tensors (`SparseAdam`)."""
+        """`Tensor.new`, the constructor of a tensor's kind, which is not known of sparse meta tensors
+        (`SparseAdam`)."""
         if is_sparse(tensor) and self._on_gpu(tensor):
             return torch.sparse_coo_tensor(*args, **kwargs, check_invariants=False)
         return tensor.new(*args, **kwargs)
@@ -482,7 +492,8 @@ class FakeCuda(TorchFunctionMode):
         if device is not None and not to_gpu and self._on_gpu(tensor) and torch.device(device).type == "cpu":
             return to_host(self._recorder, tensor, dtype)
         if device is None and tensor.device.type == "meta" and not self._on_gpu(tensor):
-            # Without memory but on the host: PyTorch would name the meta device for the copy, which stands for the GPU here.
+            # Without memory but on the host: PyTorch would name the meta device for the copy, which stands
+            # for the GPU here.
             layout = kwargs.pop("memory_format", torch.preserve_format)
             tensor = tensor.to(**kwargs) if kwargs else tensor
             same = layout is torch.preserve_format or tensor.is_contiguous(memory_format=layout)
@@ -505,7 +516,8 @@ def _zeros(tensor: Any) -> Any:
 # What is nobody's tensor, and leads to none.
 _PLAIN = frozenset(
     {
-        type(None), type(...), bool, int, float, complex, slice, torch.dtype, torch.layout, torch.memory_format, torch.Size,
+        type(None), type(...), bool, int, float, complex, slice, torch.dtype, torch.layout,
+        torch.memory_format, torch.Size,
         numpy.bool_, numpy.int32, numpy.int64, numpy.float32, numpy.float64,
     }
 )  # fmt: skip
@@ -524,7 +536,8 @@ def _own(func: Any) -> bool:
 
 
 def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool:
-    """Whether these are real host tensors and plain values alone. some: with a tensor among them. inner: parts of a sequence."""
+    """Whether these are real host tensors and plain values alone. some: with a tensor among them. inner:
+    parts of a sequence."""
     for value in values:
         kind = type(value)
         if kind in PLAIN_TENSORS:
@@ -543,8 +556,8 @@ def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool
 class _Again(TorchFunctionMode):
     """A mode that is entered once more, from inside itself.
 
-    In a backward pass autograd names the device of a wrapper, which is where its parts really lie (`functions.py`): what is made like
-    those on the GPU lies there too.
+    In a backward pass autograd names the device of a wrapper, which is where its parts really lie
+    (`functions.py`): what is made like those on the GPU lies there too.
     """
 
     def __init__(self, mode: FakeCuda) -> None:

@@ -1,4 +1,5 @@
-"""What functions without a tensor among their arguments say while a program is captured: they answer for the device profile.
+"""What functions without a tensor among their arguments say while a program is captured: they answer for the
+device profile.
 
 Nothing is initialised, no GPU is asked. Why each is replaced stands in `patches.py`.
 """
@@ -32,24 +33,29 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.devices import DeviceProfile
 
-# Shared memory a block may have at most, by compute capability (CUDA C++ Programming Guide, technical specifications).
+# Shared memory a block may have at most, by compute capability (CUDA C++ Programming Guide, technical
+# specifications).
 _SHARED_BYTES = {
-    (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376, (9, 0): 232448,
+    (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376,
+    (9, 0): 232448,
     (10, 0): 232448, (10, 3): 232448, (12, 0): 101376, (12, 1): 101376,
 }  # fmt: skip
 _SILENT = (
     "cuda.init", "cuda._lazy_init", "cuda.set_device", "cuda.empty_cache", "cuda.reset_peak_memory_stats",
     "cuda.reset_max_memory_allocated", "cuda.reset_max_memory_cached", "cuda.reset_accumulated_memory_stats",
     "cuda.reset_accumulated_host_memory_stats", "cuda.reset_peak_host_memory_stats", "cuda.ipc_collect",
-    "cuda.set_sync_debug_mode", "cuda.nvtx.mark", "cuda.nvtx.range_end", "cuda.profiler.start", "cuda.profiler.stop",
-    "_C._cuda_set_cudnn_benchmark_limit", "cuda.memory._record_memory_history", "accelerator.set_device_index", "accelerator.set_device_idx",
-    "accelerator.empty_cache", "accelerator.empty_host_cache", "accelerator.reset_peak_memory_stats",
+    "cuda.set_sync_debug_mode", "cuda.nvtx.mark", "cuda.nvtx.range_end", "cuda.profiler.start",
+    "cuda.profiler.stop", "_C._cuda_set_cudnn_benchmark_limit", "cuda.memory._record_memory_history",
+    "accelerator.set_device_index", "accelerator.set_device_idx", "accelerator.empty_cache",
+    "accelerator.empty_host_cache", "accelerator.reset_peak_memory_stats",
     "accelerator.reset_accumulated_memory_stats",
 )  # fmt: skip
-# What the device says of its load and its sensors: nothing runs on it. Percent, degrees Celsius, milliwatts, MHz.
+# What the device says of its load and its sensors: nothing runs on it. Percent, degrees Celsius, milliwatts,
+# MHz.
 _SENSORS = {"utilization": 0, "memory_usage": 0, "temperature": 30, "power_draw": 75_000, "clock_rate": 345}
 _NOTHING_HELD = (
-    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
+    "max_memory_cached",
 )  # fmt: skip
 _SEEDING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
 _STATE_BYTES = 16  # seed and offset: `CUDAGeneratorImpl::get_state`, `CUDAGeneratorImpl.cpp`
@@ -67,7 +73,8 @@ class _Current(contextlib.nullcontext[None]):
 
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
-    """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
+    """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has
+    one."""
     found = {
         **build.answers(),
         **_attention(AttentionChoice(recorder.alike)),
@@ -110,7 +117,8 @@ def _jitted(_code: str, _name: str, _by_ref: bool, count: int, tensors: Any, _mo
 
 
 def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensors that wrap others lie where those really do: the engine looks for the GPU that a wrapper names."""
+    """Tensors that wrap others lie where those really do: the engine looks for the GPU that a wrapper
+    names."""
 
     def placed(value: Any) -> Any:
         on_gpu = str(value).startswith("cuda") if isinstance(value, (str, torch.device)) else False
@@ -161,7 +169,8 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         return torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu")
 
     def says(answer: Any) -> Any:
-        # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
+        # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by
+        # identity.
         return lambda *_, **__: answer
 
     def no_snapshot(*_: Any, **__: Any) -> None:
@@ -172,7 +181,8 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     def enable(value: bool = True) -> None:
         if not value:
             recorder.note(
-                "the program switches PyTorch's caching allocator off: its requests are counted as if it had not"
+                "the program switches PyTorch's caching allocator off: its requests are counted as if it"
+                " had not"
             )
 
     exported, imported = torch._C._to_dlpack, torch.utils.dlpack.from_dlpack
@@ -197,8 +207,9 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.get_device_name": alike.alone(says(device.name)),
         "cuda.get_device_capability": alike.alone(says(device.compute_capability)),
         "cuda.get_device_properties": alike.alone(says(properties)),
-        # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that nobody here follows: im2col
-        # in cuDNN's place, attention in other types. A program that asks is refused on them, not under-estimated.
+        # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that nobody
+        # here follows: im2col in cuDNN's place, attention in other types. A program that asks is refused on
+        # them, not under-estimated.
         "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
         "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
         "cuda.can_device_access_peer": says(recorder.gpu_count > 1),

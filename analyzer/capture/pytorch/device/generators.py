@@ -1,7 +1,9 @@
-"""`torch.Generator(device="cuda")` for a program that runs on no GPU: one of the host's that says it is the GPU's.
+"""`torch.Generator(device="cuda")` for a program that runs on no GPU: one of the host's that says it is the
+GPU's.
 
-Nothing random has a value on the device, so which numbers it would give does not matter: it can be seeded, its state kept and
-put back, and it is taken wherever the program gives it to a function that makes a CUDA tensor.
+Nothing random has a value on the device, so which numbers it would give does not matter: it can be seeded,
+its state kept and put back, and it is taken wherever the program gives it to a function that makes a CUDA
+tensor.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """CUDA graphs of a program that runs on no GPU: what is captured runs once, and replaying it takes no memory.
 
-1. While a graph is captured, memory comes from a pool of its own, which no other work is served from; graphs that name
-   the same pool (`graph_pool_handle`, `CUDAGraph.pool`) share it (`c10/cuda/CUDACachingAllocator.cpp`, `PrivatePool`).
-   Blocks are kept apart by stream in the same way, so a capture runs on a stream nobody else has.
+1. While a graph is captured, memory comes from a pool of its own, which no other work is served from; graphs
+   that name the same pool (`graph_pool_handle`, `CUDAGraph.pool`) share it
+   (`c10/cuda/CUDACachingAllocator.cpp`, `PrivatePool`). Blocks are kept apart by stream in the same way, so a
+   capture runs on a stream nobody else has.
 2. `replay` runs kernels on memory that is there already.
-3. The first graph to be captured takes two tensors for the seed and offset of random numbers, on the stream that is current, before its
-   pool is used; they go with the last graph (`CUDAGeneratorState::register_graph`, aten/src/ATen/cuda/CUDAGeneratorImpl.cpp).
-4. `torch.cuda.graph` makes a stream of its own current while it captures, the same for all graphs (`torch/cuda/graphs.py`).
+3. The first graph to be captured takes two tensors for the seed and offset of random numbers, on the stream
+   that is current, before its pool is used; they go with the last graph
+   (`CUDAGeneratorState::register_graph`, aten/src/ATen/cuda/CUDAGeneratorImpl.cpp).
+4. `torch.cuda.graph` makes a stream of its own current while it captures, the same for all graphs
+   (`torch/cuda/graphs.py`).
 
 Not modelled: segments of such a pool stay although the cache is emptied, as long as a graph uses them.
 """

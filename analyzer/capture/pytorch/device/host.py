@@ -1,15 +1,18 @@
 """Host memory while a whole program runs: small tensors are real, large ones have no memory behind them.
 
-1. A tensor made on the CPU with at least `LARGE_BYTES` becomes a meta tensor that the recorder knows to be in host memory:
-   a model of 7 billion parameters made there needs none of it here. Small ones keep their values.
-2. A real tensor whose `data` becomes a CUDA tensor (`module.to("cuda")`) stays the same Python object, as it does in a
-   CUDA build: its implementation is swapped.
-3. One without memory that was filled (`torch.zeros`, `ones`, `rand`, `randn`) becomes real, up to `REAL_BYTES`, where the
-   program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] = 1`), as programs do that make or read
-   their samples one by one: an operator on a real host tensor is followed by nobody, and costs what it costs.
-4. Where gradients are followed through a call of tensors with and without memory, all go without: what real ones are worth is lost from
-   there on, and the gradients they get are zeros.
-5. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors real.
+1. A tensor made on the CPU with at least `LARGE_BYTES` becomes a meta tensor that the recorder knows to be in
+   host memory: a model of 7 billion parameters made there needs none of it here. Small ones keep their
+   values.
+2. A real tensor whose `data` becomes a CUDA tensor (`module.to("cuda")`) stays the same Python object, as it
+   does in a CUDA build: its implementation is swapped.
+3. One without memory that was filled (`torch.zeros`, `ones`, `rand`, `randn`) becomes real, up to
+   `REAL_BYTES`, where the program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] =
+   1`), as programs do that make or read their samples one by one: an operator on a real host tensor is
+   followed by nobody, and costs what it costs.
+4. Where gradients are followed through a call of tensors with and without memory, all go without: what real
+   ones are worth is lost from there on, and the gradients they get are zeros.
+5. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors
+   real.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ class HostMemory:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._process = os.getpid()
-        # By the tensor's identity: the tensor, weakly, and what fills it. Numbers come from a generator apart, so that the
-        # program's own are the same whenever they are drawn.
+        # By the tensor's identity: the tensor, weakly, and what fills it. Numbers come from a generator
+        # apart, so that the program's own are the same whenever they are drawn.
         self._untouched: dict[int, tuple[weakref.ref[torch.Tensor], Callable[..., torch.Tensor]]] = {}
         self._numbers = torch.Generator().manual_seed(0)
         self._room = REAL_BYTES
@@ -56,7 +59,8 @@ class HostMemory:
         return os.getpid() == self._process
 
     def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A large tensor made by `func`, one of `SIZED`, without memory behind it; None where it shall make it itself."""
+        """A large tensor made by `func`, one of `SIZED`, without memory behind it; None where it shall make
+        it itself."""
         shape = _shape(args, kwargs)
         if shape is None or not self.here():
             return None
@@ -107,8 +111,8 @@ class HostMemory:
     def together(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call that gradients are followed through, none of them real where one in host memory is not; as they are where
-        the call writes into its first one."""
+        """The arguments of a call that gradients are followed through, none of them real where one in host
+        memory is not; as they are where the call writes into its first one."""
         if not _mixed(args, kwargs) or _writes(func):
             return args, kwargs
         tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
@@ -152,7 +156,8 @@ def _is_bare(tensor: torch.Tensor) -> bool:
 
 
 def _is_filled(tensor: torch.Tensor) -> bool:
-    """Whether it is a real host tensor of fractions: others have no gradients, and their values may decide a shape."""
+    """Whether it is a real host tensor of fractions: others have no gradients, and their values may decide a
+    shape."""
     return tensor.is_cpu and tensor.is_floating_point()
 
 
@@ -212,10 +217,12 @@ class Pinned:
 
 
 class Gradients:
-    """`tensor.data = value`, also where one is real and the other a CUDA tensor; what was its gradient stays that.
+    """`tensor.data = value`, also where one is real and the other a CUDA tensor; what was its gradient stays
+    that.
 
-    A gradient lies on another device than its tensor from the moment the tensor has moved (`module.cpu()`) until it has
-    moved itself. PyTorch's C++ refuses such a pair where one is real and the other has no memory, so it is kept here so long.
+    A gradient lies on another device than its tensor from the moment the tensor has moved (`module.cpu()`)
+    until it has moved itself. PyTorch's C++ refuses such a pair where one is real and the other has no
+    memory, so it is kept here so long.
     """
 
     def __init__(self) -> None:
@@ -253,7 +260,8 @@ class Gradients:
 
 
 def data_of(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor.data`. An uninitialized parameter's is empty, and made unseen: what records an operator reads shapes, which it refuses."""
+    """`tensor.data`. An uninitialized parameter's is empty, and made unseen: what records an operator reads
+    shapes, which it refuses."""
     if not is_lazy(tensor):
         return tensor.data
     with _disable_current_modes():
@@ -261,8 +269,8 @@ def data_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _of_no_mode(value: torch.Tensor) -> torch.Tensor:
-    """The same memory as a tensor made outside inference mode: PyTorch gives data of one kind to the other, but not among meta
-    tensors (`TensorImpl::has_compatible_shallow_copy_type`)."""
+    """The same memory as a tensor made outside inference mode: PyTorch gives data of one kind to the other,
+    but not among meta tensors (`TensorImpl::has_compatible_shallow_copy_type`)."""
     with torch.inference_mode(False), _disable_current_modes():
         made = torch.empty(0, dtype=value.dtype, device=value.device)
         return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())

@@ -1,9 +1,10 @@
 """`torch.cuda.FloatTensor` and its kin: the types that named a tensor's device and element type together.
 
-1. Called with sizes they make an uninitialised CUDA tensor, with data one that is copied from the host, with a tensor an
-   alias of it (`torch/csrc/utils/tensor_new.cpp`, `legacy_tensor_generic_ctor_new`).
+1. Called with sizes they make an uninitialised CUDA tensor, with data one that is copied from the host, with
+   a tensor an alias of it (`torch/csrc/utils/tensor_new.cpp`, `legacy_tensor_generic_ctor_new`).
 2. A tensor is an instance where it lies on the GPU and has the type.
-3. `tensor.type(T)` converts to them (`FakeCuda._type`); `torch.set_default_tensor_type(T)` makes them what factories and
+3. `tensor.type(T)` converts to them (`FakeCuda._type`); `torch.set_default_tensor_type(T)` makes them what
+   factories and
    `torch.Tensor(...)` make.
 """
 
@@ -19,8 +20,8 @@ import torch
 from analyzer.capture.pytorch.patches import replaced
 
 NAMES = (
-    "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ShortTensor", "CharTensor",
-    "ByteTensor", "BoolTensor",
+    "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ShortTensor",
+    "CharTensor", "ByteTensor", "BoolTensor",
 )  # fmt: skip
 
 
@@ -70,7 +71,8 @@ def legacy_types() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def default_tensor_type() -> Iterator[Callable[[Any], None]]:
-    """Yields what stands for `torch.set_default_tensor_type`; at the end `torch.Tensor(...)` is a host tensor again."""
+    """Yields what stands for `torch.set_default_tensor_type`; at the end `torch.Tensor(...)` is a host tensor
+    again."""
     make: Any = torch.Tensor.__new__
     on_gpu = False
 

@@ -1,7 +1,7 @@
 """What a program asks of its GPU's memory, and tells it, while it runs on one that is not there.
 
-The answers come from a `Memory`, which whoever simulates the allocator provides (`runtimes/pytorch/live.py`): the
-capture knows no allocator. Without one the device answers as an empty one would.
+The answers come from a `Memory`, which whoever simulates the allocator provides (`runtimes/pytorch/live.py`):
+the capture knows no allocator. Without one the device answers as an empty one would.
 """
 
 from __future__ import annotations
@@ -100,18 +100,19 @@ class Memory(Protocol):
         """What was written apart is simulated now if it happened after all, and forgotten otherwise."""
 
     def rounds(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
-        """The rounds of a loop between these positions, numbered from `first` on, and storages asked for in them. Raises
-        NotExtrapolated."""
+        """The rounds of a loop between these positions, numbered from `first` on, and storages asked for in
+        them. Raises NotExtrapolated."""
 
     def ahead(self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range) -> Ahead:
-        """The rounds of these numbers happen now, worked out from the samples. Raises NotExtrapolated: nothing has happened then."""
+        """The rounds of these numbers happen now, worked out from the samples. Raises NotExtrapolated:
+        nothing has happened then."""
 
     def join(
         self, ahead: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
     ) -> None:
-        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other names. pairs: what
-        lived before the rounds, and what lives apart in its place; operators: that made the one are so many before those that
-        made the other."""
+        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other
+        names. pairs: what lived before the rounds, and what lives apart in its place; operators: that made
+        the one are so many before those that made the other."""
 
 
 def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
@@ -211,8 +212,9 @@ def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {size(error.requested)}. GPU 0 has a total capacity of "
         f"{size(memory.capacity)} of which {size(memory.device_free)} is free. Of the allocated memory "
-        f"{size(error.allocated)} is allocated by PyTorch, and {size(unused)} is reserved by PyTorch but unallocated. "
-        "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid "
-        "fragmentation. See documentation for Memory Management "
-        "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf)"
+        f"{size(error.allocated)} is allocated by PyTorch, and {size(unused)} is reserved by PyTorch but "
+        "unallocated. If reserved but unallocated memory is large try setting "
+        "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation. See documentation for Memory "
+        "Management (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+        "#optimizing-memory-usage-with-pytorch-alloc-conf)"
     )

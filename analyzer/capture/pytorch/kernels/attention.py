@@ -1,22 +1,24 @@
 """Which attention kernel CUDA runs, and what happens around it.
 
-Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and priority), `transformers/attention.cpp`
-(masks, padding), torch 2.11; the choices on the H200 are the recorded ones (`tests/data`, probe of 27 cases).
+Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and priority),
+`transformers/attention.cpp` (masks, padding), torch 2.11; the choices on the H200 are the recorded ones
+(`tests/data`, probe of 27 cases).
 
-1. Order of preference: on compute capability 9.x and 10.x since torch 2.11 (with cuDNN > 9.15.1, which its CUDA 13 wheels
-   have) cuDNN, flash, efficient, math; elsewhere flash, efficient, math.
-2. cuDNN: float16/bfloat16, sm80 or newer, head sizes ≤ 128 (256 on 9.0; on 10.x since torch 2.14) and multiples of 8, key length > 1,
-   query length > 1 with dropout, last stride 1, a mask of two or four dimensions
-   (`check_attn_mask_shape`). Since torch 2.12 it is not taken with dropout. What releases differ in is what their own
-   binaries choose (`torch._fused_sdp_choice`, emulated; `tests/data/releases`).
+1. Order of preference: on compute capability 9.x and 10.x since torch 2.11 (with cuDNN > 9.15.1, which its
+   CUDA 13 wheels have) cuDNN, flash, efficient, math; elsewhere flash, efficient, math.
+2. cuDNN: float16/bfloat16, sm80 or newer, head sizes ≤ 128 (256 on 9.0; on 10.x since torch 2.14) and
+   multiples of 8, key length > 1, query length > 1 with dropout, last stride 1, a mask of two or four
+   dimensions (`check_attn_mask_shape`). Since torch 2.12 it is not taken with dropout. What releases differ
+   in is what their own binaries choose (`torch._fused_sdp_choice`, emulated; `tests/data/releases`).
 3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride 1.
-4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last stride 1,
-   equal numbers of heads (grouped queries are not supported before torch 2.13). The mask's last stride must be 1 too,
-   for every kernel (`check_last_dim_stride_equals_1_dense`).
-5. A boolean mask becomes an additive one in the query's type; efficient pads the mask's last stride to 8 elements.
+4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last
+   stride 1, equal numbers of heads (grouped queries are not supported before torch 2.13). The mask's last
+   stride must be 1 too, for every kernel (`check_last_dim_stride_equals_1_dense`).
+5. A boolean mask becomes an additive one in the query's type; efficient pads the mask's last stride to 8
+   elements.
 6. `math` is PyTorch's own composite code, which runs as it is.
-7. `multi_head_attention_forward` drops the projections it has no use for any more, outside of TorchScript, since torch 2.12
-   (`torch/nn/functional.py`); until then they lived to its end.
+7. `multi_head_attention_forward` drops the projections it has no use for any more, outside of TorchScript,
+   since torch 2.12 (`torch/nn/functional.py`); until then they lived to its end.
 
 Not modelled: nested tensors, `sdpa_kernel` contexts other than those that switch a backend off.
 """
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.alike import Alike
 
 aten = torch.ops.aten
-# Releases that prefer cuDNN where it can; that take it with dropout; that take it for wide heads on compute capability 10.x.
+# Releases that prefer cuDNN where it can; that take it with dropout; that take it for wide heads on compute
+# capability 10.x.
 PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS = Span(since=(2, 11)), Span(until=(2, 11)), Span(since=(2, 14))
 KEEPS_PROJECTIONS = Span(until=(2, 11))
 _HALF = (torch.float16, torch.bfloat16)
@@ -58,7 +61,8 @@ def _drops() -> frozenset[int]:
 
 
 def is_scripting() -> bool:
-    """What stands for `torch.jit.is_scripting` where the release of the figures keeps what the installed one drops."""
+    """What stands for `torch.jit.is_scripting` where the release of the figures keeps what the installed one
+    drops."""
     caller = sys._getframe(1)
     return caller.f_code is F.multi_head_attention_forward.__code__ and caller.f_lineno in _drops()
 
@@ -83,7 +87,8 @@ class AttentionChoice:
         return self._alike.decided(decide)
 
     def takes(self, name: str, asked: Any) -> bool:
-        """Whether the device's "cudnn", "flash" or "efficient" kernel takes such a call (`torch.backends.cuda.SDPAParams`)."""
+        """Whether the device's "cudnn", "flash" or "efficient" kernel takes such a call
+        (`torch.backends.cuda.SDPAParams`)."""
 
         def decide(capability: tuple[int, int]) -> bool:
             self._capability = capability
@@ -229,7 +234,8 @@ def attention_math(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     dropout_mask: Any = None, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """`_scaled_dot_product_attention_math` for CUDA tensors: half precision computed in float32, the mask added in place.
+    """`_scaled_dot_product_attention_math` for CUDA tensors: half precision computed in float32, the mask
+    added in place.
 
     PyTorch's own composite adds the mask out of place for meta tensors, which keeps the scores twice.
     """

@@ -1,23 +1,27 @@
 """Autocast as on CUDA, for meta tensors.
 
-PyTorch's own AutocastCUDA kernels skip tensors that are not CUDA tensors, so `torch.autocast("cuda")` does nothing to
-meta tensors. This module registers kernels with the same policies under the same dispatch key while a step is captured:
+PyTorch's own AutocastCUDA kernels skip tensors that are not CUDA tensors, so `torch.autocast("cuda")` does
+nothing to meta tensors. This module registers kernels with the same policies under the same dispatch key
+while a step is captured:
 
 1. The lists of operators by policy are those of `aten/src/ATen/autocast_mode.h` (torch 2.11).
-2. `lower_precision`: floating-point arguments (but float64) are cast to the autocast type; `fp32`: to float32;
-   `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype argument;
-   `promote`: to the widest floating-point type among the arguments. Arguments are cast last to first, as the compiler
-   evaluates them (recorded order of allocations).
+2. `lower_precision`: floating-point arguments (but float64) are cast to the autocast type; `fp32`: to
+   float32;
+   `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype
+   argument;
+   `promote`: to the widest floating-point type among the arguments. Arguments are cast last to first, as the
+   compiler evaluates them (recorded order of allocations).
 3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
-   (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them. In inference mode none is
-   cached, and one that is first needed without gradients is made with them (pull request 165068, torch 2.11).
-4. In inference mode no autograd key takes a composite operator apart, so the recorder does, behind autocast, which then acts on the
-   parts (`device/autocasting.py`), as in the library.
-5. `_cudnn_rnn`, whatever the autocast type: weights are copied into one flat buffer of float16, not cached; then cell, hidden and
-   input are cast (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
+   (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
+   In inference mode none is cached, and one that is first needed without gradients is made with them (pull
+   request 165068, torch 2.11).
+4. In inference mode no autograd key takes a composite operator apart, so the recorder does, behind autocast,
+   which then acts on the parts (`device/autocasting.py`), as in the library.
+5. `_cudnn_rnn`, whatever the autocast type: weights are copied into one flat buffer of float16, not cached;
+   then cell, hidden and input are cast (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
 
-Not modelled: `rms_norm`, which PyTorch casts to float32 since 2.12 (the measurements are of 2.11); inference mode before 2.11. Banned functions
-(`binary_cross_entropy`) are left to PyTorch's own kernel, which raises.
+Not modelled: `rms_norm`, which PyTorch casts to float32 since 2.12 (the measurements are of 2.11); inference
+mode before 2.11. Banned functions (`binary_cross_entropy`) are left to PyTorch's own kernel, which raises.
 """
 
 from __future__ import annotations
@@ -171,7 +175,8 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class _CastCache:
-    """Casts of float32 leaves that require grad: weak on the parameter, strong on its copy, cleared with the outermost context."""
+    """Casts of float32 leaves that require grad: weak on the parameter, strong on its copy, cleared with the
+    outermost context."""
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -327,6 +332,7 @@ def _kernels(cache: _CastCache) -> dict[Any, Callable[..., Any]]:
         for name in listed:
             operator = overload(name)
             kernels[operator] = _kernel(operator, policy, cache)
-    # After its entry among the lower-precision operators, which it replaces: weights are cast into one buffer.
+    # After its entry among the lower-precision operators, which it replaces: weights are cast into one
+    # buffer.
     kernels[torch.ops.aten._cudnn_rnn.default] = _rnn_kernel(cache)
     return kernels

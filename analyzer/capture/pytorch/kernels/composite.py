@@ -1,13 +1,16 @@
-"""Operators that CUDA has no kernel of its own for, and PyTorch makes of others: `torch.cdist` of many points, `torch.dist`,
+"""Operators that CUDA has no kernel of its own for, and PyTorch makes of others: `torch.cdist` of many
+points, `torch.dist`,
 `torch.block_diag`, bilinear layers. Their parts are what is recorded.
 
-1. Which they are `native_functions.yaml` says: a CompositeExplicit kernel and none for CUDA. A build of PyTorch for the CPU cannot be
-   asked, so they are named here; a test holds the names to what every release says (`tests/data/releases/schemas`).
-2. The parts come from PyTorch's own kernel, which runs on tensors without memory while the recorder looks on. Autograd has been
-   there before: gradients go by the formula of the whole, as on CUDA.
+1. Which they are `native_functions.yaml` says: a CompositeExplicit kernel and none for CUDA. A build of
+   PyTorch for the CPU cannot be asked, so they are named here; a test holds the names to what every release
+   says (`tests/data/releases/schemas`).
+2. The parts come from PyTorch's own kernel, which runs on tensors without memory while the recorder looks on.
+   Autograd has been there before: gradients go by the formula of the whole, as on CUDA.
 
-Source: `aten/src/ATen/native/native_functions.yaml`; the kernels' files: `Distance.cpp` (`_euclidean_dist`, `dist`), `Linear.cpp`
-(`_trilinear`), `TensorShape.cpp` (`block_diag`, `unsafe_split_with_sizes`), `PackedSequence.cpp`, `ConvolutionTBC.cpp`.
+Source: `aten/src/ATen/native/native_functions.yaml`; the kernels' files: `Distance.cpp` (`_euclidean_dist`,
+`dist`), `Linear.cpp` (`_trilinear`), `TensorShape.cpp` (`block_diag`, `unsafe_split_with_sizes`),
+`PackedSequence.cpp`, `ConvolutionTBC.cpp`.
 
 Not here: kernels that do something else for tensors without memory (`kaiser_window`), that are
 followed as one operator for a reason (a rule, views and their copies).
@@ -28,8 +31,8 @@ _KEYS = (
 )
 # By name: not every release has all of them.
 NAMES = (
-    "affine_grid_generator.default", "_euclidean_dist.default", "_native_batch_norm_legit_no_training.default",
-    "_pack_padded_sequence.default", "_trilinear.default",
+    "affine_grid_generator.default", "_euclidean_dist.default",
+    "_native_batch_norm_legit_no_training.default", "_pack_padded_sequence.default", "_trilinear.default",
     "_unsafe_masked_index.default", "_unsafe_masked_index_put_accumulate.default", "addr_.default",
     "allclose.default", "bartlett_window.default", "bartlett_window.periodic",
     "binary_cross_entropy_with_logits.default", "blackman_window.default", "blackman_window.periodic",
@@ -38,9 +41,10 @@ NAMES = (
     "isinf.default", "ldexp.Tensor", "ldexp_.default", "linalg_pinv.atol_rtol_tensor",
     "linspace.Scalar_Tensor", "linspace.Tensor_Scalar", "linspace.Tensor_Tensor",
     "logspace.Scalar_Tensor", "logspace.Tensor_Scalar", "logspace.Tensor_Tensor",
-    "logsumexp.default", "logsumexp.out", "masked_scatter_backward.default", "mvlgamma.default", "mvlgamma_.default",
-    "norm.ScalarOpt_dtype", "put.default", "rrelu_with_noise_backward.default",
-    "soft_margin_loss.default", "soft_margin_loss.out", "soft_margin_loss_backward.default", "soft_margin_loss_backward.grad_input",
+    "logsumexp.default", "logsumexp.out", "masked_scatter_backward.default", "mvlgamma.default",
+    "mvlgamma_.default", "norm.ScalarOpt_dtype", "put.default", "rrelu_with_noise_backward.default",
+    "soft_margin_loss.default", "soft_margin_loss.out", "soft_margin_loss_backward.default",
+    "soft_margin_loss_backward.grad_input",
 )  # fmt: skip
 
 

@@ -1,31 +1,39 @@
-"""Compressed sparse matrices (CSR and CSC) on the pretended GPU: what their operators do to the three tensors they are made of.
+"""Compressed sparse matrices (CSR and CSC) on the pretended GPU: what their operators do to the three tensors
+they are made of.
 
-A graph's adjacency matrix as graph libraries hand it to the GPU: `crow_indices`, where each row's entries begin, `col_indices`
-and `values` (for CSC: `ccol_indices`, `row_indices`). PyTorch has compressed meta tensors that hold such parts, but hardly a
-kernel for them. Here each operator is the sequence of dense ones that CUDA's kernel is made of, on the parts; only these are
-recorded.
+A graph's adjacency matrix as graph libraries hand it to the GPU: `crow_indices`, where each row's entries
+begin, `col_indices` and `values` (for CSC: `ccol_indices`, `row_indices`). PyTorch has compressed meta
+tensors that hold such parts, but hardly a kernel for them. Here each operator is the sequence of dense ones
+that CUDA's kernel is made of, on the parts; only these are recorded.
 
-1. Questions about the parts and aliases take nothing; neither does **transposing**: the parts of a CSR matrix are those of
-   the transposed CSC one. Making one of parts takes nothing, copying one copies its values first.
-2. **CSC to CSR and back** (`sparse_compressed_to_flipped`) writes the indices out, sorts one number an entry and gathers
-   indices and values in the new order. Every backward pass of `matrix @ x` does so, for its transposed matrix.
-3. **A product with a dense matrix** first makes a matrix of zeros, then the result, which cuSPARSE writes; a dense matrix
-   that is neither row by row nor column by column is copied before. CSC is turned into CSR, dense times CSR is the transposed
-   product. So is a product with a vector, without the zeros.
-4. **A product of two** turns all indices into 32-bit ones and leaves the result with such (`spgemm`). How many entries it
-   has is counted where the indices are known (they came from the host), else estimated, which is noted
-   (`--assume` says another number). cuSPARSE's workspace goes by the multiplications (`scratch/sparse.py`).
-5. **To COO** the rows are written out beside the columns, the values are shared. From COO the entries are coalesced and the
-   rows counted. **To dense** entries are added into zeros; from dense, positions are found by `nonzero`, twice.
-6. Multiplying by a number, and functions of each entry that leave zero zero, make new values and copy the indices.
+1. Questions about the parts and aliases take nothing; neither does **transposing**: the parts of a CSR matrix
+   are those of the transposed CSC one. Making one of parts takes nothing, copying one copies its values
+   first.
+2. **CSC to CSR and back** (`sparse_compressed_to_flipped`) writes the indices out, sorts one number an entry
+   and gathers indices and values in the new order. Every backward pass of `matrix @ x` does so, for its
+   transposed matrix.
+3. **A product with a dense matrix** first makes a matrix of zeros, then the result, which cuSPARSE writes; a
+   dense matrix that is neither row by row nor column by column is copied before. CSC is turned into CSR,
+   dense times CSR is the transposed product. So is a product with a vector, without the zeros.
+4. **A product of two** turns all indices into 32-bit ones and leaves the result with such (`spgemm`). How
+   many entries it has is counted where the indices are known (they came from the host), else estimated, which
+   is noted (`--assume` says another number). cuSPARSE's workspace goes by the multiplications
+   (`scratch/sparse.py`).
+5. **To COO** the rows are written out beside the columns, the values are shared. From COO the entries are
+   coalesced and the rows counted. **To dense** entries are added into zeros; from dense, positions are found
+   by `nonzero`, twice.
+6. Multiplying by a number, and functions of each entry that leave zero zero, make new values and copy the
+   indices.
 
-Source: `aten/src/ATen/native/TensorConversions.cpp` (`sparse_compressed_to_flipped`, `sparse_compressed_to_sparse`,
-`coo_to_sparse_csr`, `dense_to_sparse_compressed`, `sparse_compressed_to_dense`, `_to_copy`), `sparse/SparseCsrTensorMath.cpp`
-(`_sparse_csr_mm`, `addmm_sparse_compressed_dense`), `sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
+Source: `aten/src/ATen/native/TensorConversions.cpp` (`sparse_compressed_to_flipped`,
+`sparse_compressed_to_sparse`,
+`coo_to_sparse_csr`, `dense_to_sparse_compressed`, `sparse_compressed_to_dense`, `_to_copy`),
+`sparse/SparseCsrTensorMath.cpp` (`_sparse_csr_mm`, `addmm_sparse_compressed_dense`),
+`sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
 `addmv_out_sparse_csr`), `SparseCsrTensor.cpp` (`transpose_sparse_csr`).
 
-Not modelled: batches of matrices, blocks (BSR, BSC), entries that are vectors, sums of two compressed matrices, reductions
-other than the sum of everything, gradients for the matrix's values in its own layout.
+Not modelled: batches of matrices, blocks (BSR, BSC), entries that are vectors, sums of two compressed
+matrices, reductions other than the sum of everything, gradients for the matrix's values in its own layout.
 """
 
 from __future__ import annotations
@@ -51,8 +59,10 @@ MADE = aten.sparse_compressed_tensor.comp_plain_value_size
 _SIZED_BY_DATA = aten.sparse_compressed_tensor.comp_plain_value
 ASKED = frozenset(
     {
-        aten.crow_indices.default, aten.col_indices.default, aten.ccol_indices.default, aten.row_indices.default,
-        aten.values.default, aten._nnz.default, aten.sparse_dim.default, aten.dense_dim.default, aten.detach.default,
+        aten.crow_indices.default, aten.col_indices.default, aten.ccol_indices.default,
+        aten.row_indices.default,
+        aten.values.default, aten._nnz.default, aten.sparse_dim.default, aten.dense_dim.default,
+        aten.detach.default,
         aten.alias.default,
     }
 )  # fmt: skip
@@ -76,7 +86,8 @@ def _new(
     layout: Any,
     **kwargs: Any,
 ) -> Any:
-    """A tensor of these parts. Without a size it has as many columns as the largest index says, which the host reads."""
+    """A tensor of these parts. Without a size it has as many columns as the largest index says, which the
+    host reads."""
     del kwargs
     if layout not in COMPRESSED_LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
         raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
@@ -155,13 +166,15 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
 
 
 def _batch_offset(compressed: Any, count: int) -> Any:
-    """How many entries lie in the matrices of a batch before this one: none, but it is computed on the GPU."""
+    """How many entries lie in the matrices of a batch before this one: none, but it is computed on the
+    GPU."""
     wrapped = torch.tensor([count], dtype=compressed.dtype).to(compressed.device)
     return wrapped.cumsum(-1).sub_(wrapped)
 
 
 def _within_one_matrix(both: Any, own: int, other: int) -> None:
-    """Indices of a batch of matrices laid side by side, in place; in a batch of one they stay what they are."""
+    """Indices of a batch of matrices laid side by side, in place; in a batch of one they stay what they
+    are."""
     place, plain = both[1], both[0]
     matrix = place.div(own, rounding_mode="trunc")
     place.fmod_(own)
@@ -201,7 +214,8 @@ def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
 
 
 def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
-    """Positions that are not zero are found twice: as rows and columns, then as one number, by which values are gathered."""
+    """Positions that are not zero are found twice: as rows and columns, then as one number, by which values
+    are gathered."""
     by_rows = layout is torch.sparse_csr
     mask = tensor != 0
     if not by_rows:
@@ -261,7 +275,8 @@ def _mm(recorder: Recorder, one: Any, other: Any) -> Any:
 
 
 def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
-    """`spgemm`. The zeros that are added, and the result they are copied into, are no more than row offsets."""
+    """`spgemm`. The zeros that are added, and the result they are copied into, are no more than row
+    offsets."""
     shape = (one.shape[0], other.shape[1])
     zeros = parts(other)[0].new_zeros(shape[0] + 1, dtype=torch.int64)
     empty = zeros.new_empty(1)  # a result without rows, which is made as large as the zeros
@@ -312,7 +327,8 @@ def _entries(matrix: Any) -> int:
 
 
 def _on_values(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that leaves every entry where it is: new values, and copies of the indices (`get_result_tensor_for_unary_op`)."""
+    """An operator that leaves every entry where it is: new values, and copies of the indices
+    (`get_result_tensor_for_unary_op`)."""
 
     def replacement(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_compressed(tensor):  # number times matrix

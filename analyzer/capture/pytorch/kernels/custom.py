@@ -1,9 +1,12 @@
-"""Operators that `torch.library.custom_op` makes of a Python function: the function's body is what is followed.
+"""Operators that `torch.library.custom_op` makes of a Python function: the function's body is what is
+followed.
 
-1. It is the one PyTorch would call for CUDA tensors: the one registered for CUDA, else the one for every device. It runs as it would on
-   the GPU, below autograd, and believes in the GPU as the program around it does; its operators are recorded in the place of the whole.
-2. What somebody has described (`analyzer.rule`) is one operator. So is what cannot be followed, such as a body that calls
-   compiled code: it has the results its fake kernel says, and whatever else it takes is unknown.
+1. It is the one PyTorch would call for CUDA tensors: the one registered for CUDA, else the one for every
+   device. It runs as it would on the GPU, below autograd, and believes in the GPU as the program around it
+   does; its operators are recorded in the place of the whole.
+2. What somebody has described (`analyzer.rule`) is one operator. So is what cannot be followed, such as a
+   body that calls compiled code: it has the results its fake kernel says, and whatever else it takes is
+   unknown.
 
 Source: `torch/_library/custom_ops.py` (`CustomOpDef.register_kernel`).
 
@@ -21,7 +24,8 @@ from analyzer.capture.pytorch.recording.recorder import Recorder
 
 
 def followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the operator's body returns; NotImplemented where there is none to follow. Raises what is the program's own error."""
+    """What the operator's body returns; NotImplemented where there is none to follow. Raises what is the
+    program's own error."""
     definition = OPDEFS.get(func.name())
     kernels = {} if definition is None else definition._backend_fns
     body = kernels.get("cuda", kernels.get(None))

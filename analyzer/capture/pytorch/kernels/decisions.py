@@ -1,8 +1,10 @@
 """Operators that CUDA runs as other operators than a CPU or meta tensor would.
 
-PyTorch decides these in C++ by the tensor's device, which for a meta tensor falls out differently. While a step is
-captured, this module registers the CUDA decision for meta tensors, one function an operator, each citing the source.
-`FUSED` are operators without a meta kernel that CUDA implements as a sequence of others: the sequence is given.
+PyTorch decides these in C++ by the tensor's device, which for a meta tensor falls out differently. While a
+step is captured, this module registers the CUDA decision for meta tensors, one function an operator, each
+citing the source.
+`FUSED` are operators without a meta kernel that CUDA implements as a sequence of others: the sequence is
+given.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def batch_norm(
     eps: float,
     cudnn: bool,
 ) -> Any:
-    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible; of nothing only what would be kept is made."""
+    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible; of nothing
+    only what would be kept is made."""
     if not x.numel():
         kept = [x.new_empty(x.shape[1:2] or 0, dtype=accumulated(x.dtype)) for _ in range(2)]
         out = x.clone()
@@ -90,10 +93,11 @@ def linear_row(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else the bias added in place.
+    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else the bias added in
+    place.
 
-    PyTorch's own composite adds the bias out of place for meta tensors. Contiguous input of more than three dimensions
-    goes the same way as of three: recorded (MaxViT, Swin v2).
+    PyTorch's own composite adds the bias out of place for meta tensors. Contiguous input of more than three
+    dimensions goes the same way as of three: recorded (MaxViT, Swin v2).
     """
     if bias is not None and x.dim() == 2:
         return aten.addmm(bias, x, weight.t())
@@ -120,7 +124,8 @@ def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
     return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)
 
 
-# Until torch 1.10 the gradient of a softmax holds its input, which it does not read (pytorch/pytorch#49600, mended by #65242).
+# Until torch 1.10 the gradient of a softmax holds its input, which it does not read (pytorch/pytorch#49600,
+# mended by #65242).
 KEEPS_SOFTMAX_INPUT = Span(until=(1, 10))
 
 
@@ -139,7 +144,8 @@ def keeping_input(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
-    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel when the kept dimension is the first or last."""
+    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel when the kept dimension is the first or
+    last."""
     if dim in (0, v.dim() - 1):
         return aten._weight_norm_interface(v.contiguous(), g.contiguous(), dim)[0]
     return v * (g / torch.norm_except_dim(v, 2, dim))
@@ -236,7 +242,8 @@ def flatten_rnn_weights(weights: Any, stride0: int, *_: Any) -> Any:
 
 
 def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
-    """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of MultiheadAttention."""
+    """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of
+    MultiheadAttention."""
 
     def run(
         query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any,
@@ -295,19 +302,23 @@ def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
 
 
 def transformer_encoder_layer(
-    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any,
+    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any,
+    proj_bias: Any,
     use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,
-    norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None,
+    norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any,
+    mask: Any = None,
     mask_type: Any = None,
 ) -> Any:  # fmt: skip
-    """`transformer_encoder_layer_forward` (`transformers/transformer.cpp`): the inference path of TransformerEncoderLayer."""
+    """`transformer_encoder_layer_forward` (`transformers/transformer.cpp`): the inference path of
+    TransformerEncoderLayer."""
 
     def norm(x: Any, weight: Any, bias: Any) -> Any:
         return aten.layer_norm(x, [embed_dim], weight, bias, eps)
 
     x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
     x = aten._native_multi_head_attention(
-        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True,
+        mask_type
     )[0]  # fmt: skip
     x.add_(src)
     if not norm_first:
@@ -324,14 +335,15 @@ def transformer_encoder_layer(
 
 
 def _ctc_loss(alike: Alike) -> Callable[..., Any]:
-    """`LossCTC.cpp`: cuDNN's where all integers are 32-bit tensors; else lengths are read on the host, and then it is as for
-    lengths that are numbers.
+    """`LossCTC.cpp`: cuDNN's where all integers are 32-bit tensors; else lengths are read on the host, and
+    then it is as for lengths that are numbers.
 
     Lengths that only data tells are taken to be as long as they can be: all of the input, all of the targets.
     """
 
     def run(
-        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+        reduction: int = 1,
         zero_infinity: bool = False,
     ) -> Any:  # fmt: skip
         steps, batch = log_probs.size(0), log_probs.size(1)
@@ -485,7 +497,8 @@ FUSED: dict[Any, Callable[..., Any]] = {
 
 
 def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:  # noqa: ARG001
-    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, a sequence of operators elsewhere."""
+    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, a sequence of operators
+    elsewhere."""
     statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
     accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
     result = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -504,7 +517,8 @@ def rms_norm_backward(
     )
 
 
-# Operators that have a kernel of their own on CUDA and are composite elsewhere, and the releases of torch that have it.
+# Operators that have a kernel of their own on CUDA and are composite elsewhere, and the releases of torch
+# that have it.
 KERNELS: dict[Any, Callable[..., Any]] = {
     getattr(aten, name).default: kernel
     for name, kernel in (("_fused_rms_norm", rms_norm), ("_fused_rms_norm_backward", rms_norm_backward))
@@ -514,11 +528,13 @@ HAS_KERNELS = Span(since=(2, 9))
 
 
 def first_flash(query: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """FlashAttention 1, which torch 2.0 and 2.1 have: its result lies as (batch, length, heads, size), however the query does.
+    """FlashAttention 1, which torch 2.0 and 2.1 have: its result lies as (batch, length, heads, size),
+    however the query does.
 
-    Source: `_scaled_dot_product_flash_attention_cuda` of torch 2.1, `transformers/cuda/attention.cu` (`attention.view({batch_size,
-    max_seqlen_batch_q, num_heads, head_dim}).transpose(1, 2)`); a model that has its heads elsewhere copies it once more.
-    Not modelled: copies of queries, keys and values for the time of the kernel.
+    Source: `_scaled_dot_product_flash_attention_cuda` of torch 2.1, `transformers/cuda/attention.cu`
+    (`attention.view({batch_size, max_seqlen_batch_q, num_heads, head_dim}).transpose(1, 2)`); a model that
+    has its heads elsewhere copies it once more. Not modelled: copies of queries, keys and values for the time
+    of the kernel.
     """
     _, *rest = torch._meta_registrations.meta__scaled_dot_product_flash_attention(query, *args, **kwargs)
     batch, heads, length, size = query.shape
@@ -530,7 +546,8 @@ FIRST_FLASH = Span(until=(2, 1))
 
 @contextlib.contextmanager
 def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
-    """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
+    """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite
+    operators."""
     table = choices(alike)
     # `ActivationMishKernel.cu`: one kernel, its result laid out as the elementwise product is.
     kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: torch.mul}

@@ -1,13 +1,15 @@
-"""torchvision's own operators, where its library is built for CUDA and PyTorch is not: then it cannot be loaded.
+"""torchvision's own operators, where its library is built for CUDA and PyTorch is not: then it cannot be
+loaded.
 
-1. When torchvision asks for its library, its operators are declared instead, with what its C++ registers for them: the
-   gradients (`csrc/ops/autograd`) and autocast's casts to float32 and back (`csrc/ops/autocast`). Shapes come from
-   torchvision itself (`_meta_registrations.py`).
-2. Operators that are made of others on CUDA are followed into their parts: `nms` (`csrc/ops/cuda/nms_kernel.cu`: sort, sorted
-   boxes, a bit for every pair of boxes, a flag for every box) and `deform_conv2d` (`deform_conv2d_kernel.cu`: at most 32
-   images at a time through a matrix of columns, a product for each group). The others fill their results (`inert.py`).
-3. Boxes in host memory are kept as `csrc/ops/cpu/nms_kernel.cpp` keeps them; the other operators on real host tensors have
-   no kernel here.
+1. When torchvision asks for its library, its operators are declared instead, with what its C++ registers for
+   them: the gradients (`csrc/ops/autograd`) and autocast's casts to float32 and back (`csrc/ops/autocast`).
+   Shapes come from torchvision itself (`_meta_registrations.py`).
+2. Operators that are made of others on CUDA are followed into their parts: `nms`
+   (`csrc/ops/cuda/nms_kernel.cu`: sort, sorted boxes, a bit for every pair of boxes, a flag for every box)
+   and `deform_conv2d` (`deform_conv2d_kernel.cu`: at most 32 images at a time through a matrix of columns, a
+   product for each group). The others fill their results (`inert.py`).
+3. Boxes in host memory are kept as `csrc/ops/cpu/nms_kernel.cpp` keeps them; the other operators on real host
+   tensors have no kernel here.
 
 Not modelled: torchvision before 0.22, which decides on the host what to keep.
 """
@@ -28,8 +30,8 @@ _BITS = 64
 _ROI = "Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _IMAGES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
 _STEPS = (
-    "SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
-    "SymInt offset_groups, bool use_mask"
+    "SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w,"
+    " SymInt groups, SymInt offset_groups, bool use_mask"
 )
 _SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -41,13 +43,16 @@ _SCHEMAS = {
     "_roi_pool_backward": f"(Tensor grad, {_ROI.replace(', ', ', Tensor argmax, ', 1)}, {_IMAGES}) -> Tensor",
     "ps_roi_align": f"(Tensor input, {_ROI}, int sampling_ratio) -> (Tensor, Tensor)",
     "_ps_roi_align_backward": (
-        f"(Tensor grad, {_ROI.replace(', ', ', Tensor channel_mapping, ', 1)}, int sampling_ratio, {_IMAGES}) -> Tensor"
+        f"(Tensor grad, {_ROI.replace(', ', ', Tensor channel_mapping, ', 1)}, int sampling_ratio, {_IMAGES})"
+        " -> Tensor"
     ),
     "ps_roi_pool": f"(Tensor input, {_ROI}) -> (Tensor, Tensor)",
     "_ps_roi_pool_backward": (
         f"(Tensor grad, {_ROI.replace(', ', ', Tensor channel_mapping, ', 1)}, {_IMAGES}) -> Tensor"
     ),
-    "deform_conv2d": f"(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, {_STEPS}) -> Tensor",
+    "deform_conv2d": (
+        f"(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, {_STEPS}) -> Tensor"
+    ),
     "_deform_conv2d_backward": (
         f"(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, {_STEPS}) "
         "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
@@ -175,7 +180,8 @@ def _images_at_once(batch: int) -> int:
 
 
 def deform_conv2d(
-    x: Any, weight: Any, offset: Any, mask: Any, bias: Any, stride_h: int, stride_w: int, pad_h: int, pad_w: int,
+    x: Any, weight: Any, offset: Any, mask: Any, bias: Any, stride_h: int, stride_w: int, pad_h: int,
+    pad_w: int,
     dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
 ) -> Any:  # fmt: skip
     """`deform_conv2d_forward_kernel`."""
@@ -199,7 +205,8 @@ def deform_conv2d(
 
 
 def deform_conv2d_backward(
-    grad: Any, x: Any, weight: Any, offset: Any, mask: Any, bias: Any, stride_h: int, stride_w: int, pad_h: int,
+    grad: Any, x: Any, weight: Any, offset: Any, mask: Any, bias: Any, stride_h: int, stride_w: int,
+    pad_h: int,
     pad_w: int, dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
 ) -> Any:  # fmt: skip
     """`deform_conv2d_backward_kernel`: gradients of the inputs, then of the filters."""

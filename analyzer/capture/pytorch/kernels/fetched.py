@@ -1,19 +1,22 @@
 """Kernels that transformers fetches when a model first needs them: what products with weights of 8 bits take.
 
-Nothing is fetched here, so their host code's requests are written down, and what they launch is launched as any kernel of Triton's.
+Nothing is fetched here, so their host code's requests are written down, and what they launch is launched as
+any kernel of Triton's.
 
-1. Where weights lie in 8 bits in blocks, the kernel quantizes what it multiplies on the way: only the product is made. Where a whole
-   weight has one scale, the input is written out in 8 bits before, with a scale a row.
-2. Experts' rows that are sorted by expert are multiplied in tiles, of which two vectors of an element an expert say where they begin; rows
-   that are not, one by one.
-3. Each kernel has several configurations, which are timed once for a shape (`triton_kernels.py` says what that takes).
-4. On GPUs of capability 9 and 10, beside a CUDA toolkit, transformers prefers DeepGEMM's kernels, which are compiled there. Before a
-   product these write the input out, at one time in 2, 2 and 4 bytes an element (`per_token_cast_to_fp8`). They are not followed; a caveat
-   says how much that is at most.
+1. Where weights lie in 8 bits in blocks, the kernel quantizes what it multiplies on the way: only the product
+   is made. Where a whole weight has one scale, the input is written out in 8 bits before, with a scale a row.
+2. Experts' rows that are sorted by expert are multiplied in tiles, of which two vectors of an element an
+   expert say where they begin; rows that are not, one by one.
+3. Each kernel has several configurations, which are timed once for a shape (`triton_kernels.py` says what
+   that takes).
+4. On GPUs of capability 9 and 10, beside a CUDA toolkit, transformers prefers DeepGEMM's kernels, which are
+   compiled there. Before a product these write the input out, at one time in 2, 2 and 4 bytes an element
+   (`per_token_cast_to_fp8`). They are not followed; a caveat says how much that is at most.
 
 Source: `kernels-community/finegrained-fp8`, version 4 (`finegrained_fp8/matmul.py`,
-`finegrained_fp8/batched.py`, `finegrained_fp8/grouped.py`, `finegrained_fp8/utils.py`), `kernels-community/deep-gemm`,
-version 2 (`utils/math.py`); transformers 5.17 `integrations/finegrained_fp8.py` (`fp8_linear`), `integrations/deepgemm.py`.
+`finegrained_fp8/batched.py`, `finegrained_fp8/grouped.py`, `finegrained_fp8/utils.py`),
+`kernels-community/deep-gemm`, version 2 (`utils/math.py`); transformers 5.17
+`integrations/finegrained_fp8.py` (`fp8_linear`), `integrations/deepgemm.py`.
 """
 
 from __future__ import annotations
@@ -107,7 +110,8 @@ class Products:
 
     def grouped(
         self, a: torch.Tensor, b: torch.Tensor, scales: torch.Tensor, offsets: torch.Tensor,
-        tokens_per_expert: torch.Tensor, block_size: list[int] | None, output_dtype: torch.dtype | None = None,
+        tokens_per_expert: torch.Tensor, block_size: list[int] | None,
+        output_dtype: torch.dtype | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """`matmul_grouped`: rows of (S, K), sorted by expert, by (E, N, K)."""
         experts = b.shape[0]
@@ -144,13 +148,14 @@ class Products:
         if not self._kernels:
             return
         self._recorder.note(
-            f"products with weights of 8 bits are those of {_REPOSITORY}, which the package kernels fetches on the GPU's machine"
+            f"products with weights of 8 bits are those of {_REPOSITORY}, which the package kernels fetches"
+            " on the GPU's machine"
         )
         if self._largest and device.compute_capability[0] in (9, 10):
             most = self._largest * _DEEPGEMM_BYTES / _MIB
             self._recorder.caveat(
-                "beside a CUDA toolkit transformers runs DeepGEMM's kernels instead, which write a product's input out before: at most "
-                f"{most:,.1f} MiB at a time come on top"
+                "beside a CUDA toolkit transformers runs DeepGEMM's kernels instead, which write a product's"
+                f" input out before: at most {most:,.1f} MiB at a time come on top"
             )
 
 

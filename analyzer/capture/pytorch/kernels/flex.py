@@ -1,23 +1,27 @@
 """`flex_attention` where it is compiled: the tensors its Triton kernels write, and no scores.
 
-1. Forward: the logarithms of the sums and the largest scores, a float32 a row and head each, then the output, which lies as the query does.
-   The largest scores are dropped at once. For the backward pass stay query, key, value, output, the logarithms and the block mask's own
-   tensors.
-2. With fewer than 128 rows, keys and values are read in pieces, several a multiprocessor where heads are few: each piece has an output
-   of its own in float32 and two numbers a row, which are put together afterwards.
-3. Backward: the output's gradient is copied where it lies otherwise than the output, a float32 a row and head is computed of both, the output
-   is dropped, then the three gradients are written.
+1. Forward: the logarithms of the sums and the largest scores, a float32 a row and head each, then the output,
+   which lies as the query does. The largest scores are dropped at once. For the backward pass stay query,
+   key, value, output, the logarithms and the block mask's own tensors.
+2. With fewer than 128 rows, keys and values are read in pieces, several a multiprocessor where heads are few:
+   each piece has an output of its own in float32 and two numbers a row, which are put together afterwards.
+3. Backward: the output's gradient is copied where it lies otherwise than the output, a float32 a row and head
+   is computed of both, the output is dropped, then the three gradients are written.
 4. What a `score_mod` holds and trains has its gradient summed in float32.
-5. The first time each of these shapes is compiled, the kernels that sum (of rule 2's pieces, and of rule 3's rows) are timed, beside a buffer
-   as large as the GPU's L2 cache, which clears it: 60 MiB on an H200, measured; on GPUs of another capability at most 128 MiB.
+5. The first time each of these shapes is compiled, the kernels that sum (of rule 2's pieces, and of rule 3's
+   rows) are timed, beside a buffer as large as the GPU's L2 cache, which clears it: 60 MiB on an H200,
+   measured; on GPUs of another capability at most 128 MiB.
 6. A call that is not inside `torch.compile` is what it is: eager code, with every score.
 
 What is recorded are plain operators of the sizes the compiled code asks for, in its order.
 
-Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attention`, `flex_attention_backward`), `flex/flex_decoding.py`
-(`_use_flex_decoding`, `get_split_k`, `create_flex_decoding_kernel`), `flex/common.py` (`infer_dense_strides`),
-`torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`), `torch/_functorch/_aot_autograd/runtime_wrappers.py` (gradients that lie otherwise are copied).
-Not modelled: tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it, which runs as eager code (`compiling.py`).
+Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attention`,
+`flex_attention_backward`), `flex/flex_decoding.py` (`_use_flex_decoding`, `get_split_k`,
+`create_flex_decoding_kernel`), `flex/common.py` (`infer_dense_strides`),
+`torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`),
+`torch/_functorch/_aot_autograd/runtime_wrappers.py` (gradients that lie otherwise are copied). Not modelled:
+tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it, which runs as eager code
+(`compiling.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ Timed = Callable[[torch.Tensor, Any], None]
 
 @contextlib.contextmanager
 def compiled_flex(device: DeviceProfile) -> Iterator[None]:
-    """While open, attention inside compiled code takes what its kernels take, from when a program imports it on."""
+    """While open, attention inside compiled code takes what its kernels take, from when a program imports it
+    on."""
     with contextlib.ExitStack() as stack:
 
         def imported(module: ModuleType) -> None:
@@ -70,7 +75,8 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
             tensor.new_empty(clearing // 4, dtype=torch.int)
 
     def attention(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Any, block_mask: tuple[Any, ...],
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Any,
+        block_mask: tuple[Any, ...],
         scale: float, kernel_options: dict[str, Any], *more: Any,
     ) -> Any:  # fmt: skip
         if not inside_compiled():
@@ -78,7 +84,8 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
         mask = tuple(part for part in block_mask if isinstance(part, torch.Tensor))
         held = tuple(part for part in _held(score_mod) if part.requires_grad)
         pieces = _pieces(query, value, block_mask, kernel_options, device.sm_count)
-        return _Attention.apply(query, key, value, mask, pieces, timed, *held)  # type: ignore[no-untyped-call]
+        tensors = (query, key, value, mask, pieces, timed, *held)
+        return _Attention.apply(*tensors)  # type: ignore[no-untyped-call]
 
     return attention
 

@@ -1,14 +1,18 @@
-"""Indices and values that lie on the host, of a tensor on the GPU: what is copied to it before the kernel runs.
+"""Indices and values that lie on the host, of a tensor on the GPU: what is copied to it before the kernel
+runs.
 
-1. A number written through a mask alone (`x[mask] = 0`) fills by the mask: nothing is looked up (`canDispatchToMaskedFill`).
-2. Any other number on the host is copied to the GPU first, then the indices. A mask on the host is looked through there: the
-   positions where it is true are copied, all dimensions in one piece.
+1. A number written through a mask alone (`x[mask] = 0`) fills by the mask: nothing is looked up
+   (`canDispatchToMaskedFill`).
+2. Any other number on the host is copied to the GPU first, then the indices. A mask on the host is looked
+   through there: the positions where it is true are copied, all dimensions in one piece.
 3. Rows that are written through a mask alone say how many of it are true.
 
 Masks on the GPU are looked through by the kernel itself (`runtimes/pytorch/scratch/selection.py`).
 
-Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`_index_put_impl_`, `make_info`), `TensorAdvancedIndexingUtils.h`,
-`IndexingUtils.h` (`expandTensors`); recorded calls (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`: "indices on the host").
+Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`_index_put_impl_`, `make_info`),
+`TensorAdvancedIndexingUtils.h`,
+`IndexingUtils.h` (`expandTensors`); recorded calls (H200, torch 2.11,
+`tests/data/h200/operators_masks.json.gz`: "indices on the host").
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ _FILLS = {
 
 
 def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> Any:
-    """The call as the GPU's kernel gets it; args: a tensor on the GPU, indices, and what is written, if anything is."""
+    """The call as the GPU's kernel gets it; args: a tensor on the GPU, indices, and what is written, if
+    anything is."""
     target, indices, *rest = args
     if recorder.storages.on_host(target):
         return NotImplemented
@@ -53,7 +58,8 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
 
 
 def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tensor | None:
-    """The mask that is the only index, with a dimension of one for each that it does not cover; None where there is another."""
+    """The mask that is the only index, with a dimension of one for each that it does not cover; None where
+    there is another."""
     given = [index for index in indices if index is not None]
     if len(given) != 1 or not is_mask(given[0]) or recorder.storages.on_host(given[0]):
         return None
@@ -75,7 +81,8 @@ def _spread(recorder: Recorder, target: torch.Tensor, indices: Any, values: torc
 
 
 def _moved(recorder: Recorder, index: Any) -> list[Any]:
-    """An index as it is used: itself, its copy on the GPU, or one for each dimension of a mask on the host."""
+    """An index as it is used: itself, its copy on the GPU, or one for each dimension of a mask on the
+    host."""
     if index is None or not recorder.storages.on_host(index):
         return [index]
     if not is_mask(index) or index.device.type == "meta":

@@ -1,6 +1,7 @@
 """Jagged nested tensors: their own Python code runs as it is, and asks which attention kernels a GPU has.
 
-Source: `torch/nested/_internal/sdpa.py` (`_select_sdp_backend`), `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (`can_use_flash_attention`,
+Source: `torch/nested/_internal/sdpa.py` (`_select_sdp_backend`),
+`aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (`can_use_flash_attention`,
 `can_use_mem_efficient_attention`): what they ask of a tensor besides, the Python code asks again.
 """
 

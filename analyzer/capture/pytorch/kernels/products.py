@@ -1,13 +1,14 @@
 """Products that cuSPARSE computes of compressed sparse matrices, and how many entries a product of two has.
 
-1. **With a dense matrix or vector**: one whose elements lie neither row by row nor column by column is copied first; the
-   buffer cuSPARSE asks for is in `scratch/sparse.py`.
-2. **Of two**: the entries that are multiplied are pairs of one in column k of the first and one in row k of the second.
-   The result has an entry wherever a pair meets, whatever the sum is: counted on the host by multiplying matrices of ones.
-3. Where indices are not known, or there are more than `_MOST_COUNTED` pairs, both matrices are taken to have their entries
-   anywhere, no place more likely than another: that many pairs meet, and that many places are met by one. What there can be
-   at most says nothing (a matrix of 20,000 entries may have a product of 400 million). It is noted, with the line; rows
-   of uneven length have more (`--assume` says another number).
+1. **With a dense matrix or vector**: one whose elements lie neither row by row nor column by column is copied
+   first; the buffer cuSPARSE asks for is in `scratch/sparse.py`.
+2. **Of two**: the entries that are multiplied are pairs of one in column k of the first and one in row k of
+   the second. The result has an entry wherever a pair meets, whatever the sum is: counted on the host by
+   multiplying matrices of ones.
+3. Where indices are not known, or there are more than `_MOST_COUNTED` pairs, both matrices are taken to have
+   their entries anywhere, no place more likely than another: that many pairs meet, and that many places are
+   met by one. What there can be at most says nothing (a matrix of 20,000 entries may have a product of 400
+   million). It is noted, with the line; rows of uneven length have more (`--assume` says another number).
 
 Source: `aten/src/ATen/native/sparse/cuda/SparseBlasImpl.cpp` (`spmm`, `spgemm`), `SparseMatMul.cu`
 (`sparse_sparse_matmul_cuda_kernel`).
@@ -52,7 +53,8 @@ def _named(parts: tuple[Any, Any, Any], which: str = "") -> dict[str, Any]:
 
 
 def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], dense: Any) -> None:
-    """`result` becomes the product of a CSR matrix that consists of these parts with a dense one, or with a vector."""
+    """`result` becomes the product of a CSR matrix that consists of these parts with a dense one, or with a
+    vector."""
     if not _in_order(dense):
         dense = dense.clone(memory_format=torch.contiguous_format)
     named = {"result": result, **_named(parts), "dense": dense}
@@ -115,7 +117,8 @@ def _ones(begins: torch.Tensor, columns: torch.Tensor, shape: tuple[int, int]) -
 
 
 def _assumed(recorder: Recorder, one: Rows, other: Rows) -> tuple[int, int]:
-    """Entries and pairs, where only data tells: as many as matrices of so many entries have that lie anywhere."""
+    """Entries and pairs, where only data tells: as many as matrices of so many entries have that lie
+    anywhere."""
     (rows, inner), columns = one.shape, other.shape[1]
     first = min(one.columns.shape[0], rows * inner)
     second = min(other.columns.shape[0], inner * columns)

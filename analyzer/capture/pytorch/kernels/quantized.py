@@ -1,14 +1,16 @@
 """bitsandbytes on CUDA: what its fused operators do one after the other, and where its paged state lies.
 
-1. `gemm_4bit` multiplies by a 4-bit weight. For few rows one kernel does it; otherwise the whole weight is written out in
-   the input's type, behind its scales where these are quantized too, and an ordinary product follows. Which, the
-   library decides by the GPU and the sizes in Python code of its own, which is asked for the device profile.
-2. LLM.int8() writes its inputs out in 8 bits, and the product in 32 before it is scaled; columns with large values are
-   multiplied apart.
-3. State of the paged optimizers is managed memory (`cudaMallocManaged`): it is no part of what PyTorch's allocator has,
-   and may leave the GPU. Here it is host memory, and the notes say how much there is.
+1. `gemm_4bit` multiplies by a 4-bit weight. For few rows one kernel does it; otherwise the whole weight is
+   written out in the input's type, behind its scales where these are quantized too, and an ordinary product
+   follows. Which, the library decides by the GPU and the sizes in Python code of its own, which is asked for
+   the device profile.
+2. LLM.int8() writes its inputs out in 8 bits, and the product in 32 before it is scaled; columns with large
+   values are multiplied apart.
+3. State of the paged optimizers is managed memory (`cudaMallocManaged`): it is no part of what PyTorch's
+   allocator has, and may leave the GPU. Here it is host memory, and the notes say how much there is.
 
-Source: bitsandbytes 0.50, `backends/cuda/ops.py` (`gemm_4bit`, `_dequant_linear_fallback`, `int8_*`), `backends/default/ops.py`,
+Source: bitsandbytes 0.50, `backends/cuda/ops.py` (`gemm_4bit`, `_dequant_linear_fallback`, `int8_*`),
+`backends/default/ops.py`,
 `functional.py` (`get_paged`).
 Not modelled: what of the managed memory lies on the GPU.
 """
@@ -50,7 +52,8 @@ def gemm_4bit(
 
 
 def _one_kernel(dtype: torch.dtype, rows: int, columns: int, inner: int, blocksize: int) -> bool:
-    """Whether the library has one kernel do it; False where this version cannot be asked, which needs more memory."""
+    """Whether the library has one kernel do it; False where this version cannot be asked, which needs more
+    memory."""
     try:
         from bitsandbytes.backends.cuda import ops
 
@@ -65,8 +68,8 @@ def _one_kernel(dtype: torch.dtype, rows: int, columns: int, inner: int, blocksi
 
 
 def int8_vectorwise_quant(a: Any, threshold: float = 0.0) -> Any:
-    """`a` in 8 bits with a scale a row; and the columns with a value of at least `threshold`, which only a run knows: whether
-    there are any is asked like any other value."""
+    """`a` in 8 bits with a scale a row; and the columns with a value of at least `threshold`, which only a
+    run knows: whether there are any is asked like any other value."""
     rows = a.numel() // a.shape[-1]
     scales = torch.empty(rows, dtype=torch.float32, device=a.device)
     packed = torch.empty(a.shape, dtype=torch.int8, device=a.device)
@@ -98,7 +101,8 @@ def int8_scaled_mm(
 def int8_mixed_scaled_mm(
     a: Any, ca: Any, cb: Any, sca: Any, scb: Any, outlier_cols: Any = None, bias: Any = None
 ) -> Any:
-    """The same, with columns of `a` that stay in its own type: they are multiplied by that part of the weight, dequantized."""
+    """The same, with columns of `a` that stay in its own type: they are multiplied by that part of the
+    weight, dequantized."""
     weight = None
     if outlier_cols is not None and outlier_cols.numel():
         part = a[:, outlier_cols].contiguous()
@@ -143,8 +147,8 @@ class Paged:
         self._originals.clear()
         if self._bytes:
             self._recorder.note(
-                f"{self._bytes / _MIB:,.1f} MiB of paged optimizer state are managed memory, which is not counted: as much "
-                "of it as the driver keeps on the GPU comes on top"
+                f"{self._bytes / _MIB:,.1f} MiB of paged optimizer state are managed memory, which is not"
+                " counted: as much of it as the driver keeps on the GPU comes on top"
             )
 
     def _get(self, *shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Results of CUDA operators that meta tensors cannot compute, or compute with other strides than CUDA does.
 
-Each function takes the operator's arguments and returns its results as meta tensors: shapes, strides and dtypes as
-the CUDA kernel makes them. Sources are files of `aten/src/ATen/native`, torch 2.11.
+Each function takes the operator's arguments and returns its results as meta tensors: shapes, strides and
+dtypes as the CUDA kernel makes them. Sources are files of `aten/src/ATen/native`, torch 2.11.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def channels_last_like(tensor: Any) -> bool:
 
 
 def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
-    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of one dimension is one of
-    two, of which the first has size 1: there the weight alone decides (`Convolution.cpp`: "avoid accidentally going through NHWC for
-    permuted 3d input"), and the result lies as (N, C, 1, L) does."""
+    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of
+    one dimension is one of two, of which the first has size 1: there the weight alone decides
+    (`Convolution.cpp`: "avoid accidentally going through NHWC for permuted 3d input"), and the result lies as
+    (N, C, 1, L) does."""
     deciding = [tensor for tensor in (x, weight) if tensor is not None]
     if x.dim() == _ONE_DIMENSION:
         deciding = [tensor.unsqueeze(2) for tensor in deciding[1:]]
@@ -54,7 +55,8 @@ def _like(tensor: Any) -> Any:
 
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    """`TORCH_META_FUNC(_log_softmax_backward_data)`, `SoftMax.cpp`: contiguous, whatever the gradient's strides."""
+    """`TORCH_META_FUNC(_log_softmax_backward_data)`, `SoftMax.cpp`: contiguous, whatever the gradient's
+    strides."""
     del output, dim
     return torch.empty(grad.shape, dtype=input_dtype, device=META)
 
@@ -87,7 +89,8 @@ def convolution(
     expected = weight.size(0) if transposed else weight.size(1) * groups
     if x.size(1) != expected:
         raise RuntimeError(
-            f"expected input of shape {tuple(x.shape)} to have {expected} channels for a weight of shape {tuple(weight.shape)}"
+            f"expected input of shape {tuple(x.shape)} to have {expected} channels for a weight of shape"
+            f" {tuple(weight.shape)}"
         )
     if any(size <= 0 for size in sizes):
         raise RuntimeError(
@@ -106,7 +109,8 @@ def _in_format(shape: Any, dtype: torch.dtype, layout: torch.memory_format) -> A
 
 
 def convolution_backward(
-    grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool,
     output_padding: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
     """`Convolution.cpp`: gradients in the suggested format."""
@@ -126,7 +130,8 @@ def _each(value: Any, rank: int) -> Any:
 def cudnn_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    """`cudnn/BatchNorm.cpp`: statistics only in training; the reserve's size is the library's (a scratch rule)."""
+    """`cudnn/BatchNorm.cpp`: statistics only in training; the reserve's size is the library's (a scratch
+    rule)."""
     del bias, mean, var, momentum, eps
     count = weight.shape if training else (0,)
     return (
@@ -148,11 +153,12 @@ def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any
 
 
 def native_batch_norm_backward(
-    grad: Any, x: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool, eps: float,
+    grad: Any, x: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool,
+    eps: float,
     mask: Any,
 ) -> Any:  # fmt: skip
-    """`cuda/Normalization.cu`: the input's gradient is contiguous, or channels last as the input; with running
-    statistics it is contiguous always (recorded)."""
+    """`cuda/Normalization.cu`: the input's gradient is contiguous, or channels last as the input; with
+    running statistics it is contiguous always (recorded)."""
     dx, *rest = aten.native_batch_norm_backward.default(
         grad, x, weight, mean, var, save_mean, save_invstd, train, eps, mask
     )
@@ -168,14 +174,16 @@ def accumulated(dtype: torch.dtype) -> torch.dtype:
 
 
 def batch_norm_stats(x: Any, eps: float) -> Any:
-    """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation of each channel, as accumulated."""
+    """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation of each channel, as
+    accumulated."""
     del eps
     channels, dtype = x.size(1), accumulated(x.dtype)
     return torch.empty(channels, dtype=dtype, device=META), torch.empty(channels, dtype=dtype, device=META)
 
 
 def batch_norm_gather_stats(_x: Any, mean: Any, *_: Any, **__: Any) -> Any:
-    """`batch_norm_gather_stats_cuda_template`, `cuda/Normalization.cuh`: all ranks' statistics of each channel as one."""
+    """`batch_norm_gather_stats_cuda_template`, `cuda/Normalization.cuh`: all ranks' statistics of each
+    channel as one."""
     dtype = accumulated(mean.dtype)
     return tuple(torch.empty(mean.size(1), dtype=dtype, device=META) for _ in range(2))
 
@@ -196,7 +204,8 @@ def _has_channels_innermost(x: Any) -> bool:
 def batch_norm_backward_reduce(
     grad: Any, x: Any, mean: Any, invstd: Any, weight: Any, input_g: bool, weight_g: bool, bias_g: bool
 ) -> Any:
-    """`batch_norm_backward_reduce_cuda`, `cuda/Normalization.cu`: two sums a channel, the weight's and the bias's gradients.
+    """`batch_norm_backward_reduce_cuda`, `cuda/Normalization.cu`: two sums a channel, the weight's and the
+    bias's gradients.
 
     The kernels for channels-last tensors make all four, empty ones where there is no weight.
     """
@@ -216,8 +225,8 @@ def batch_norm_backward_reduce(
 
 
 def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
-    """`batch_norm_backward_elemt_cuda`, `cuda/Normalization.cu`: as the input where the gradient is channels-last, else
-    contiguous."""
+    """`batch_norm_backward_elemt_cuda`, `cuda/Normalization.cu`: as the input where the gradient is
+    channels-last, else contiguous."""
     return torch.empty_like(x) if _has_channels_innermost(grad) else _like(x)
 
 
@@ -247,8 +256,9 @@ def rms_norm_backward(_grad: Any, x: Any, _shape: Any, _rstd: Any, weight: Any, 
 
 
 def laid_as_both(operator: Any) -> Callable[..., Any]:
-    """An operator of one kernel over two tensors: its result lies as they do, the first counting most (`TensorIterator.cpp`). What PyTorch
-    computes for meta tensors (`torch._decomp`) goes over them in another order."""
+    """An operator of one kernel over two tensors: its result lies as they do, the first counting most
+    (`TensorIterator.cpp`). What PyTorch computes for meta tensors (`torch._decomp`) goes over them in another
+    order."""
 
     def result(*args: Any, **kwargs: Any) -> Any:
         found = operator(*args, **kwargs)
@@ -266,7 +276,8 @@ def contiguous(operator: Any) -> Callable[..., Any]:
 
 
 def group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
-    """`group_norm.cpp`: contiguous on CUDA; statistics in the parameters' type when it differs from the input's."""
+    """`group_norm.cpp`: contiguous on CUDA; statistics in the parameters' type when it differs from the
+    input's."""
     del bias, c, hxw, eps
     dtype = x.dtype if weight is None else weight.dtype
     statistics = torch.empty((n, groups), dtype=dtype, device=META)
@@ -287,15 +298,17 @@ def group_norm_backward(
 
 
 def flat_rnn_count(weights: Any, stride0: int) -> int:
-    """Elements of cuDNN's buffer of a recurrent layer's weights: two biases of every layer and direction, whether it has any or not
-    (`CUDNN_RNN_DOUBLE_BIAS`, `cudnn/RNNUtils.h`). stride0: tensors of a layer and direction, 4, or 5 with a projection."""
+    """Elements of cuDNN's buffer of a recurrent layer's weights: two biases of every layer and direction,
+    whether it has any or not (`CUDNN_RNN_DOUBLE_BIAS`, `cudnn/RNNUtils.h`). stride0: tensors of a layer and
+    direction, 4, or 5 with a projection."""
     count: int = sum(weight.numel() for weight in weights)
     missing = 0 if stride0 in _BIASED_LAYERS else len(weights) // stride0
     return count + missing * 2 * int(weights[0].shape[0])
 
 
 def cudnn_rnn(
-    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, mode: int, hidden: int, projection: int,
+    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, mode: int, hidden: int,
+    projection: int,
     layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
 ) -> Any:  # fmt: skip
     """`cudnn/RNN.cpp`: output, hidden, cell, reserve (its size is the library's), weight buffer."""
@@ -324,11 +337,14 @@ def cudnn_rnn(
 
 
 def cudnn_rnn_backward(
-    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, output: Any, grad_output: Any, grad_hy: Any,
-    grad_cy: Any, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, p: float, train: bool,
+    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, output: Any, grad_output: Any,
+    grad_hy: Any,
+    grad_cy: Any, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, p: float,
+    train: bool,
     bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
 ) -> Any:  # fmt: skip
-    """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or of a layer without biases tensors of their own."""
+    """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or of a layer without biases tensors of
+    their own."""
     del buffer, output, grad_output, grad_hy, grad_cy, mode, hidden, projection, layers, p, train
     del bidirectional, state, reserve
     if batch_first and not batch_sizes:
@@ -382,7 +398,8 @@ def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
 
 
 def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
-    """`cuda/GroupedBlas.cpp`: results whose rows start on 16 bytes; also for types PyTorch's meta kernel refuses."""
+    """`cuda/GroupedBlas.cpp`: results whose rows start on 16 bytes; also for types PyTorch's meta kernel
+    refuses."""
     del bias
     if a.dim() == 2 and b.dim() == 3:
         shape: tuple[int, ...] = (a.size(0), b.size(2))
@@ -437,7 +454,8 @@ def cudnn_attention(
 def efficient_attention_backward(
     _grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, **_: Any
 ) -> Any:
-    """`transformers/cuda/attention_backward.cu`: contiguous; a bias's rows begin at multiples of 16 elements."""
+    """`transformers/cuda/attention_backward.cu`: contiguous; a bias's rows begin at multiples of 16
+    elements."""
     wants_bias = bias is not None and rest[10]
     width = bias.shape[-1] if wants_bias else 0
     padded = (
@@ -447,7 +465,8 @@ def efficient_attention_backward(
 
 
 def ctc_loss(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, zero_infinity: bool = False
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    zero_infinity: bool = False
 ) -> Any:  # fmt: skip
     """`cuda/LossCTC.cu`: the losses, and a row for every blank and character of the longest target."""
     del targets, input_lengths, blank, zero_infinity
@@ -462,13 +481,14 @@ def ctc_loss_backward(_grad: Any, log_probs: Any, *_: Any, **__: Any) -> Any:
 
 
 def cudnn_ctc_loss(log_probs: Any, *_: Any, **__: Any) -> Any:
-    """`cudnn/LossCTC.cpp`: the losses and the gradient of the scores. Its workspace is cuDNN's secret, so the operator has
-    no rule and is reported as unknown."""
+    """`cudnn/LossCTC.cpp`: the losses and the gradient of the scores. Its workspace is cuDNN's secret, so the
+    operator has no rule and is reported as unknown."""
     return torch.empty(log_probs.size(1), dtype=log_probs.dtype, device=META), _like(log_probs)
 
 
 def linalg_lstsq(matrix: Any, other: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
-    """`BatchLinearAlgebra.cpp`: on CUDA only gels, which takes the rank to be full; the solution lies in the memory of the right sides."""
+    """`BatchLinearAlgebra.cpp`: on CUDA only gels, which takes the rank to be full; the solution lies in the
+    memory of the right sides."""
     del rcond
     if driver not in (None, "gels"):
         raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of (gels), on the GPU")
@@ -548,7 +568,8 @@ for _product in _PRODUCTS:
 # Those whose results nothing decides but the arguments: they are remembered (`meta_cache.py`).
 BY_SHAPES_ALONE = frozenset(
     {
-        *_PRODUCTS, aten.convolution.default, aten.convolution_backward.default, aten.cudnn_batch_norm.default,
+        *_PRODUCTS, aten.convolution.default, aten.convolution_backward.default,
+        aten.cudnn_batch_norm.default,
         aten.cudnn_batch_norm_backward.default, aten.native_batch_norm_backward.default,
         aten.native_layer_norm_backward.default, aten.native_group_norm.default,
         aten.native_group_norm_backward.default,
@@ -561,16 +582,21 @@ for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
         if not _overload.endswith("out"):
             META_KERNELS[getattr(getattr(aten, _name), _overload)] = nothing
 for _operator in (
-    aten.softplus_backward.default, aten.hardswish_backward.default, aten.hardtanh_backward.default, aten.logit_backward.default,
-    aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.logaddexp.default, aten.logaddexp2.default,
-    aten.heaviside.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.copysign.Tensor, aten.div.Tensor_mode,
+    aten.softplus_backward.default, aten.hardswish_backward.default, aten.hardtanh_backward.default,
+    aten.logit_backward.default,
+    aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.logaddexp.default,
+    aten.logaddexp2.default,
+    aten.heaviside.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.copysign.Tensor,
+    aten.div.Tensor_mode,
     aten.floor_divide.default,
 ):  # fmt: skip
     META_KERNELS[_operator] = laid_as_both(_operator)
-# Contiguous, whatever lies how: `Pow.cpp` (a number to the power of a tensor), `PixelShuffle.cpp`, `DistributionTemplates.h`.
+# Contiguous, whatever lies how: `Pow.cpp` (a number to the power of a tensor), `PixelShuffle.cpp`,
+# `DistributionTemplates.h`.
 for _operator in (aten.pow.Scalar, aten.pixel_unshuffle.default, aten.normal.Tensor_Tensor):
     META_KERNELS[_operator] = contiguous(_operator)
-# Contiguous gradients of a second argument: `Loss.cpp`, `cuda/` `FractionalMaxPool3d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
+# Contiguous gradients of a second argument: `Loss.cpp`, `cuda/` `FractionalMaxPool3d.cu`,
+# `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
 for _operator in (
     aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default,
     aten.fractional_max_pool3d_backward.default, aten.multi_margin_loss_backward.default,

@@ -1,7 +1,9 @@
-"""Results of CUDA's kernels that PyTorch has no meta kernel for at all, so that a tensor without memory cannot be given to them.
+"""Results of CUDA's kernels that PyTorch has no meta kernel for at all, so that a tensor without memory
+cannot be given to them.
 
-By the operator's name, what each result is like: an argument's name, after it the type where that is another one. What has a shape of its own
-has a function. Sources are files of `aten/src/ATen/native`, torch 2.11; a test asks the dispatcher which kernels these are.
+By the operator's name, what each result is like: an argument's name, after it the type where that is another
+one. What has a shape of its own has a function. Sources are files of `aten/src/ATen/native`, torch 2.11; a
+test asks the dispatcher which kernels these are.
 """
 
 from __future__ import annotations
@@ -54,15 +56,18 @@ def _new(like: torch.Tensor, *shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=like.dtype, device=META)
 
 
-def _convolved(x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Any:  # fmt: skip
-    """`cuda/` `DepthwiseConv2d.cu`, `DepthwiseConv3d.cu`, `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`: contiguous."""
+def _convolved(x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+dilation: Any = 1) -> Any:  # fmt: skip
+    """`cuda/` `DepthwiseConv2d.cu`, `DepthwiseConv3d.cu`, `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`:
+    contiguous."""
     del bias
     groups = x.size(-len(size) - 1) // weight.size(1)
     return _windows(x, weight, (stride, padding, dilation), len(size), groups=groups)
 
 
 def _transposed(
-    x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, dilation: Any = 1
+    x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, dilation: Any = 1
 ) -> Any:  # fmt: skip
     """`cuda/NaiveConvolutionTranspose3d.cu`: contiguous."""
     del bias
@@ -72,7 +77,8 @@ def _transposed(
 def _windows(
     x: Any, weight: Any, geometry: tuple[Any, ...], rank: int, output_padding: Any = None, groups: int = 1
 ) -> Any:
-    """What such a convolution makes, transposed where there is an output padding. geometry: each a number, or one for each dimension."""
+    """What such a convolution makes, transposed where there is an output padding. geometry: each a number, or
+    one for each dimension."""
     *each, more = (
         value if isinstance(value, (list, tuple)) else [value] * rank
         for value in (*geometry, output_padding or 0)
@@ -88,7 +94,8 @@ def _statistics(x: Any, *_: Any) -> Any:
 
 
 def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
-    """`cuda/jagged_tensors` of `NestedTensor`: all rows behind each other; as many as there is room for, where nobody says how many."""
+    """`cuda/jagged_tensors` of `NestedTensor`: all rows behind each other; as many as there is room for,
+    where nobody says how many."""
     del offsets
     return _new(dense, dense.size(0) * dense.size(1) if total is None else total, *dense.shape[2:])
 
@@ -117,7 +124,8 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     "slow_conv_dilated2d": _convolved,
     "slow_conv_dilated3d": _convolved,
     "slow_conv_transpose3d": _transposed,
-    "cudnn_affine_grid_generator": lambda theta, n, c, h, w: _new(theta, n, h, w, 2),  # `cudnn/AffineGridGenerator.cpp`
+    "cudnn_affine_grid_generator": lambda theta, n, c, h, w: _new(theta, n, h, w, 2),
+    # `cudnn/AffineGridGenerator.cpp`
     "cudnn_affine_grid_generator_backward": lambda grad, n, c, h, w: _new(grad, n, 2, 3),
     "batch_norm_update_stats": _statistics,
     "_padded_dense_to_jagged_forward": _jagged,
@@ -130,7 +138,8 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     "q_scale": lambda _: 1.0,
     "q_zero_point": lambda _: 0,
     "_efficientzerotensor": _zeros,
-    "is_set_to": lambda x, y: x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride(),
+    "is_set_to": lambda x,
+    y: x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride(),
     "_aminmax": lambda x: (_new(x), _new(x)),  # `ReduceAllOps.cpp`
 }  # fmt: skip
 

@@ -1,10 +1,13 @@
-"""Indices as an older PyTorch takes them: which slices of a tuple are operators, and so have a gradient of their own.
+"""Indices as an older PyTorch takes them: which slices of a tuple are operators, and so have a gradient of
+their own.
 
-Until torch 2.8 a slice is passed over where it ends at the dimension's size; one that ends nowhere (`x[:, 0]`) or behind it is an
-operator, whose gradient is another tensor as large as what was sliced. Later ones pass over both.
+Until torch 2.8 a slice is passed over where it ends at the dimension's size; one that ends nowhere (`x[:,
+0]`) or behind it is an operator, whose gradient is another tensor as large as what was sliced. Later ones
+pass over both.
 
-Source: `applySlice`, `ATen/TensorIndexing.h` of torch 2.8 (`length.sym_eq(stop)`) and 2.9 (`length.sym_le(stop)`).
-Not modelled: lists of truth values that stand for several dimensions, in front of such a slice.
+Source: `applySlice`, `ATen/TensorIndexing.h` of torch 2.8 (`length.sym_eq(stop)`) and 2.9
+(`length.sym_le(stop)`). Not modelled: lists of truth values that stand for several dimensions, in front of
+such a slice.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ _BELOW = -(1 << 62)  # before the first element of any dimension
 
 
 def sliced_whole(tensor: torch.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The index under which a newer PyTorch runs the same slices: those that were not passed over begin below the first element."""
+    """The index under which a newer PyTorch runs the same slices: those that were not passed over begin below
+    the first element."""
     counts = [_dimensions(part) for part in index]
     rest = tensor.dim() - sum(counts)
     found, dimension = list(index), 0

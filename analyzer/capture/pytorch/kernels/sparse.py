@@ -1,29 +1,37 @@
-"""Sparse tensors (COO) on the pretended GPU: what their operators do to the indices and values they are made of.
+"""Sparse tensors (COO) on the pretended GPU: what their operators do to the indices and values they are made
+of.
 
-A sparse gradient of an embedding, a graph's adjacency matrix: two dense tensors, `indices` of one row a sparse dimension
-and `values` of one row an entry, and a size. PyTorch has sparse meta tensors that hold such parts, but hardly a kernel for
-them. Here each operator is the sequence of dense ones that CUDA's kernel is made of, on the parts; only these are recorded.
+A sparse gradient of an embedding, a graph's adjacency matrix: two dense tensors, `indices` of one row a
+sparse dimension and `values` of one row an entry, and a size. PyTorch has sparse meta tensors that hold such
+parts, but hardly a kernel for them. Here each operator is the sequence of dense ones that CUDA's kernel is
+made of, on the parts; only these are recorded.
 
 1. Questions about the parts (`_values`, `is_coalesced`) and aliases take nothing.
-2. **coalesce** sorts a copy of the flattened indices with the positions, keeps one of each, and adds the values up. How
-   many are left only data tells: counted where the indices are known (they came from the host), else as many as there
-   were (`--assume` says another number).
-3. **add** to a dense tensor adds rows in place: by `index_add_` where entries may repeat. Two sparse ones are concatenated.
+2. **coalesce** sorts a copy of the flattened indices with the positions, keeps one of each, and adds the
+   values up. How many are left only data tells: counted where the indices are known (they came from the
+   host), else as many as there were (`--assume` says another number).
+3. **add** to a dense tensor adds rows in place: by `index_add_` where entries may repeat. Two sparse ones are
+   concatenated.
 4. **sparse_mask** gathers the rows a mask names and multiplies them by ones, beside a copy of the indices.
 5. Multiplying, dividing by a number, negating and raising to a power make new values and copy the indices.
 6. A gradient nobody else holds becomes `.grad` as it is (`accumulate_grad.h`), like a dense one.
-7. **Matrix products** with a dense matrix coalesce, turn rows into 32-bit row offsets and call cuSPARSE, which writes a
-   column-major result that is copied. A transposed sparse matrix is a copy that must be sorted again. Those of two sparse
-   matrices (`products.py`) turn both into 32-bit rows; the rows and columns of the result are 64-bit ones again.
-8. **From a dense tensor** positions are found by `nonzero`, then copied, then values are gathered; from a compressed matrix
-   (`compressed.py`) rows are written out beside the columns.
+7. **Matrix products** with a dense matrix coalesce, turn rows into 32-bit row offsets and call cuSPARSE,
+   which writes a column-major result that is copied. A transposed sparse matrix is a copy that must be sorted
+   again. Those of two sparse matrices (`products.py`) turn both into 32-bit rows; the rows and columns of the
+   result are 64-bit ones again.
+8. **From a dense tensor** positions are found by `nonzero`, then copied, then values are gathered; from a
+   compressed matrix (`compressed.py`) rows are written out beside the columns.
 
-Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseCUDATensorMath.cu`
-(`add_out_dense_sparse_cuda`, `add_out_sparse_cuda`, `s_addmm_out_csr_sparse_dense_cuda_worker`), `sparse/SparseTensor.cpp`
-(`sparse_mask`), `sparse/SparseTensorMath.cpp` (`_mul_dense_sparse_out`), `SparseTensorUtils.cpp` (`flatten_indices`),
-`sparse/cuda/SparseMatMul.cu` (`sparse_sparse_matmul_cuda_kernel`), `TensorConversions.cpp` (`dense_to_sparse`); orders and sizes as in the recorded run of `tests/programs/word_vectors.py` on an H200 (`tests/data/h200`).
+Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`),
+`SparseCUDATensorMath.cu` (`add_out_dense_sparse_cuda`, `add_out_sparse_cuda`,
+`s_addmm_out_csr_sparse_dense_cuda_worker`), `sparse/SparseTensor.cpp` (`sparse_mask`),
+`sparse/SparseTensorMath.cpp` (`_mul_dense_sparse_out`), `SparseTensorUtils.cpp` (`flatten_indices`),
+`sparse/cuda/SparseMatMul.cu` (`sparse_sparse_matmul_cuda_kernel`), `TensorConversions.cpp`
+(`dense_to_sparse`); orders and sizes as in the recorded run of `tests/programs/word_vectors.py` on an H200
+(`tests/data/h200`).
 
-Not modelled: blocks (BSR), sums and softmaxes but those of `sparse_reductions.py`, what was not measured of products of two.
+Not modelled: blocks (BSR), sums and softmaxes but those of `sparse_reductions.py`, what was not measured of
+products of two.
 """
 
 from __future__ import annotations
@@ -50,7 +58,8 @@ MAKE = aten._sparse_coo_tensor_with_dims_and_tensors.default
 MAKERS = frozenset({MAKE, aten._to_sparse.default, aten._to_sparse.sparse_dim, *compressed.MAKERS})
 _ASKED = frozenset(
     {
-        aten._indices.default, aten._values.default, aten.indices.default, aten.values.default, aten._nnz.default,
+        aten._indices.default, aten._values.default, aten.indices.default, aten.values.default,
+        aten._nnz.default,
         aten.is_coalesced.default, aten._coalesced_.default, aten.sparse_dim.default, aten.dense_dim.default,
         aten._dimI.default, aten._dimV.default, aten.detach.default, aten.alias.default, aten.zero_.default,
     }
@@ -62,7 +71,8 @@ def made(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -
     dims = int(indices.shape[0])
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         return MAKE(  # type: ignore[no-any-return]
-            dims, len(shape) - dims, tuple(shape), indices, values, dtype=values.dtype, layout=torch.sparse_coo,
+            dims, len(shape) - dims, tuple(shape), indices, values, dtype=values.dtype,
+            layout=torch.sparse_coo,
             device=values.device, is_coalesced=coalesced,
         )  # fmt: skip
 
@@ -296,7 +306,8 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
 
 
 def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
-    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, and the rows and columns of what cuSPARSE makes of them."""
+    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, and the rows and columns of what cuSPARSE makes of
+    them."""
     second = other if _is_coalesced(other) else _coalesce(recorder, other)  # the later argument
     first = one if _is_coalesced(one) else _coalesce(recorder, one)
     shape = (one.shape[0], other.shape[1])
@@ -385,10 +396,12 @@ def _addmm(recorder: Recorder, start: Any, sparse: Any, dense: Any, *, beta: Any
 
 
 def embedding_bag_backward(
-    grad: Any, indices: Any, offsets: Any, offset2bag: Any, bag_size: Any, most: Any, count: int, by_frequency: bool,
+    grad: Any, indices: Any, offsets: Any, offset2bag: Any, bag_size: Any, most: Any, count: int,
+    by_frequency: bool,
     mode: int, sparse: bool, weights: Any, padding: int = -1,
 ) -> Any:  # fmt: skip
-    """`_embedding_bag_backward` (`EmbeddingBag.cpp`): for a sparse gradient, a row of the gradient for every index."""
+    """`_embedding_bag_backward` (`EmbeddingBag.cpp`): for a sparse gradient, a row of the gradient for every
+    index."""
     del offsets
     if not sparse:
         return aten._embedding_bag_dense_backward(
@@ -454,7 +467,8 @@ _OF_COMPRESSED = {
 
 
 def _call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has described."""
+    """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has
+    described."""
     rows = any(map(is_compressed, args))
     if func in (compressed.ASKED if rows else _ASKED):
         return func(*args, **kwargs)

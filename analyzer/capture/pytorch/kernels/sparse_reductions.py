@@ -1,14 +1,17 @@
 """Sums and softmaxes of sparse (COO) tensors over some of their dimensions.
 
-1. **A sum** copies the values, or sums them over dense dimensions. Where no sparse dimension is left their sum is the result;
-   else the rows of indices that stay are copied and the entries that now share a place are coalesced.
+1. **A sum** copies the values, or sums them over dense dimensions. Where no sparse dimension is left their
+   sum is the result; else the rows of indices that stay are copied and the entries that now share a place are
+   coalesced.
 2. **Its gradient** is spread over the entries: for every entry its place is sought among the gradient's.
-3. **A softmax** over a sparse dimension makes the result like its input, numbers each entry's row, sorts positions by it,
-   counts each row, where it begins and its largest value. How many rows have entries only data tells: counted where the
-   indices are known, else as many as there are or as there are entries. Over a dense dimension it is the dense operator's.
+3. **A softmax** over a sparse dimension makes the result like its input, numbers each entry's row, sorts
+   positions by it, counts each row, where it begins and its largest value. How many rows have entries only
+   data tells: counted where the indices are known, else as many as there are or as there are entries. Over a
+   dense dimension it is the dense operator's.
 
-Source: `aten/src/ATen/native/sparse/SparseTensorMath.cpp` (`_sparse_sum`), `sparse/cuda/SparseCUDATensorMath.cu`
-(`_sparse_sum_backward_cuda`), `sparse/cuda/SoftMax.cu` (`cuda_sparse_coo_softmax`, `compute_pool_max`).
+Source: `aten/src/ATen/native/sparse/SparseTensorMath.cpp` (`_sparse_sum`),
+`sparse/cuda/SparseCUDATensorMath.cu` (`_sparse_sum_backward_cuda`), `sparse/cuda/SoftMax.cu`
+(`cuda_sparse_coo_softmax`, `compute_pool_max`).
 
 Not modelled: the gradient of a softmax.
 """
@@ -29,7 +32,8 @@ _META = torch.device("meta")
 
 
 def sums(indices: Any, values: Any, shape: Any, dims: Any) -> tuple[Any, Any, list[int]]:
-    """New indices, values and shape of a sum over dimensions; no indices, where the values are the dense result."""
+    """New indices, values and shape of a sum over dimensions; no indices, where the values are the dense
+    result."""
     sparse_dims = indices.shape[0]
     summed = {dim % len(shape) for dim in dims}
     dense = [dim + 1 - sparse_dims for dim in sorted(summed) if dim >= sparse_dims]
@@ -49,7 +53,8 @@ def sums(indices: Any, values: Any, shape: Any, dims: Any) -> tuple[Any, Any, li
 def gradient_of_sum(
     grad: tuple[Any, Any] | Any, indices: Any, values: Any, shape: Any, dims: Any
 ) -> tuple[Any, Any]:
-    """Indices and values of the gradient of what was summed: of a dense gradient, or of a sparse one's parts."""
+    """Indices and values of the gradient of what was summed: of a dense gradient, or of a sparse one's
+    parts."""
     sparse_dims = indices.shape[0]
     summed = {dim % len(shape) for dim in dims}
     dense = [dim + 1 - sparse_dims for dim in sorted(summed) if dim >= sparse_dims]

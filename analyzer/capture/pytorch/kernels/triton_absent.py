@@ -1,11 +1,15 @@
-"""Triton for a program that is followed where it is not installed: what can be said of a kernel without compiling it.
+"""Triton for a program that is followed where it is not installed: what can be said of a kernel without
+compiling it.
 
-1. `triton.jit` makes a kernel of a function, which is kept and never called; launching it is told to whoever follows the program.
-   `triton.heuristics` adds nothing to that. `triton.autotune` times its configurations as `triton/runtime/autotuner.py` does: with
-   more than one of them, once for each key and the types of the tensors.
-2. What the program computes on the host is right: `cdiv`, `next_power_of_2`, the release, the target of the driver.
-3. The language is only read by the compiler: every name in it, and below it, is there and means nothing. So it is with the other
-   parts a program may import. A module that Triton does not have is missing here too.
+1. `triton.jit` makes a kernel of a function, which is kept and never called; launching it is told to whoever
+   follows the program.
+   `triton.heuristics` adds nothing to that. `triton.autotune` times its configurations as
+   `triton/runtime/autotuner.py` does: with more than one of them, once for each key and the types of the
+   tensors.
+2. What the program computes on the host is right: `cdiv`, `next_power_of_2`, the release, the target of the
+   driver.
+3. The language is only read by the compiler: every name in it, and below it, is there and means nothing. So
+   it is with the other parts a program may import. A module that Triton does not have is missing here too.
 
 Source: Triton 3.6, the files named; `torch`'s own requirements say which release of Triton each brings.
 """
@@ -26,15 +30,17 @@ if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile
 
 _NAME = "triton"
-# The release that each release of torch requires for Linux; one not listed brings that of the nearest before it.
+# The release that each release of torch requires for Linux; one not listed brings that of the nearest before
+# it.
 _RELEASES = {
-    (2, 6): "3.2.0", (2, 7): "3.3.1", (2, 8): "3.4.0", (2, 9): "3.5.1", (2, 10): "3.6.0", (2, 11): "3.6.0", (2, 12): "3.7.0",
+    (2, 6): "3.2.0", (2, 7): "3.3.1", (2, 8): "3.4.0", (2, 9): "3.5.1", (2, 10): "3.6.0", (2, 11): "3.6.0",
+    (2, 12): "3.7.0",
     (2, 13): "3.7.1", (2, 14): "3.8.0", (2, 15): "3.9.0",
 }  # fmt: skip
 _PARTS = (
-    "backends", "backends.compiler", "backends.driver", "backends.nvidia", "compiler", "compiler.compiler", "compiler.errors", "errors",
-    "knobs", "runtime", "runtime.autotuner", "runtime.cache", "runtime.driver", "runtime.errors", "runtime.jit", "testing", "tools",
-    "tools.tensor_descriptor",
+    "backends", "backends.compiler", "backends.driver", "backends.nvidia", "compiler", "compiler.compiler",
+    "compiler.errors", "errors", "knobs", "runtime", "runtime.autotuner", "runtime.cache", "runtime.driver",
+    "runtime.errors", "runtime.jit", "testing", "tools", "tools.tensor_descriptor",
 )  # fmt: skip
 _MODULES = frozenset({_NAME, *(f"{_NAME}.{part}" for part in _PARTS)})
 _OPEN = "triton.language"
@@ -49,7 +55,8 @@ def release(torch: tuple[int, int]) -> str:
 
 
 class _Anything(type):
-    """A name that means nothing here: it can be called, subclassed, asked for more names, and written as a type."""
+    """A name that means nothing here: it can be called, subclassed, asked for more names, and written as a
+    type."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -139,7 +146,8 @@ class KernelInterface:
 
 
 class JITFunction(KernelInterface):
-    """A function that is a kernel. `launch` is told of each launch; None once no program is followed any more."""
+    """A function that is a kernel. `launch` is told of each launch; None once no program is followed any
+    more."""
 
     launch: Launch | None = None
 
@@ -178,8 +186,10 @@ class Autotuner(KernelInterface):
     time: Callable[..., Any]
 
     def __init__(
-        self, fn: Any, configs: Sequence[Config], key: Sequence[str], prune_configs_by: dict[str, Any] | None = None,
-        reset_to_zero: Sequence[str] | None = None, restore_value: Sequence[str] | None = None, pre_hook: Any = None,
+        self, fn: Any, configs: Sequence[Config], key: Sequence[str],
+        prune_configs_by: dict[str, Any] | None = None,
+        reset_to_zero: Sequence[str] | None = None, restore_value: Sequence[str] | None = None,
+        pre_hook: Any = None,
         post_hook: Any = None, **_: Any,
     ) -> None:  # fmt: skip
         self.fn, self.arg_names = fn, fn.arg_names
@@ -281,8 +291,9 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 class Absent:
-    """Finds and makes the modules. `launch` and `time`: what kernels and tuners are told to do, until it is closed; None: nothing is
-    launched, only imported. A kernel stays one when it is closed, and is launched by the next."""
+    """Finds and makes the modules. `launch` and `time`: what kernels and tuners are told to do, until it is
+    closed; None: nothing is launched, only imported. A kernel stays one when it is closed, and is launched by
+    the next."""
 
     def __init__(self, device: DeviceProfile, launch: Launch | None, time: Callable[..., Any] | None) -> None:
         self._version = release(device.releases["torch"])
@@ -318,8 +329,9 @@ class Absent:
     def exec_module(self, module: ModuleType) -> None:
         """As every loader's: what the module's names mean."""
         kinds = {
-            "JITFunction": JITFunction, "KernelInterface": KernelInterface, "Autotuner": Autotuner, "Heuristics": Heuristics,
-            "Config": Config, "jit": jit, "autotune": autotune, "heuristics": heuristics,
+            "JITFunction": JITFunction, "KernelInterface": KernelInterface, "Autotuner": Autotuner,
+            "Heuristics": Heuristics, "Config": Config, "jit": jit, "autotune": autotune,
+            "heuristics": heuristics,
         }  # fmt: skip
         names: dict[str, dict[str, Any]] = {
             "triton": {

@@ -1,18 +1,21 @@
 """Kernels written in Triton, in a program that is followed: they are launched, and not run.
 
-PyTorch's CUDA builds for Linux bring Triton along, so a program there finds it, and many libraries take kernels of their own
-where they do: another path through their code, with other tensors.
+PyTorch's CUDA builds for Linux bring Triton along, so a program there finds it, and many libraries take
+kernels of their own where they do: another path through their code, with other tensors.
 
-1. Where Triton is not installed, as beside a build of PyTorch for the CPU, a program that is followed finds a stand-in of the
-   release its PyTorch would bring (`triton_absent.py`). PyTorch itself still finds none: it would only compile with it.
-2. A launch is one operator, `triton::NAME`. It writes into tensors the program has made and makes none of its own (`JITFunction.run`
-   in `triton/runtime/jit.py`). Nobody knows afterwards what stands in the tensors it was given, and the notes say which were launched.
-3. `triton.autotune` times each of several configurations, once for each key. While it does, a buffer that clears the L2 cache
-   is there beside what its hooks copy (`do_bench` in `triton/testing.py`, `CudaDriver.get_empty_cache_for_benchmark` in
+1. Where Triton is not installed, as beside a build of PyTorch for the CPU, a program that is followed finds a
+   stand-in of the release its PyTorch would bring (`triton_absent.py`). PyTorch itself still finds none: it
+   would only compile with it.
+2. A launch is one operator, `triton::NAME`. It writes into tensors the program has made and makes none of its
+   own (`JITFunction.run` in `triton/runtime/jit.py`). Nobody knows afterwards what stands in the tensors it
+   was given, and the notes say which were launched.
+3. `triton.autotune` times each of several configurations, once for each key. While it does, a buffer that
+   clears the L2 cache is there beside what its hooks copy (`do_bench` in `triton/testing.py`,
+   `CudaDriver.get_empty_cache_for_benchmark` in
    `triton/backends/nvidia/driver.py`: 256 MiB on every GPU).
 
-Not modelled: scratch that a kernel asks of `triton.set_allocator`'s function for tensor descriptors it makes itself; the memory
-of the kernels' own code; what PyTorch's own modules take where they find Triton.
+Not modelled: scratch that a kernel asks of `triton.set_allocator`'s function for tensor descriptors it makes
+itself; the memory of the kernels' own code; what PyTorch's own modules take where they find Triton.
 """
 
 from __future__ import annotations
@@ -81,8 +84,8 @@ class Launches:
         """What the estimate's reader should know of them."""
         if self._names:
             self._recorder.note(
-                f"kernels written in Triton are launched, not run: {', '.join(sorted(self._names))}; they take no memory but their "
-                "code's, which is not counted"
+                f"kernels written in Triton are launched, not run: {', '.join(sorted(self._names))}; they"
+                " take no memory but their code's, which is not counted"
             )
 
 
@@ -107,7 +110,8 @@ def triton_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
 
 
 def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
-    """`triton_kernels` for a module whose file has been imported: what is installed and was not imported by it is left alone."""
+    """`triton_kernels` for a module whose file has been imported: what is installed and was not imported by
+    it is left alone."""
     if importlib.util.find_spec(NAMESPACE) and NAMESPACE not in sys.modules:
         return contextlib.nullcontext()
     return triton_kernels(device, recorder)
@@ -115,7 +119,8 @@ def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.A
 
 @contextlib.contextmanager
 def triton_found(device: DeviceProfile) -> Iterator[None]:
-    """While open, a program that is imported finds Triton; what it makes of it can be launched under `triton_kernels` alone."""
+    """While open, a program that is imported finds Triton; what it makes of it can be launched under
+    `triton_kernels` alone."""
     with contextlib.nullcontext() if importlib.util.find_spec(NAMESPACE) else _absent(device, None):
         yield
 

@@ -1,10 +1,12 @@
-"""The blocks a model repeats, and modules by a pattern: what checkpointing recomputes, what FSDP2 shards together.
+"""The blocks a model repeats, and modules by a pattern: what checkpointing recomputes, what FSDP2 shards
+together.
 
-1. **By pattern**: modules whose dotted path matches (`layer*`, `blocks.?`; `fnmatch` rules); a match inside a match is left
-   alone. A container that is never called itself (`ModuleList`, `ModuleDict`) stands for the modules in it.
-2. **Repeated**: a model of Hugging Face names the classes of its blocks (`_no_split_modules`). Otherwise they are the
-   children of the containers whose children (at least `LEAST_BLOCKS`) are all of one class and blocks: more than a layer,
-   and run themselves. Of containers inside one another the outermost counts.
+1. **By pattern**: modules whose dotted path matches (`layer*`, `blocks.?`; `fnmatch` rules); a match inside a
+   match is left alone. A container that is never called itself (`ModuleList`, `ModuleDict`) stands for the
+   modules in it.
+2. **Repeated**: a model of Hugging Face names the classes of its blocks (`_no_split_modules`). Otherwise they
+   are the children of the containers whose children (at least `LEAST_BLOCKS`) are all of one class and
+   blocks: more than a layer, and run themselves. Of containers inside one another the outermost counts.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 
 def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Pattern -> paths of its blocks, of every stack of blocks the model has, as `--checkpoint` takes it; of several whose paths
-    differ in single characters also the pattern of all."""
+    """Pattern -> paths of its blocks, of every stack of blocks the model has, as `--checkpoint` takes it; of
+    several whose paths differ in single characters also the pattern of all."""
     found: dict[str, list[str]] = {}
     for path, part in model.named_modules():
         if is_stack(part):
@@ -95,7 +97,8 @@ def _outermost(blocks: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Modu
 
 
 def _are_blocks(blocks: Mapping[str, torch.nn.Module]) -> bool:
-    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does not."""
+    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does
+    not."""
     return all(any(True for _ in block.children()) and _runs(block) for block in blocks.values())
 
 

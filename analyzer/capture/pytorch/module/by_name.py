@@ -1,11 +1,11 @@
 """Optimizers and losses by name, as a training script would make them.
 
 1. Every class of `torch.optim` by its name in lower case; `sgdm` and `momentum` are SGD with momentum 0.9.
-2. The suffix `_fused`, `_foreach` or `_forloop` chooses the implementation (`adamw_fused`); without one PyTorch
-   chooses, as it would on CUDA. `_8bit` is bitsandbytes' optimizer of that name, whose state has 8 bits an element
-   (`adamw_8bit`; the library keeps tensors of fewer than 4,096 elements in 32 bits).
-3. `cross_entropy` takes class scores in the last dimension of sequence outputs, or in dimension 1 of image outputs;
-   outputs with `logits` (Hugging Face) are scores.
+2. The suffix `_fused`, `_foreach` or `_forloop` chooses the implementation (`adamw_fused`); without one
+   PyTorch chooses, as it would on CUDA. `_8bit` is bitsandbytes' optimizer of that name, whose state has 8
+   bits an element (`adamw_8bit`; the library keeps tensors of fewer than 4,096 elements in 32 bits).
+3. `cross_entropy` takes class scores in the last dimension of sequence outputs, or in dimension 1 of image
+   outputs; outputs with `logits` (Hugging Face) are scores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the options mean to PyTorch: inputs and targets, dtype and layout, loss and optimizer. Each said once, here.
+"""What the options mean to PyTorch: inputs and targets, dtype and layout, loss and optimizer. Each said once,
+here.
 
 The capture and a real run (`runs/program.py`) both build their step from these.
 """
@@ -25,8 +26,8 @@ from analyzer.targets import Program, load_function
 class Batch:
     """The tensors of a batch in order, and the structures they lie in.
 
-    call: of a model with the inputs; given: the targets as the loss takes them, from their tensors. None where the tensors are
-    simply the arguments, one after the other.
+    call: of a model with the inputs; given: the targets as the loss takes them, from their tensors. None
+    where the tensors are simply the arguments, one after the other.
     """
 
     inputs: tuple[torch.Tensor, ...]
@@ -38,7 +39,8 @@ class Batch:
 def batch_for(
     program: Program, options: Options, make: Callable[[torch.Tensor | TensorSpec], torch.Tensor]
 ) -> Batch:
-    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are none.
+    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are
+    none.
 
     make: the tensor for what was given; `--dtype` and `--channels-last` are applied to it here.
     """
@@ -49,7 +51,8 @@ def batch_for(
         if program.make_batch is None:
             raise InputError(
                 f"{type(program.model).__name__} does not say what its inputs are",
-                "give --input NAME=3x224x224:float32 with --batch, or define make_batch(batch) in the target's file",
+                "give --input NAME=3x224x224:float32 with --batch, or define make_batch(batch) in the"
+                " target's file",
             )
         inputs, made = program.make_batch(program.own_batch if options.batch is None else options.batch)
         targets = made if targets is None else targets
@@ -66,7 +69,8 @@ def batch_for(
 
 
 def _caller(arguments: Any) -> Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None:
-    """How a model is called with the batch's tensors; None: one after the other. Nothing keeps a tensor after the call."""
+    """How a model is called with the batch's tensors; None: one after the other. Nothing keeps a tensor after
+    the call."""
     if _plain(arguments):
         return None
     if isinstance(arguments, Mapping):
@@ -79,8 +83,9 @@ def _plain(arguments: Any) -> bool:
 
 
 def _in_order(model: torch.nn.Module, inputs: Mapping[str, Any], strict: bool = False) -> Any:
-    """Inputs in the order of `forward`'s parameters, if they are its first ones; by name where others lie between. As given
-    where one has a name that `forward` does not know, unless strict: a target's own names are keywords."""
+    """Inputs in the order of `forward`'s parameters, if they are its first ones; by name where others lie
+    between. As given where one has a name that `forward` does not know, unless strict: a target's own names
+    are keywords."""
     parameters = inspect.signature(model.forward).parameters
     order = list(parameters)
     if not set(inputs) <= set(order):
@@ -118,7 +123,8 @@ def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
         if options.channels_last:
             if any(parameter.dim() == 5 for parameter in model.parameters()):
                 raise OptionError(
-                    "channels_last: PyTorch knows no such order for weights of five dimensions, which this model has",
+                    "channels_last: PyTorch knows no such order for weights of five dimensions, which this"
+                    " model has",
                     "leave --channels-last out",
                 )
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -129,8 +135,8 @@ def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
 
 
 def loss_for(program: Program, options: Options, batch: Batch) -> tuple[Callable[..., Any], list[str]]:
-    """The loss the options or the target name, of the output and the targets' tensors, and notes on one that had to be
-    assumed, which may come while it is computed."""
+    """The loss the options or the target name, of the output and the targets' tensors, and notes on one that
+    had to be assumed, which may come while it is computed."""
     notes: list[str] = []
     function, given = _chosen_loss(program, options, batch, notes), batch.given
     if given is None:

@@ -1,4 +1,5 @@
-"""Which module is running, and what leaf modules return: seen by `torch.nn.Module.__call__` while a program is captured."""
+"""Which module is running, and what leaf modules return: seen by `torch.nn.Module.__call__` while a program
+is captured."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def bytes_in(value: Any) -> tuple[int, int]:
 def module_paths(
     model: torch.nn.Module, recorder: Recorder, progress: Callable[[str], None] | None
 ) -> Iterator[_Watch]:
-    """Keep `recorder.places.modules` a stack of dotted paths while modules run, and note what leaf modules return."""
+    """Keep `recorder.places.modules` a stack of dotted paths while modules run, and note what leaf modules
+    return."""
     paths = {id(part): name for name, part in model.named_modules()}
     leaf = {id(part): not any(True for _ in part.children()) for part in model.modules()}
     original = torch.nn.Module.__call__
@@ -48,8 +50,8 @@ def module_paths(
         try:
             out = original(self, *args, **kwargs)
         except Exception as error:
-            # By number: the exception itself would keep its frames, and their tensors, alive (checkpointing stops
-            # its recomputation with an exception).
+            # By number: the exception itself would keep its frames, and their tensors, alive (checkpointing
+            # stops its recomputation with an exception).
             if recorder.failed[0] != id(error):
                 recorder.failed = (id(error), recorder.places.modules[-1])
             raise

@@ -1,14 +1,16 @@
 """The step that is captured: what a training or inference script does, in the order it does it.
 
 1. The model moves to the device; the optimizer is made.
-2. Each iteration, for each accumulated micro-batch: the batch moves to the device (inputs in one list, then targets),
-   gradients are zeroed before the first micro-batch, forward, loss, backward; the optimizer steps after the last one.
-3. Nothing is deleted between iterations: the previous `out`, `loss`, inputs and targets live until they are reassigned.
+2. Each iteration, for each accumulated micro-batch: the batch moves to the device (inputs in one list, then
+   targets), gradients are zeroed before the first micro-batch, forward, loss, backward; the optimizer steps
+   after the last one.
+3. Nothing is deleted between iterations: the previous `out`, `loss`, inputs and targets live until they are
+   reassigned.
 4. AMP: forward and loss under `torch.autocast("cuda")`; float16 training scales the loss with a `GradScaler`.
 5. Inference runs under `torch.no_grad()`.
 
-These are the semantics of the recorded measurements (`tests/data`), so that predicted and measured are one program.
-Local variables are what keeps tensors alive, so their names and reassignments matter here.
+These are the semantics of the recorded measurements (`tests/data`), so that predicted and measured are one
+program. Local variables are what keeps tensors alive, so their names and reassignments matter here.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Watcher(Protocol):
 
 
 class OneGpu:
-    """A model where it is trained; `world/wrapping.py` has those that are spread over several GPUs. model: what is called."""
+    """A model where it is trained; `world/wrapping.py` has those that are spread over several GPUs. model:
+    what is called."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         """Moves the model to the GPU."""
@@ -58,8 +61,8 @@ class OneGpu:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too. place: what puts it on the GPU. call: calls
-    the model with the inputs, where they are not simply its arguments."""
+    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too. place: what puts it on
+    the GPU. call: calls the model with the inputs, where they are not simply its arguments."""
 
     model: torch.nn.Module
     inputs: tuple[torch.Tensor, ...]

@@ -36,10 +36,11 @@ def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:
 
 
 def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with meta tensors for parameters and buffers. Tensors that share a storage share one in the copy; small host buffers keep their values.
+    """The module with meta tensors for parameters and buffers. Tensors that share a storage share one in the
+    copy; small host buffers keep their values.
 
-    Results of autograd that a module keeps (`torch.nn.utils.weight_norm` does) become meta tensors too: deepcopy refuses
-    them. Raises CaptureError when a part of the module cannot be copied.
+    Results of autograd that a module keeps (`torch.nn.utils.weight_norm` does) become meta tensors too:
+    deepcopy refuses them. Raises CaptureError when a part of the module cannot be copied.
     """
     storages: dict[int, torch.UntypedStorage] = {}
 

@@ -1,1 +1,2 @@
-"""What a whole program does besides calling operators: its files, threads, compilers, checkpoints; steps that repeat."""
+"""What a whole program does besides calling operators: its files, threads, compilers, checkpoints; steps that
+repeat."""

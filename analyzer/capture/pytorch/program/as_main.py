@@ -13,8 +13,8 @@ import torch
 
 
 def _forget(folder: str, modules_before: set[str]) -> None:
-    """The next program is as in a process of its own: nobody remembers the modules beside this one's script, accelerate not how
-    it was set up, and bitsandbytes not which parameters have settings of their own."""
+    """The next program is as in a process of its own: nobody remembers the modules beside this one's script,
+    accelerate not how it was set up, and bitsandbytes not which parameters have settings of their own."""
     for name in sys.modules.keys() - modules_before:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and Path(file).is_relative_to(folder) and "site-packages" not in file:
@@ -30,8 +30,8 @@ def _forget(folder: str, modules_before: set[str]) -> None:
 
 @contextlib.contextmanager
 def _streams_and_folder() -> Iterator[None]:
-    """Afterwards standard streams, also by their descriptors, and the working folder are what they were: a program may log to a file
-    of its own."""
+    """Afterwards standard streams, also by their descriptors, and the working folder are what they were: a
+    program may log to a file of its own."""
     here, streams = Path.cwd(), (sys.stdin, sys.stdout, sys.stderr)
     copies = {}
     for number in (1, 2):
@@ -56,7 +56,8 @@ def as_main(
 ) -> Iterator[Callable[[], object]]:
     """Yields what runs the script as `python SCRIPT ARGUMENTS` would (a module's name: `python -m MODULE`).
 
-    Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the caller's again afterwards.
+    Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the
+    caller's again afterwards.
     """
     folder = str(Path(script).resolve().parent) if isinstance(script, Path) else str(Path.cwd())
     arguments_before, path_before, environment_before = sys.argv, sys.path.copy(), os.environ.copy()

@@ -1,10 +1,11 @@
-"""`torch.compile` in a program that is followed: what was to be compiled runs as the eager code it is, which is said.
+"""`torch.compile` in a program that is followed: what was to be compiled runs as the eager code it is, which
+is said.
 
-1. A module becomes one that wraps it, as `torch._dynamo.eval_frame.OptimizedModule` does: `_orig_mod` in its state's names,
-   everything else asked of it is the module's own. A function is called as it is.
+1. A module becomes one that wraps it, as `torch._dynamo.eval_frame.OptimizedModule` does: `_orig_mod` in its
+   state's names, everything else asked of it is the module's own. A function is called as it is.
 2. No compiler is imported for it.
-3. Where such a module or function is called the estimate carries a caveat, for the verdict: compiled code takes other amounts.
-   (Libraries have many functions compiled that no program calls.)
+3. Where such a module or function is called the estimate carries a caveat, for the verdict: compiled code
+   takes other amounts. (Libraries have many functions compiled that no program calls.)
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
 CAVEAT = (
-    "torch.compile is not followed: these figures are of the program run as eager code. Compiled code usually keeps fewer "
-    "activations; tuning, CUDA graphs and padding take memory of their own"
+    "torch.compile is not followed: these figures are of the program run as eager code. Compiled code usually"
+    " keeps fewer activations; tuning, CUDA graphs and padding take memory of their own"
 )
-# What PyTorch has compiled of its own, with a backend that compiles nothing, where a program did not (`flex_attention`).
+# What PyTorch has compiled of its own, with a backend that compiles nothing, where a program did not
+# (`flex_attention`).
 _AS_IT_IS = "_flex_attention_hop_wrapper"
 _OWN = frozenset({"_orig_mod", "__dict__", "_ready"})
 # Whose program runs: what a library had compiled while one was followed is still there when the next one is.

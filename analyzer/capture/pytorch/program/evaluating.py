@@ -1,8 +1,10 @@
-"""Forward passes that keep what a backward pass would need, and are followed by none: evaluation that forgot `torch.no_grad()`.
+"""Forward passes that keep what a backward pass would need, and are followed by none: evaluation that forgot
+`torch.no_grad()`.
 
-A model that was switched to evaluation (`module.eval()`) is called with gradients on. If its result is gone before any backward pass, and
-the next call of the model, or the program's end, comes before one too, the pass was no part of training: the line is noted. A frozen
-model inside a loss is not, since its result lives until the loss's backward pass.
+A model that was switched to evaluation (`module.eval()`) is called with gradients on. If its result is gone
+before any backward pass, and the next call of the model, or the program's end, comes before one too, the pass
+was no part of training: the line is noted. A frozen model inside a loss is not, since its result lives until
+the loss's backward pass.
 """
 
 from __future__ import annotations
@@ -53,6 +55,6 @@ class Evaluations:
         line, result = self._open.pop(model, ("", None))
         if result is not None and result() is None:
             self._note(
-                f"{line} calls a model in evaluation mode with gradients on, and no backward pass follows: what that would "
-                "need is kept, and counted; under torch.no_grad() it is not"
+                f"{line} calls a model in evaluation mode with gradients on, and no backward pass follows:"
+                " what that would need is kept, and counted; under torch.no_grad() it is not"
             )

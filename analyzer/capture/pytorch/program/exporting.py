@@ -1,8 +1,10 @@
-"""`torch.export` called by a program that is followed (`torch.distributed.pipelining.pipeline` splits a model so).
+"""`torch.export` called by a program that is followed (`torch.distributed.pipelining.pipeline` splits a model
+so).
 
-Exporting makes fake tensors of the model's own, which must not be taken for those of the pretended device: it runs outside
-all that watches the program, as it takes no memory of a device. A model with large parameters in host memory, which have
-no memory here (`host.py`), is exported with all of its tensors like that, and its examples too.
+Exporting makes fake tensors of the model's own, which must not be taken for those of the pretended device: it
+runs outside all that watches the program, as it takes no memory of a device. A model with large parameters in
+host memory, which have no memory here (`host.py`), is exported with all of its tensors like that, and its
+examples too.
 
 Not modelled: models that are on the device already when they are exported.
 """

@@ -1,14 +1,18 @@
-"""Files a program writes and reads: tensors without memory behind them are saved as if their values were zero.
+"""Files a program writes and reads: tensors without memory behind them are saved as if their values were
+zero.
 
-1. A CUDA tensor, or a large host tensor (`host.py`), that is pickled, or saved by `torch.save` or safetensors, is a tensor
-   of zeros in the file; of its kind otherwise: shape, strides, type, shared storage, the device it was on. The notes say so.
+1. A CUDA tensor, or a large host tensor (`host.py`), that is pickled, or saved by `torch.save` or
+   safetensors, is a tensor of zeros in the file; of its kind otherwise: shape, strides, type, shared storage,
+   the device it was on. The notes say so.
 2. A tensor that was saved on a GPU is on the GPU again when it is loaded, unless the program says otherwise
-   (`map_location`): its storage is requested while the file is read, as PyTorch does (`torch/serialization.py`). In the format before
-   zip files it is filled afterwards, in the memory it has (`THPStorage_readFileRaw`, torch/csrc/serialization.cpp).
-3. Zeros come from memory the operating system maps when it is written to, which it never is: saving needs no memory here.
+   (`map_location`): its storage is requested while the file is read, as PyTorch does
+   (`torch/serialization.py`). In the format before zip files it is filled afterwards, in the memory it has
+   (`THPStorage_readFileRaw`, torch/csrc/serialization.cpp).
+3. Zeros come from memory the operating system maps when it is written to, which it never is: saving needs no
+   memory here.
 
-Not modelled: storages shared by several tensors of one file are on the GPU once for each tensor after loading; tensors
-handed to other processes through queues.
+Not modelled: storages shared by several tensors of one file are on the GPU once for each tensor after
+loading; tensors handed to other processes through queues.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ class Files:
         self._on_gpu: set[int] = set()
 
     def zeros(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A real tensor of zeros for one that has no memory; tensors of one storage get tensors of one storage."""
+        """A real tensor of zeros for one that has no memory; tensors of one storage get tensors of one
+        storage."""
         own = tensor.untyped_storage()
         storage = self._zeros.get(own._cdata)
         with _disable_current_modes(), torch._C.DisableTorchFunction():

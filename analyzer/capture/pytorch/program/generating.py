@@ -1,21 +1,25 @@
-"""transformers' `generate` in a program that is followed: a few tokens are run, the others extrapolated from them.
+"""transformers' `generate` in a program that is followed: a few tokens are run, the others extrapolated from
+them.
 
 A token costs transformers' own Python 0.1 s, so a thousand of them are not run one by one:
 
-1. While transformers is about to make tokens (`GenerationMixin._sample`), the same is begun apart with longer prompts: its
-   calls of the model are then those the program would get to later, because they follow from how long the sequence is. What
-   happens there is written down apart, and forgotten.
-2. The program's own first tokens follow. From these and the ones apart the memory extrapolates every token in between
-   (`device/memory.py`, `Memory.ahead`), or says that it cannot: then all are run, as if nothing had been tried.
-3. The last tokens are run with a long prompt again. What lives there takes the place of what lived after the first ones, and
-   the program goes on from there.
-4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it another: each is extrapolated for
-   itself, and the tokens in between are run. A prompt read in chunks counts as read with its last chunk.
-5. Beams (`_beam_search`) are kept in tensors as wide as the tokens that are left: a longer prompt is said to count as made (`_Length`).
+1. While transformers is about to make tokens (`GenerationMixin._sample`), the same is begun apart with longer
+   prompts: its calls of the model are then those the program would get to later, because they follow from how
+   long the sequence is. What happens there is written down apart, and forgotten.
+2. The program's own first tokens follow. From these and the ones apart the memory extrapolates every token in
+   between (`device/memory.py`, `Memory.ahead`), or says that it cannot: then all are run, as if nothing had
+   been tried.
+3. The last tokens are run with a long prompt again. What lives there takes the place of what lived after the
+   first ones, and the program goes on from there.
+4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it
+   another: each is extrapolated for itself, and the tokens in between are run. A prompt read in chunks counts
+   as read with its last chunk.
+5. Beams (`_beam_search`) are kept in tensors as wide as the tokens that are left: a longer prompt is said to
+   count as made (`_Length`).
 
-Every token is run where they are few; where a streamer, scores or a cache of the caller's are to see each of them; where what
-the model is called with does not grow with the prompt in a way known here (embeddings, masks of four dimensions); and where a
-rule of when to stop is not transformers' own.
+Every token is run where they are few; where a streamer, scores or a cache of the caller's are to see each of
+them; where what the model is called with does not grow with the prompt in a way known here (embeddings, masks
+of four dimensions); and where a rule of when to stop is not transformers' own.
 Not extrapolated: assisted decoding, where values decide how many tokens a call gets.
 """
 
@@ -46,7 +50,8 @@ if TYPE_CHECKING:
 
 _MODULE = "transformers.generation.utils"
 _MAKERS = ("_sample", "_beam_search")
-# Rounds (a call of the model, and what comes before the next) that find the loop on its way, that it is worked out from, and that end it.
+# Rounds (a call of the model, and what comes before the next) that find the loop on its way, that it is
+# worked out from, and that end it.
 _SETTLING, _SAMPLED, _LAST = 2, 2, 2
 _BEGINNING = _SETTLING + _SAMPLED
 # Calls before and after the one that fills a window which are not taken to be like others.
@@ -75,8 +80,8 @@ class _Ended(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of what makes tokens. arguments: by name; prompt: names of those that grow with the prompt; more: tokens of the
-    prompt that count as made."""
+    """A call of what makes tokens. arguments: by name; prompt: names of those that grow with the prompt;
+    more: tokens of the prompt that count as made."""
 
     sample: Callable[..., Any]
     model: torch.nn.Module
@@ -96,7 +101,8 @@ class _Call:
         return (self.arguments["input_ids"].shape[1] - 1) // chunk if chunk else 0
 
     def longer(self, count: int) -> tuple[_Call, list[torch.Tensor]]:
-        """The same with a prompt of so many more tokens, and a cache of its own; and the tensors made for it."""
+        """The same with a prompt of so many more tokens, and a cache of its own; and the tensors made for
+        it."""
         made = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
         cache = copy.deepcopy(self.arguments.get("past_key_values"))
         longer = replace(
@@ -110,10 +116,11 @@ class _Call:
 
 
 class _Length(int):
-    """The length of a prompt of which `more` tokens count as made: what is taken from something is the length without them.
+    """The length of a prompt of which `more` tokens count as made: what is taken from something is the length
+    without them.
 
-    So what `_beam_search` keeps has the width it has in the program (`max_length - cur_len`, before any token is made), and what it
-    writes there goes where it would (`cur_len - decoder_prompt_len`).
+    So what `_beam_search` keeps has the width it has in the program (`max_length - cur_len`, before any token
+    is made), and what it writes there goes where it would (`cur_len - decoder_prompt_len`).
     """
 
     more: int
@@ -195,8 +202,9 @@ class Tokens:
             self._recorder.cut(begun.here, {})
             between = begun.stretch.between
             self._recorder.note(
-                f"{self._recorder.places.line() or 'generate'}: of {call.new_tokens:,} tokens {len(between):,} were extrapolated from others that "
-                f"were run: tokens {between[0] + 1:,} to {between[-1] + 1:,}"
+                f"{self._recorder.places.line() or 'generate'}: of {call.new_tokens:,} tokens"
+                f" {len(between):,} were extrapolated from others that were run: tokens {between[0] + 1:,} to"
+                f" {between[-1] + 1:,}"
             )
 
     def _stretches(self, call: _Call) -> Iterator[_Stretch]:
@@ -212,8 +220,9 @@ class Tokens:
     def _through(
         self, call: _Call, program: _Program, stretches: list[_Stretch], begun: _Begun | None
     ) -> Any:
-        """Run it to its end, or to where the next stretch has begun: raises _Ended there. begun: the one before, at whose end it
-        starts, with a prompt so much longer, and apart until what lives here is what lived there."""
+        """Run it to its end, or to where the next stretch has begun: raises _Ended there. begun: the one
+        before, at whose end it starts, with a prompt so much longer, and apart until what lives here is what
+        lived there."""
         recorder, memory = self._recorder, self._memory
         longer = 0 if begun is None else begun.stretch.longest
         long, made = call.longer(longer)
@@ -288,8 +297,9 @@ class Tokens:
         return found[0]
 
     def _lives(self, before: int, since: int, loop: int) -> _Lives:
-        """What lives now. Those older than `before` are called by how much; the first `loop` that were made `since` by their order; those
-        of the rounds by how many were made after them. So they are called alike whatever the prompt."""
+        """What lives now. Those older than `before` are called by how much; the first `loop` that were made
+        `since` by their order; those of the rounds by how many were made after them. So they are called alike
+        whatever the prompt."""
         storages, found, rank = self._recorder.storages.all, {}, count()
         for storage in sorted(self._recorder.storages.alive()):
             if storage < before:
@@ -307,7 +317,8 @@ class Tokens:
         return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
     def _join(self, begun: _Begun, program: _Program, there: Position, loop: int) -> None:
-        """What lives now takes the place of what lived after the first tokens: the program goes on from there."""
+        """What lives now takes the place of what lived after the first tokens: the program goes on from
+        there."""
         recorder, entry, here = self._recorder, program.entry, begun.here
         now = recorder.position()
         lives = self._lives(entry.storages, there.storages, loop)
@@ -333,7 +344,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Tokens that may be extrapolated: those of the calls after `first` and until `longest` more than at the beginning.
+    """Tokens that may be extrapolated: those of the calls after `first` and until `longest` more than at the
+    beginning.
 
     samples: rounds in its middle and at its end; lives: what lived after these, as `Tokens._lives`.
     """
@@ -351,8 +363,8 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _Program:
-    """Where the program began to make tokens. loop: storages made before its second call of the model; begun: the stretch that
-    ended it."""
+    """Where the program began to make tokens. loop: storages made before its second call of the model; begun:
+    the stretch that ended it."""
 
     entry: Position
     loop: int = 0
@@ -361,7 +373,8 @@ class _Program:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A stretch whose first tokens were run, up to here, and those extrapolated of which the memory knows. live: as `_lives`."""
+    """A stretch whose first tokens were run, up to here, and those extrapolated of which the memory knows.
+    live: as `_lives`."""
 
     stretch: _Stretch
     here: Position
@@ -370,8 +383,8 @@ class _Begun:
 
 
 def _between(call: _Call) -> Iterator[tuple[int, int]]:
-    """Stretches of calls that may be alike, each by how many come before its first, and before its last ones: a window that fills on
-    the way ends one, and another begins behind it."""
+    """Stretches of calls that may be alike, each by how many come before its first, and before its last ones:
+    a window that fills on the way ends one, and another begins behind it."""
     prompt = call.arguments["input_ids"].shape[1]
     # The prompt's own call makes the first token, each round another.
     last = call.new_tokens - 1 - _BEGINNING - _LAST
@@ -398,7 +411,8 @@ def _windows(cache: Any) -> set[int]:
 
 
 def _check_alike(ours: _Lives, others: _Lives, extrapolated: Container[int]) -> None:
-    """Raises NotExtrapolated where runs with different prompts hold other tensors; those of ours that are extrapolated may have other sizes."""
+    """Raises NotExtrapolated where runs with different prompts hold other tensors; those of ours that are
+    extrapolated may have other sizes."""
     if ours.keys() != others.keys() or any(
         nbytes != others[key][1] for key, (storage, nbytes) in ours.items() if storage not in extrapolated
     ):
@@ -406,7 +420,8 @@ def _check_alike(ours: _Lives, others: _Lives, extrapolated: Container[int]) -> 
 
 
 def _run(call: _Call, recorder: Recorder, called: Callable[[list[Position]], None]) -> Any:
-    """Call it. called: given, at each of its calls of the model, where each was so far, from the last one for the prompt on; it may raise."""
+    """Call it. called: given, at each of its calls of the model, where each was so far, from the last one for
+    the prompt on; it may raise."""
     places: list[Position] = []
     before_those = call.in_pieces
 

@@ -1,22 +1,26 @@
-"""transformers' checkpoints, which threads read while the program converts what they have read: in which order both ask for memory.
+"""transformers' checkpoints, which threads read while the program converts what they have read: in which
+order both ask for memory.
 
-`from_pretrained` hands every tensor of a checkpoint to a pool of threads, in the order of their names, and then waits for those of
-one parameter after the other. Experts that are kept in one tensor are stacked there. What lies beside what then depends on how far
-the threads are ahead; so a run of the program here, whose threads copy nothing, would say what another run does not.
+`from_pretrained` hands every tensor of a checkpoint to a pool of threads, in the order of their names, and
+then waits for those of one parameter after the other. Experts that are kept in one tensor are stacked there.
+What lies beside what then depends on how far the threads are ahead; so a run of the program here, whose
+threads copy nothing, would say what another run does not.
 
-1. There are four threads (`GLOBAL_WORKERS` on a machine of so many cores). Each begins the next tensor as soon as it has done one,
-   and takes its memory when it begins.
-2. A tensor takes as long as it has bytes, and all of them a little more (`_PIECE_BYTES`). The program's own thread waits for them:
-   handing them out and stacking them takes no time beside.
+1. There are four threads (`GLOBAL_WORKERS` on a machine of so many cores). Each begins the next tensor as
+   soon as it has done one, and takes its memory when it begins.
+2. A tensor takes as long as it has bytes, and all of them a little more (`_PIECE_BYTES`). The program's own
+   thread waits for them: handing them out and stacking them takes no time beside.
 3. A thread that has done what the program waits for begins the next tensor before the program goes on.
 
 Each tensor is really made, in that order, by one thread.
 
-Source: transformers 5 `transformers/core_model_loading.py` (`convert_and_load_state_dict_in_model`, `spawn_materialize`, `materialize_tensors`);
-CPython `concurrent/futures/thread.py` (`_worker`). So it is in the histories of seven loadings on an H200 (`moe_*`, `latent_*`,
-`hybrid_*` of docs/evidence/CONFIGURATIONS.md): when the last of a layer's experts is awaited, three or four tensors are begun beyond it.
-Not modelled, but within `Estimate.reserved_range`: the two or three tensors that begin while the program stacks, and some twenty at the
-first stacking, for which CUDA loads a kernel. Not modelled at all: what threads read while tens of thousands of tensors are handed out.
+Source: transformers 5 `transformers/core_model_loading.py` (`convert_and_load_state_dict_in_model`,
+`spawn_materialize`, `materialize_tensors`); CPython `concurrent/futures/thread.py` (`_worker`). So it is in
+the histories of seven loadings on an H200 (`moe_*`, `latent_*`,
+`hybrid_*` of docs/evidence/CONFIGURATIONS.md): when the last of a layer's experts is awaited, three or four
+tensors are begun beyond it. Not modelled, but within `Estimate.reserved_range`: the two or three tensors that
+begin while the program stacks, and some twenty at the first stacking, for which CUDA loads a kernel. Not
+modelled at all: what threads read while tens of thousands of tensors are handed out.
 """
 
 from __future__ import annotations

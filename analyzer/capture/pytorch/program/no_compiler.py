@@ -1,11 +1,13 @@
 """No compiler is imported for a program that compiles nothing.
 
-PyTorch's own eager code asks its compiler small things (an optimizer's step, whether to break the compiler's graph) and
-imports `torch._dynamo` for that, which takes longer than a capture. While `without_compiler` is open, a small module
-stands in its place:
+PyTorch's own eager code asks its compiler small things (an optimizer's step, whether to break the compiler's
+graph) and imports `torch._dynamo` for that, which takes longer than a capture. While `without_compiler` is
+open, a small module stands in its place:
 
-1. It answers what eager code asks as the real one does while nothing is compiled; its settings are the real ones.
-2. Whatever else is asked of it imports the real module, which takes its place from then on (`torch.compile` does).
+1. It answers what eager code asks as the real one does while nothing is compiled; its settings are the real
+   ones.
+2. Whatever else is asked of it imports the real module, which takes its place from then on (`torch.compile`
+   does).
 3. Afterwards it is gone, and what PyTorch remembered of it too.
 
 Sources: `torch/_compile.py`, `torch/optim/optimizer.py` (2.11 to 2.13).

@@ -1,22 +1,23 @@
 """Steps that repeat are stored once: ten thousand of them need no more memory than ten.
 
-1. A program is cut into **segments**: at the end of every optimizer step, and before every call of a model outside
-   training (a batch of an evaluation).
-2. What lives across a boundary has a **role**: its size, and its number among equals. What takes the place of something
-   that died gets its role, so this step's gradients are what the last step's were.
-3. A segment's **normal form** is everything that happened in it (operators, births, deaths, named events) with storages
-   known by their order of birth in it, or by their role. Floats are left out: they scale values (a learning rate), and
-   decide no memory.
-4. If the last p segments have the normal forms of the p before them, begin and end with the same roles in blocks of the
-   same size, and reach no new peak, they are forgotten: whatever they left alive stands for what they found. p is at
-   most `LONGEST`, which covers several optimizers and evaluations in between.
-5. The allocator has to be laid out at their end as at their beginning, or once before; only when `PATIENCE` segments are
-   stored does it no longer matter (blocks of equal size may go round for long), and then the addresses of what is alive between them are not to be trusted.
-6. A program is **steady** where optimizer steps are forgotten so, with the allocator as it was: everything from then on
-   happened already.
+1. A program is cut into **segments**: at the end of every optimizer step, and before every call of a model
+   outside training (a batch of an evaluation).
+2. What lives across a boundary has a **role**: its size, and its number among equals. What takes the place of
+   something that died gets its role, so this step's gradients are what the last step's were.
+3. A segment's **normal form** is everything that happened in it (operators, births, deaths, named events)
+   with storages known by their order of birth in it, or by their role. Floats are left out: they scale values
+   (a learning rate), and decide no memory.
+4. If the last p segments have the normal forms of the p before them, begin and end with the same roles in
+   blocks of the same size, and reach no new peak, they are forgotten: whatever they left alive stands for
+   what they found. p is at most `LONGEST`, which covers several optimizers and evaluations in between.
+5. The allocator has to be laid out at their end as at their beginning, or once before; only when `PATIENCE`
+   segments are stored does it no longer matter (blocks of equal size may go round for long), and then the
+   addresses of what is alive between them are not to be trusted.
+6. A program is **steady** where optimizer steps are forgotten so, with the allocator as it was: everything
+   from then on happened already.
 
-Nothing is forgotten by the allocator: it has gone through every step (`runtimes/pytorch/live.py`), and a peak that only
-a later step reaches, by fragmentation, is found and kept.
+Nothing is forgotten by the allocator: it has gone through every step (`runtimes/pytorch/live.py`), and a peak
+that only a later step reaches, by fragmentation, is found and kept.
 
 Not modelled: steps whose sizes differ are all stored.
 """
@@ -44,7 +45,8 @@ Role: TypeAlias = tuple[int, bool, int]
 
 
 class NormalForm:
-    """A segment's normal form. It is worked out only where another segment is as long and its operators return the same shapes."""
+    """A segment's normal form. It is worked out only where another segment is as long and its operators
+    return the same shapes."""
 
     __slots__ = ("_happened", "_normalize", "shapes")
 
@@ -71,7 +73,8 @@ class NormalForm:
 class Boundary:
     """Where a segment ends. at: how much had been recorded; steps: optimizer steps in it.
 
-    held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends here. layouts: of
+    held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends
+    here. layouts: of
         the allocator, now and where segments since forgotten ended.
     """
 
@@ -153,7 +156,8 @@ class Repetition:
         )
 
     def _repeats(self, period: int) -> bool:
-        """Whether the last segments are what those before them were, and nothing later depends on their having been."""
+        """Whether the last segments are what those before them were, and nothing later depends on their
+        having been."""
         *_, now = boundaries = self._boundaries
         begin, before = boundaries[-1 - period], boundaries[-1 - 2 * period]
         return (
@@ -188,7 +192,8 @@ class Repetition:
             self._roles[storage] = (*key, self._numbers.setdefault(key, _Numbers()).take())
 
     def _normal(self) -> NormalForm:
-        """The normal form of the segment that ends now. Its part of the record stays as it is until it is forgotten."""
+        """The normal form of the segment that ends now. Its part of the record stays as it is until it is
+        forgotten."""
         begin, recorder = self._boundaries[-1], self._recorder
         normalize = partial(
             _happened,

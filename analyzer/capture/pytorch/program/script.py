@@ -1,17 +1,19 @@
-"""A whole program run as it is, on a GPU that is not there: `python script.py`, with every CUDA tensor followed.
+"""A whole program run as it is, on a GPU that is not there: `python script.py`, with every CUDA tensor
+followed.
 
 1. The script runs in this process as `__main__`, with its arguments and its folder on the path.
-2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves, forward is
-   inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one. A model called
-   without gradients is evaluated, and generates where a function named `generate` calls it; so is what follows outside.
-3. Values only a real run has get stand-ins, each noted with its line (`answers.py`), where they are not computed on the way
-   (`effort.py`).
+2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves,
+   forward is inside modules; what lies outside belongs to the loss after a forward pass, and to the input
+   before one. A model called without gradients is evaluated, and generates where a function named `generate`
+   calls it; so is what follows outside.
+3. Values only a real run has get stand-ins, each noted with its line (`answers.py`), where they are not
+   computed on the way (`effort.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
 5. Of a job of several ranks one is followed (`world/`).
 
-6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict. Kernels written in
-   Triton are launched and not run (`triton_kernels.py`).
+6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict.
+   Kernels written in Triton are launched and not run (`triton_kernels.py`).
 
 Not modelled: several GPUs in one process; what a compiler would make of the program.
 """
@@ -84,9 +86,12 @@ class Enough(BaseException):
 class Ran:
     """A program that was followed.
 
-    error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others and are
-        stored once. steady: it was ended because from then on everything repeats. trained: whether there was a backward pass.
-    unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not of. weight_bytes, leaves: of the modules that were called, for the naive sum.
+    error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others
+    and are
+        stored once. steady: it was ended because from then on everything repeats. trained: whether there was
+        a backward pass.
+    unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not
+    of. weight_bytes, leaves: of the modules that were called, for the naive sum.
     """
 
     graph: Graph
@@ -143,8 +148,8 @@ class Phases:
         return Phase.LOSS if self._calls is Phase.FORWARD else self._calls
 
     def remembered(self) -> Callable[[bool], None]:
-        """What makes the program be again where it is now, after something that was only tried. Told whether what the first model's
-        leaves returned then counts."""
+        """What makes the program be again where it is now, after something that was only tried. Told whether
+        what the first model's leaves returned then counts."""
         where = self._forward_seen, self._started, self._calls
         leaves_of, count = self._leaves_of, len(self.leaves)
 
@@ -193,7 +198,8 @@ class Phases:
         self._recorder.mark(f"{self.steps}.backward")
 
     def module(self, module: torch.nn.Module) -> str:
-        """The module's path; a module nobody knows yet that is called from outside any is a model of its own."""
+        """The module's path; a module nobody knows yet that is called from outside any is a model of its
+        own."""
         path = self._paths.get(id(module))
         if path is None:
             if self._recorder.places.modules:
@@ -220,7 +226,8 @@ class Phases:
         self._label_weights(root)
 
     def _label_weights(self, module: torch.nn.Module) -> None:
-        """Label parameters and buffers; those of a lazy module are not there before its first call is over."""
+        """Label parameters and buffers; those of a lazy module are not there before its first call is
+        over."""
         path = self._paths[id(module)]
         for category, tensors in (
             (Category.PARAMETER, module.named_parameters(path)),
@@ -234,7 +241,8 @@ class Phases:
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
-        """What a module returned; of the leaves of the first model in its first forward pass it goes into the naive sum."""
+        """What a module returned; of the leaves of the first model in its first forward pass it goes into the
+        naive sum."""
         if not self._recorder.places.modules:
             self.evaluations.returned(module, out)
         if self._uninitialized and (path := self._paths.get(id(module))) in self._uninitialized:
@@ -270,8 +278,9 @@ def follow(
     whole: bool = False,
     described: Callable[[str], bool] = lambda _: False,
 ) -> Ran:
-    """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until: end it after so many optimizer steps, or where it
-    is "steady". whole: steps that repeat are stored like any other. described: as in `cuda_environment`."""
+    """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until:
+    end it after so many optimizer steps, or where it is "steady". whole: steps that repeat are stored like
+    any other. described: as in `cuda_environment`."""
     rank = rank or Rank()
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory, described) as recorder:
@@ -354,8 +363,8 @@ def _unreached(recorder: Recorder, phases: Phases) -> str:
 
 @contextlib.contextmanager
 def _exits(recorder: Recorder) -> Iterator[None]:
-    """While open, `os._exit` ends the program that is followed, in whichever thread: nothing it does on its way out counts. A forked
-    process it ends."""
+    """While open, `os._exit` ends the program that is followed, in whichever thread: nothing it does on its
+    way out counts. A forked process it ends."""
     ends, here = os._exit, os.getpid()
 
     def exit_here(status: int) -> None:
@@ -375,8 +384,8 @@ def _cudnn_modes() -> Iterator[str]:
     """What the program set of cuDNN that only a run decides."""
     if torch.backends.cudnn.benchmark:
         yield (
-            "cudnn.benchmark is on: the workspace of cuDNN's trials is counted where a convolution is first seen; which "
-            "plan is fastest is only known once it is timed, so later workspaces may differ"
+            "cudnn.benchmark is on: the workspace of cuDNN's trials is counted where a convolution is first"
+            " seen; which plan is fastest is only known once it is timed, so later workspaces may differ"
         )
 
 

@@ -1,17 +1,18 @@
 """A program's own threads: what they do on the device is followed like what its main thread does.
 
-1. PyTorch's modes hold for one thread. A thread the program starts enters those it is followed by, and one operator of all
-   threads is recorded at a time.
+1. PyTorch's modes hold for one thread. A thread the program starts enters those it is followed by, and one
+   operator of all threads is recorded at a time.
 2. Which module is running and which stream is current, each thread knows for itself.
-3. A thread takes a handle of each library from PyTorch's pool when it first needs one, and gives it back when it ends; the
-   next thread takes that one over. So workspaces, which belong to handles, are as many as threads that live at once.
-4. What the analysis cannot follow ends the program, whichever thread comes upon it. An error of the program's own ends
-   the thread it happens in, as in any program.
+3. A thread takes a handle of each library from PyTorch's pool when it first needs one, and gives it back when
+   it ends; the next thread takes that one over. So workspaces, which belong to handles, are as many as
+   threads that live at once.
+4. What the analysis cannot follow ends the program, whichever thread comes upon it. An error of the program's
+   own ends the thread it happens in, as in any program.
 5. The program is over when all its threads are that are no daemons.
 
 Source: `aten/src/ATen/cuda/detail/DeviceThreadHandles.h` (`DeviceThreadHandlePool`).
-Not modelled: in which order threads that run at the same time ask for memory; here as this machine lets them run, but for those
-that read a checkpoint (`loading.py`).
+Not modelled: in which order threads that run at the same time ask for memory; here as this machine lets them
+run, but for those that read a checkpoint (`loading.py`).
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 # How the names of operators begin that run in cuBLAS, cuDNN or cuSOLVER.
 _LIBRARIES = (
-    "mm", "bmm", "addmm", "addbmm", "baddbmm", "_addmm_activation", "_int_mm", "_scaled_mm", "_grouped_mm", "mv", "addmv", "dot",
-    "vdot", "addr", "linalg_", "_linalg_", "cholesky", "convolution", "cudnn_", "_cudnn_", "_scaled_dot_product_cudnn",
+    "mm", "bmm", "addmm", "addbmm", "baddbmm", "_addmm_activation", "_int_mm", "_scaled_mm", "_grouped_mm",
+    "mv", "addmv", "dot", "vdot", "addr", "linalg_", "_linalg_", "cholesky", "convolution", "cudnn_",
+    "_cudnn_", "_scaled_dot_product_cudnn",
 )  # fmt: skip
 
 ORDER = (
-    "several threads of the program ask for memory: in which order only a run decides, and what is reserved may differ by some "
-    "percent"
+    "several threads of the program ask for memory: in which order only a run decides, and what is reserved"
+    " may differ by some percent"
 )
 
 
@@ -89,8 +91,8 @@ class Threads:
             yield self
 
     def finish(self, run: Callable[[], object]) -> None:
-        """Run the program to its end, its variables alive as long as this object. Raises what ended it, also where that
-        happened in one of its threads."""
+        """Run the program to its end, its variables alive as long as this object. Raises what ended it, also
+        where that happened in one of its threads."""
         try:
             self._variables = run()
             for thread in self._started:
@@ -124,7 +126,8 @@ class Threads:
             signal.pthread_kill(self._follower, signal.SIGINT)
 
     def handle(self, operator: str) -> int:
-        """The number of the handle this thread has; it takes one now if it has none and the operator needs one."""
+        """The number of the handle this thread has; it takes one now if it has none and the operator needs
+        one."""
         here = self._recorder.places.here
         if threading.get_ident() != self._follower and not here.in_order:
             self._recorder.note(ORDER)

@@ -1,16 +1,19 @@
-"""TorchScript in a program that is followed: what `torch.jit.trace` and `torch.jit.ScriptModule` compile stays eager code.
+"""TorchScript in a program that is followed: what `torch.jit.trace` and `torch.jit.ScriptModule` compile
+stays eager code.
 
-1. PyTorch runs what it traces once; to check the trace (`check_trace`, the default) it traces it once more and runs both
-   traces and the original again, whose results, with what autograd has kept for them, live until they are compared
-   (`torch/jit/_trace.py`, `_check_trace`).
-2. What comes out is the module, or function, itself with the graph beside it: `graph`, `code` and whatever else is asked of
-   a traced one is answered by a trace that was made outside all that watches the program, where that is possible.
-3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function back, as with
+1. PyTorch runs what it traces once; to check the trace (`check_trace`, the default) it traces it once more
+   and runs both traces and the original again, whose results, with what autograd has kept for them, live
+   until they are compared (`torch/jit/_trace.py`, `_check_trace`).
+2. What comes out is the module, or function, itself with the graph beside it: `graph`, `code` and whatever
+   else is asked of a traced one is answered by a trace that was made outside all that watches the program,
+   where that is possible.
+3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function
+   back, as with
    `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a real GPU has.
 4. What `torch.jit.script` compiles runs by TorchScript's interpreter, operator by operator.
 
-Not modelled: what TorchScript keeps otherwise than eager code once it has profiled a graph and differentiates it by itself
-(`torch/csrc/jit/runtime/graph_executor.cpp`). A caveat says so where anything of it is called.
+Not modelled: what TorchScript keeps otherwise than eager code once it has profiled a graph and differentiates
+it by itself (`torch/csrc/jit/runtime/graph_executor.cpp`). A caveat says so where anything of it is called.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ _COMPILED = torch.jit.ScriptModule
 _CHECKS = 3  # results that live beside one another while they are compared
 _MOST_BYTES = 1 << 28  # of a module that is traced for real besides
 CAVEAT = (
-    "TorchScript is assumed to take what eager code does: once it has profiled a graph, it fuses operators and keeps other tensors for the "
-    "backward pass"
+    "TorchScript is assumed to take what eager code does: once it has profiled a graph, it fuses operators"
+    " and keeps other tensors for the backward pass"
 )
 
 
@@ -126,7 +129,8 @@ def is_scripted(module: torch.nn.Module) -> bool:
 
 
 def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any, options: Any) -> Any:
-    """The real trace, of the module and its inputs on the CPU with zeros in them; None where that is too much, or fails."""
+    """The real trace, of the module and its inputs on the CPU with zeros in them; None where that is too
+    much, or fails."""
     tensors = [*module.parameters(), *module.buffers(), *tree_leaves((inputs, named))]
     with outside():
         if sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor)) > _MOST_BYTES:

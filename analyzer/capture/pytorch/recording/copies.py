@@ -1,7 +1,9 @@
-"""Copies between the device and the host, and reading single values: operators for which it matters where tensors lie.
+"""Copies between the device and the host, and reading single values: operators for which it matters where
+tensors lie.
 
 1. A copy that is no plain copy of memory goes through a contiguous tensor on the device, made for it
-   (`copy_requires_temporaries`, `aten/src/ATen/native/cuda/Copy.cu`). Types are converted on the host, as in every copy that waits.
+   (`copy_requires_temporaries`, `aten/src/ATen/native/cuda/Copy.cu`). Types are converted on the host, as in
+   every copy that waits.
 2. On the host a tensor is a real one where its value is known, else without memory.
 """
 
@@ -24,7 +26,8 @@ _CPU = torch.device("cpu")
 def to_device(
     recorder: Recorder, tensor: torch.Tensor, dtype: Any = None, layout: Any = None, waits: bool = True
 ) -> torch.Tensor:
-    """The host-to-device copy of a tensor, same strides unless a layout is asked for; the host `waits` until it is there.
+    """The host-to-device copy of a tensor, same strides unless a layout is asked for; the host `waits` until
+    it is there.
 
     Where it goes through another tensor, the result is made first.
     """
@@ -32,7 +35,8 @@ def to_device(
         result = aten.empty.memory_format(
             tensor.shape, dtype=dtype or tensor.dtype, device=META, memory_format=layout
         )
-        return aten.copy_.default(result, to_device(recorder, tensor, dtype, waits=waits))  # type: ignore[no-any-return]
+        source = to_device(recorder, tensor, dtype, waits=waits)
+        return aten.copy_.default(result, source)  # type: ignore[no-any-return]
     kwargs = {
         "device": META,
         **({"dtype": dtype} if dtype else {}),
@@ -63,7 +67,8 @@ def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torc
 
 
 def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
-    """A copy to the host that is no plain one reads from a contiguous tensor. same: the copy has its type and layout."""
+    """A copy to the host that is no plain one reads from a contiguous tensor. same: the copy has its type and
+    layout."""
     if tensor.is_contiguous() or tensor.device.type != "meta" or unwraps_itself(type(tensor)):
         return
     with _disable_current_modes():

@@ -1,10 +1,12 @@
 """Whether an operator that failed while a program was followed fails in PyTorch on a CPU too.
 
-A program that hands an operator shapes or types it does not take fails anywhere; one that fails only here shows a fault of
-this tool. So the operator that failed is tried on the CPU, with zeros of the same shapes, types and strides.
+A program that hands an operator shapes or types it does not take fails anywhere; one that fails only here
+shows a fault of this tool. So the operator that failed is tried on the CPU, with zeros of the same shapes,
+types and strides.
 
 1. Only what it was called with is remembered, no tensor: memory lives as long as the program keeps it.
-2. Nothing is tried that would take much memory or time (`_MOST_ELEMENTS`), and nothing that has no kernel on a CPU.
+2. Nothing is tried that would take much memory or time (`_MOST_ELEMENTS`), and nothing that has no kernel on
+   a CPU.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ class _Like:
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """An operator, and what it was called with when it raised. error: the identity of what it raised, which itself would
-    keep the memory of the frames it has gone through. said: the error and its line; "" of one for want of memory."""
+    """An operator, and what it was called with when it raised. error: the identity of what it raised, which
+    itself would keep the memory of the frames it has gone through. said: the error and its line; "" of one
+    for want of memory."""
 
     error: int
     func: Any

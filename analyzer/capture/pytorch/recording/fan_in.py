@@ -1,17 +1,18 @@
 """Where autograd works in place on CUDA, but not for meta tensors or while a dispatch mode is active.
 
-Meta tensors count as "subclass-like" (`ATen/TensorSubclassLikeUtils.h`), which makes the engine and some backward
-formulas take out-of-place variants. The capture puts the in-place ones back (the formulas': `formulas.py`).
+Meta tensors count as "subclass-like" (`ATen/TensorSubclassLikeUtils.h`), which makes the engine and some
+backward formulas take out-of-place variants. The capture puts the in-place ones back (the formulas':
+`formulas.py`).
 
-`InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a dense,
-ordinary tensor and the buffer holds the last reference to it and to its storage:
+`InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a
+dense, ordinary tensor and the buffer holds the last reference to it and to its storage:
 
 0. Its work is not recorded for another backward pass (`create_graph`).
 1. The engine itself asks for the sum: no Python frame lies between it and the dispatch mode.
-2. Reference counts of tensor and storage are those of a tensor that only the buffer holds; what they are as seen from
-   inside a dispatch mode is measured once, on a gradient known to be unshared.
-3. What the node under way has made itself waits in no buffer, unless two of its gradients go to the same place: a formula adds two
-   tensors of its own.
+2. Reference counts of tensor and storage are those of a tensor that only the buffer holds; what they are as
+   seen from inside a dispatch mode is measured once, on a gradient known to be unshared.
+3. What the node under way has made itself waits in no buffer, unless two of its gradients go to the same
+   place: a formula adds two tensors of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from analyzer.capture.pytorch.recording.formulas import IN_PLACE, OTHERWISE, Otherwise, accumulated, in_place
 
 _ENGINE = _engine_run_backward.__code__
-# The way from the engine to here: this file, the recorder's and that of sparse tensors, the wrappers of PyTorch's compiler.
+# The way from the engine to here: this file, the recorder's and that of sparse tensors, the wrappers of
+# PyTorch's compiler.
 _BETWEEN = frozenset(
     {
         __file__,
@@ -57,7 +59,8 @@ def called_by_engine() -> bool:
 
 @functools.cache
 def _unshared_counts() -> tuple[int, int]:
-    """The reference counts of tensor and storage of a gradient that only the engine's buffer holds, measured once."""
+    """The reference counts of tensor and storage of a gradient that only the engine's buffer holds, measured
+    once."""
     seen: list[tuple[int, int]] = []
 
     class Probe(TorchDispatchMode):
@@ -83,7 +86,8 @@ aten = torch.ops.aten
 
 
 class Formula(NamedTuple):
-    """What a call is on CUDA: `compute` of the arguments and the program's values, or, where that is None, nothing that anybody sees."""
+    """What a call is on CUDA: `compute` of the arguments and the program's values, or, where that is None,
+    nothing that anybody sees."""
 
     func: Any
     compute: Callable[..., torch.Tensor] | None
@@ -93,7 +97,8 @@ class FanIn:
     """Answers for one capture."""
 
     def __init__(self, number_of: Callable[[torch.Tensor], int | None], count: Callable[[], int]) -> None:
-        """number_of: a tensor's storage among those of the capture, in the order they were made; count: how many there are."""
+        """number_of: a tensor's storage among those of the capture, in the order they were made; count: how
+        many there are."""
         self._unshared = _unshared_counts()
         self._number_of, self._count = number_of, count
         self._node = (0, 0)  # by the pass and its number: who holds it would keep what it has saved
@@ -107,8 +112,9 @@ class FanIn:
     def on_cuda(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[Any, ...]]:
-        """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors; `Formula` as the operator: what the node
-        under way computes instead. kwargs: changed where they name another type."""
+        """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors; `Formula`
+        as the operator: what the node under way computes instead. kwargs: changed where they name another
+        type."""
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return func, args
@@ -132,7 +138,8 @@ class FanIn:
         return func, args
 
     def _instead(self, otherwise: Otherwise, node: Any, func: Any) -> Formula:
-        """What a call of a formula that is another one on CUDA is there: nothing that anybody sees, or, the last one, all of it."""
+        """What a call of a formula that is another one on CUDA is there: nothing that anybody sees, or, the
+        last one, all of it."""
         self._last += func is otherwise.last
         if self._last < otherwise.times:
             return Formula(func, None)

@@ -1,13 +1,16 @@
 """Backward formulas that go another way on CUDA than for meta tensors.
 
-`areAnyTensorSubclassLike` (`ATen/TensorSubclassLikeUtils.h`) decides in C++: it is true of meta tensors, and of all while a dispatch mode is
-active. On CUDA such a formula
+`areAnyTensorSubclassLike` (`ATen/TensorSubclassLikeUtils.h`) decides in C++: it is true of meta tensors, and
+of all while a dispatch mode is active. On CUDA such a formula
 
-1. writes into what it has just made (`IN_PLACE`, by what it calls for meta tensors and the node whose formula it is);
-2. or asks for values, and computes less (`OTHERWISE`, by the node): what the other way makes is not recorded, and its last call is what is
-   computed instead; `cumprod_backward` is an operator of its own, which is decided for.
+1. writes into what it has just made (`IN_PLACE`, by what it calls for meta tensors and the node whose formula
+   it is);
+2. or asks for values, and computes less (`OTHERWISE`, by the node): what the other way makes is not recorded,
+   and its last call is what is computed instead; `cumprod_backward` is an operator of its own, which is
+   decided for.
 
-Source: `torch/csrc/autograd/FunctionsManual.cpp`; of indexing, `aten/src/ATen/native/` `TensorAdvancedIndexing.cpp` and `ReduceOps.cpp`.
+Source: `torch/csrc/autograd/FunctionsManual.cpp`; of indexing, `aten/src/ATen/native/`
+`TensorAdvancedIndexing.cpp` and `ReduceOps.cpp`.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ def _onto_diagonal(target: torch.Tensor, source: torch.Tensor, *where: int) -> t
     return target
 
 
-# What is called for meta tensors, and instead of it on CUDA by the nodes' names; "" stands for every other node.
+# What is called for meta tensors, and instead of it on CUDA by the nodes' names; "" stands for every other
+# node.
 IN_PLACE: dict[Any, dict[str, Any]] = {
     aten.index_put.default: {"IndexBackward0": aten._index_put_impl_.default},
     aten.scatter_add.default: {"": aten.scatter_add_.default, "ScatterReduceBackward0": None},
@@ -52,28 +56,31 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
 
 
 def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
-    """What a node's formula calls on CUDA where it calls `func` for meta tensors. previous: what it called before; is_own: what would be
-    written over has been made by this node."""
+    """What a node's formula calls on CUDA where it calls `func` for meta tensors. previous: what it called
+    before; is_own: what would be written over has been made by this node."""
     by_node, name = IN_PLACE[func], node.name()
     found = by_node.get(name, by_node.get(""))
     if found is None:
         return func
-    # These write over nothing where the pass is differentiated itself, and the gradient of a target multiplies `-input` to another tensor.
+    # These write over nothing where the pass is differentiated itself, and the gradient of a target
+    # multiplies `-input` to another tensor.
     if name in _CLASSIFIES and (torch.is_grad_enabled() or not is_own or previous is aten.neg.default):
         return func
     return found
 
 
 def accumulated(node: Any, dtype: torch.dtype | None) -> torch.dtype | None:
-    """The type a node's formula sums up in on CUDA, where it names this one for meta tensors (`toAccumulateType`, `ATen/AccumulateType.h`)."""
+    """The type a node's formula sums up in on CUDA, where it names this one for meta tensors
+    (`toAccumulateType`, `ATen/AccumulateType.h`)."""
     if node.name() != "RenormBackward0" or dtype not in _NARROWER:
         return dtype
     return dtype if node._saved_self.dtype is dtype else _NARROWER[dtype]
 
 
 class Otherwise(NamedTuple):
-    """A formula that is another one on CUDA. last: what it calls last for meta tensors, the how manieth such call; keeps: what it calls on
-    CUDA too; formula: (node, the program's values, arguments of the last call) -> its result."""
+    """A formula that is another one on CUDA. last: what it calls last for meta tensors, the how manieth such
+    call; keeps: what it calls on CUDA too; formula: (node, the program's values, arguments of the last call)
+    -> its result."""
 
     last: Any
     times: int
@@ -88,7 +95,8 @@ def _masked(_node: Any, _values: ProgramValues, args: tuple[Any, ...]) -> torch.
 
 
 def _product(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
-    """`prod_backward`: the result divided by each element, where none is zero, as is taken for granted of values nobody knows."""
+    """`prod_backward`: the result divided by each element, where none is zero, as is taken for granted of
+    values nobody knows."""
     grad, source, result = args[0], node._saved_self, node._saved_result
     zeros = source == 0
     known = values.known(zeros)
@@ -112,8 +120,8 @@ OTHERWISE = {
 
 
 def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
-    """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for granted here; for meta
-    tensors the formula that does not ask, which takes several times as much."""
+    """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for
+    granted here; for meta tensors the formula that does not ask, which takes several times as much."""
     if x.numel() <= 1 or x.size(dim) == 1:
         return grad
     weighted = output.conj() * grad

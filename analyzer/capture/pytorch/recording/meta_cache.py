@@ -1,12 +1,13 @@
 """What an operator returns for tensors like those it has seen is known without asking its meta kernel again.
 
-Many of PyTorch's meta kernels are Python code that takes a millisecond; a program calls them with the same shapes in
-every layer and step.
+Many of PyTorch's meta kernels are Python code that takes a millisecond; a program calls them with the same
+shapes in every layer and step.
 
-1. The key is the operator and all its arguments: of a tensor its shape, strides, offset and type, of anything else its type
-   and value; and the default type.
-2. Only calls on meta tensors alone, of operators that change nothing, return no views and whose results' sizes do not
-   depend on values, and only results with storages of their own, as large as their shape and strides say.
+1. The key is the operator and all its arguments: of a tensor its shape, strides, offset and type, of anything
+   else its type and value; and the default type.
+2. Only calls on meta tensors alone, of operators that change nothing, return no views and whose results'
+   sizes do not depend on values, and only results with storages of their own, as large as their shape and
+   strides say.
 
 Not modelled: complex types, whose tensors may be lazily conjugated; these are asked every time.
 """
@@ -89,7 +90,8 @@ def _tell(values: Iterable[Any], parts: list[Any]) -> bool:
 
 
 def _seen(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] | None:
-    """How results are made again; None where that is not known. inputs: the storages of what they were made from."""
+    """How results are made again; None where that is not known. inputs: the storages of what they were made
+    from."""
     kind = type(out)
     results = (out,) if kind is torch.Tensor else out
     if kind not in (torch.Tensor, tuple, list):

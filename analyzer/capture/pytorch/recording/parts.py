@@ -54,7 +54,8 @@ _wrappers = weakref.WeakSet[type]()
 
 
 def wraps(kind: type) -> None:
-    """Register a type whose tensors have no memory of their own: its `__torch_dispatch__` says what operators do."""
+    """Register a type whose tensors have no memory of their own: its `__torch_dispatch__` says what operators
+    do."""
     if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
         _wrappers.add(kind)
 
@@ -65,8 +66,8 @@ def unwraps_itself(kind: type) -> bool:
 
 
 def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a `DTensor`), or a
-    sparse one's indices and values."""
+    """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a
+    `DTensor`), or a sparse one's indices and values."""
     if has_parts(tensor):
         yield from coo_parts(tensor) if is_sparse(tensor) else compressed_parts(tensor)
         return

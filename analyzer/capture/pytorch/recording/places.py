@@ -1,8 +1,9 @@
 """Where in the program an operator comes from: phase, module, and line of the user's code.
 
-1. Forward operators get module and line from the Python stack: the innermost frame that is the user's, or the line a module
-   was called from, which calls remember once it was asked for.
-2. Backward operators get them from the forward operator that made their autograd node (equal sequence numbers).
+1. Forward operators get module and line from the Python stack: the innermost frame that is the user's, or the
+   line a module was called from, which calls remember once it was asked for.
+2. Backward operators get them from the forward operator that made their autograd node (equal sequence
+   numbers).
 3. Each thread has modules of its own.
 """
 
@@ -27,9 +28,9 @@ _LIBRARY_FOLDERS = (
 
 
 class Here(threading.local):
-    """What each thread knows for itself. modules: the paths of those that run, the innermost last; callers: the user's line that
-    each was called from, once it is asked for; handle: its number, once it has one; in_order: when it runs is decided here
-    (`loading.py`)."""
+    """What each thread knows for itself. modules: the paths of those that run, the innermost last; callers:
+    the user's line that each was called from, once it is asked for; handle: its number, once it has one;
+    in_order: when it runs is decided here (`loading.py`)."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []
@@ -39,8 +40,8 @@ class Here(threading.local):
 
 
 class Places:
-    """Answers for one capture. calling: what calls each module, and puts it among `here.modules`; outermost: the file of whoever
-    asked for the analysis, beyond which nothing is the program's."""
+    """Answers for one capture. calling: what calls each module, and puts it among `here.modules`; outermost:
+    the file of whoever asked for the analysis, beyond which nothing is the program's."""
 
     def __init__(self, streams: Current, outermost: str) -> None:
         self.phase = Phase.SETUP
@@ -49,7 +50,8 @@ class Places:
         self._streams, self._outermost = streams, outermost
         self._origin: dict[int, tuple[str, str]] = {}
         self._segment_node = 0
-        # By the code's identity, which is cheaper than its hash: what `_user_name` says, and the code, which stays alive.
+        # By the code's identity, which is cheaper than its hash: what `_user_name` says, and the code, which
+        # stays alive.
         self._user_code: dict[int, tuple[str | None, CodeType]] = {}
         self._library_folders: tuple[str, ...] = _LIBRARY_FOLDERS
 
@@ -67,7 +69,8 @@ class Places:
         return filename.startswith(self._library_folders)
 
     def now(self) -> tuple[str, str]:
-        """Module and line of the operator that runs now; what it makes for the backward pass is of the same."""
+        """Module and line of the operator that runs now; what it makes for the backward pass is of the
+        same."""
         if self.phase is Phase.BACKWARD and not self.modules:  # no checkpointed module that runs again
             node = torch._C._current_autograd_node()
             if node is not None:
@@ -86,12 +89,14 @@ class Places:
         return place
 
     def segment_over(self) -> None:
-        """Nodes of autograd made before the last segment are taken to be gone: where they came from is forgotten."""
+        """Nodes of autograd made before the last segment are taken to be gone: where they came from is
+        forgotten."""
         first, self._segment_node = self._segment_node, torch._C._autograd._get_sequence_nr()
         self._origin = {node: place for node, place in self._origin.items() if node >= first}
 
     def line(self) -> str:
-        """File and line of the user's code that runs, empty where none does; module calls remember the one they were made from."""
+        """File and line of the user's code that runs, empty where none does; module calls remember the one
+        they were made from."""
         frame: FrameType | None = sys._getframe(1)
         known, callers = self._user_code, self.here.callers
         depth, source = len(callers), ""
@@ -128,7 +133,8 @@ class Places:
         return None
 
     def _user_name(self, filename: str) -> str | None:
-        """A file's name if it is the user's, "" if it is a library's, None where whoever asked for the analysis begins."""
+        """A file's name if it is the user's, "" if it is a library's, None where whoever asked for the
+        analysis begins."""
         if filename == self._outermost:
             return None
         return "" if filename.startswith(self._library_folders) else Path(filename).name

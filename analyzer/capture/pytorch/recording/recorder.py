@@ -1,11 +1,12 @@
 """Watches a program run on meta tensors and writes down every operator: the dispatch.
 
-1. Each ATen call that touches device memory becomes an `Operator`; calls among host tensors only are left out, and
-   what they make is in host memory too. Storages are born and die meanwhile (`storages.py`).
+1. Each ATen call that touches device memory becomes an `Operator`; calls among host tensors only are left
+   out, and what they make is in host memory too. Storages are born and die meanwhile (`storages.py`).
 2. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
-3. Composite operators that CUDA implements differently are replaced by what is chosen for them (`choose`); operators without a
-   usable meta kernel have another (`results`). Operators with needs of their own before they run, and tensors that consist
-   of others, are registered by those who know them (`needs`, `of_parts`): nobody is asked for here.
+3. Composite operators that CUDA implements differently are replaced by what is chosen for them (`choose`);
+   operators without a usable meta kernel have another (`results`). Operators with needs of their own before
+   they run, and tensors that consist of others, are registered by those who know them (`needs`, `of_parts`):
+   nobody is asked for here.
 4. Module path and source line: `places.py`. Values and sizes that only data tells: `values/answers.py`.
 5. Every operator runs on the stream that is current (`device/current_stream.py`).
 6. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded.
@@ -70,15 +71,16 @@ class Instead(NamedTuple):
     args: tuple[Any, ...]
 
 
-# What an operator needs besides: (recorder, operator, arguments, keywords) -> its result, or the call to go on with instead, or
-# NotImplemented, where it is one like any other.
+# What an operator needs besides: (recorder, operator, arguments, keywords) -> its result, or the call to go
+# on with instead, or NotImplemented, where it is one like any other.
 Own: TypeAlias = "Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
 
 
 @dataclass(frozen=True, slots=True)
 class OfParts:
-    """What operators do to tensors that consist of others. makers: those that make one; call: (recorder, operator, arguments,
-    keywords) -> the result; to_host: (recorder, tensor, type) -> its copy in host memory."""
+    """What operators do to tensors that consist of others. makers: those that make one; call: (recorder,
+    operator, arguments, keywords) -> the result; to_host: (recorder, tensor, type) -> its copy in host
+    memory."""
 
     makers: frozenset[Any] = frozenset()
     call: Own = lambda *_: NotImplemented
@@ -99,7 +101,8 @@ class Recorder(TorchDispatchMode):
     def __init__(self, memory: Memory | None, alike: Alike) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory, self.alike = memory, alike
-        # Whether somebody has said what an operator takes; and what makes Python code believe in the GPU while it is open.
+        # Whether somebody has said what an operator takes; and what makes Python code believe in the GPU
+        # while it is open.
         self.described: Callable[[str], bool] = lambda _: False
         self.believing: Callable[[], AbstractContextManager[None]] = nullcontext
         self.gpu = torch.device("cuda", 0)  # the one there is for the program
@@ -139,12 +142,14 @@ class Recorder(TorchDispatchMode):
         if memory is not None:
             memory.attach(self.storages.all, self.operators)
 
-    # -- who has needs of their own ------------------------------------------------------------------------------
+    # -- who has needs of their own
+    # ------------------------------------------------------------------------------
 
     def choose(
         self, choices: Mapping[Any, Callable[..., Any]], by_name: Mapping[str, Callable[..., Any]]
     ) -> None:
-        """These operators do what is given instead of themselves; it calls `record` where the operator counts as one.
+        """These operators do what is given instead of themselves; it calls `record` where the operator counts
+        as one.
 
         by_name: those of libraries that may not be imported yet ("namespace::name.overload").
         """
@@ -153,18 +158,21 @@ class Recorder(TorchDispatchMode):
         self._schemas.clear()
 
     def needs(self, needs: Mapping[Any, Own], foreign: Own | None = None) -> None:
-        """What these operators need before they run as any other does, or do instead. foreign: every other that is not PyTorch's."""
+        """What these operators need before they run as any other does, or do instead. foreign: every other
+        that is not PyTorch's."""
         self._needs.update(needs)
         self._foreign = foreign
         self._schemas.clear()
 
     def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:
-        """What says these operators' results for tensors without memory. by_shapes: those for which shapes alone decide."""
+        """What says these operators' results for tensors without memory. by_shapes: those for which shapes
+        alone decide."""
         self._kernels, self._by_shapes = kernels, by_shapes
         self._schemas.clear()
 
     def whole_program(self, folders: tuple[str, ...], alone: bool = True) -> None:
-        """A program is followed that asks for values; lines in these folders are a library's too, not the user's.
+        """A program is followed that asks for values; lines in these folders are a library's too, not the
+        user's.
 
         alone: it is the only rank.
         """
@@ -172,7 +180,8 @@ class Recorder(TorchDispatchMode):
         self._known.effort = Effort() if alone else Effort(SMALL_ELEMENTS)
         self.places.libraries(folders)
 
-    # -- what the step tells -------------------------------------------------------------------------------------
+    # -- what the step tells
+    # -------------------------------------------------------------------------------------
 
     @property
     def phase(self) -> Phase:
@@ -202,11 +211,13 @@ class Recorder(TorchDispatchMode):
             self.caveats.append(text)
 
     def caught(self) -> str:
-        """The last error of an operator, or of a question about values, that did not end the program; "" where there was none."""
+        """The last error of an operator, or of a question about values, that did not end the program; ""
+        where there was none."""
         failed = self.failed_call
         return self.values.refused or ("" if failed is None else failed.said)
 
-    # -- what PyTorch tells --------------------------------------------------------------------------------------
+    # -- what PyTorch tells
+    # --------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(unwraps_itself, types)):
@@ -298,7 +309,8 @@ class Recorder(TorchDispatchMode):
         return schema.choice is not None and schema.func.namespace == "c10d"
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:
-        """The arguments of a call among host tensors, none of them real any more; None where one is on the device."""
+        """The arguments of a call among host tensors, none of them real any more; None where one is on the
+        device."""
         tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
         if not all(map(self.storages.on_host, tensors)):
             return None
@@ -309,7 +321,8 @@ class Recorder(TorchDispatchMode):
     def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
 
-        Raises CaptureError for results whose shapes depend on data, NotImplementedError where there is nothing to go by.
+        Raises CaptureError for results whose shapes depend on data, NotImplementedError where there is
+        nothing to go by.
         """
         if torch.Tag.dynamic_output_shape in func.tags:
             raise self.values.unknown(
@@ -341,7 +354,8 @@ class Recorder(TorchDispatchMode):
             self._schemas[id(func)] = schema
         return schema
 
-    # -- what is written down ------------------------------------------------------------------------------------
+    # -- what is written down
+    # ------------------------------------------------------------------------------------
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operator has run; values it changed have been told already."""
@@ -418,7 +432,8 @@ class Recorder(TorchDispatchMode):
         self.operators.append(operator)
         storages.happened(Run(operator.index))
 
-    # -- what repeats, and the result ----------------------------------------------------------------------------
+    # -- what repeats, and the result
+    # ----------------------------------------------------------------------------
 
     def position(self) -> Position:
         """How much there is of everything now."""
@@ -446,8 +461,8 @@ class Recorder(TorchDispatchMode):
 
 
 def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
-    """Arguments, with tensors where the operator wants them: TorchScript's constants come as plain numbers, which few operators take
-    (`should_allow_numbers_as_tensors`, `torch/csrc/utils/python_arg_parser.cpp`)."""
+    """Arguments, with tensors where the operator wants them: TorchScript's constants come as plain numbers,
+    which few operators take (`should_allow_numbers_as_tensors`, `torch/csrc/utils/python_arg_parser.cpp`)."""
     wanted = (isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments)
     return tuple(
         torch.scalar_tensor(value, dtype=torch.float64 if type(value) is float else None)
@@ -458,7 +473,8 @@ def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
 
 
 def _reaches_device(args: Any, kwargs: Any) -> bool:
-    """Whether a call has to do with the pretended device: by a tensor among its arguments, or the device it names."""
+    """Whether a call has to do with the pretended device: by a tensor among its arguments, or the device it
+    names."""
     for value in args:
         if isinstance(value, torch.Tensor):
             if value.is_meta:

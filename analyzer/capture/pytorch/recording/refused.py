@@ -1,12 +1,15 @@
 """Operators with a kernel on a GPU that are not followed, and why: said where a program calls one.
 
-By how the name begins; the longest that fits counts. A test holds the list to the dispatcher's own: every kernel a GPU has is known by a rule,
-made of others, or here.
+By how the name begins; the longest that fits counts. A test holds the list to the dispatcher's own: every
+kernel a GPU has is known by a rule, made of others, or here.
 """
 
 from __future__ import annotations
 
-_QUANTIZED = "quantized tensors other than by one scale, and the layers of quantized networks, are not followed on a GPU"
+_QUANTIZED = (
+    "quantized tensors other than by one scale, and the layers of quantized networks, are not followed on"
+    " a GPU"
+)
 _NESTED = (
     "nested tensors of the strided layout are not followed; those of the jagged one are (layout=torch.jagged)"
 )
@@ -51,7 +54,9 @@ _BEGIN = {
     "aten::cudnn_convolution": _CUDNN,
     "aten::_cudnn_ctc_loss": "cuDNN keeps the workspace of its CTC loss to itself",
     "aten::_slow_conv2d_backward": "gradients of convolutions without cuDNN have not been described",
-    "aten::_mixed_dtypes_linear": "CUTLASS chooses its workspace for products of two types, which nobody has recorded",
+    "aten::_mixed_dtypes_linear": (
+        "CUTLASS chooses its workspace for products of two types, which nobody has recorded"
+    ),
     "aten::_test_": "PyTorch's own tests call it",
 }
 

@@ -17,8 +17,9 @@ aten = torch.ops.aten
 
 
 class Schema:
-    """An operator. choice: what is done instead of it; own: what is done before it, or instead where that is called
-    for; kernel: what says its results for tensors without memory, where PyTorch's own does not; by_shapes: it asks for shapes alone."""
+    """An operator. choice: what is done instead of it; own: what is done before it, or instead where that is
+    called for; kernel: what says its results for tensors without memory, where PyTorch's own does not;
+    by_shapes: it asks for shapes alone."""
 
     __slots__ = (
         "choice",
@@ -72,11 +73,12 @@ class Schema:
             and all(returned.alias_info is None for returned in schema.returns)
         )
         self.skip = schema.name.startswith("profiler::")
-        # Random numbers written into its first argument, which is the result: PyTorch would decompose some of these for fake
-        # tensors (`uniform_`, `_decomp/decompositions.py`) into operators that a build without CUDA has not.
+        # Random numbers written into its first argument, which is the result: PyTorch would decompose some of
+        # these for fake tensors (`uniform_`, `_decomp/decompositions.py`) into operators that a build without
+        # CUDA has not.
         self.fills = torch.Tag.nondeterministic_seeded in func.tags and self.writes == [0]
-        # An operator that also has a kernel of its own for a device (`silu_backward`), or here (`_fused_rms_norm`), is one
-        # kernel on CUDA too.
+        # An operator that also has a kernel of its own for a device (`silu_backward`), or here
+        # (`_fused_rms_norm`), is one kernel on CUDA too.
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         name = func.name()
         self.composite = has_kernel(name, "CompositeImplicitAutograd") and not (

@@ -1,9 +1,12 @@
-"""The storages of a program that is recorded, and its moments: who is born when, where it lies, and when it dies.
+"""The storages of a program that is recorded, and its moments: who is born when, where it lies, and when it
+dies.
 
-1. A storage is born where it first appears and dies when Python and autograd drop their last reference to it: a weak
-   reference on the storage object tells when, exactly as the CUDA tensor would have been freed.
-2. It lies on the device; or in host memory, with or without values; or nowhere, where the program itself asked for a meta tensor.
-3. A storage that is resized is another one from then on: new memory is taken, then the old given back (`cuda/Resize.cpp`).
+1. A storage is born where it first appears and dies when Python and autograd drop their last reference to it:
+   a weak reference on the storage object tells when, exactly as the CUDA tensor would have been freed.
+2. It lies on the device; or in host memory, with or without values; or nowhere, where the program itself
+   asked for a meta tensor.
+3. A storage that is resized is another one from then on: new memory is taken, then the old given back
+   (`cuda/Resize.cpp`).
 4. Where a size is only bounded, so is what is made from it of that size.
 """
 
@@ -66,7 +69,8 @@ class GrowingStorage:
 
 
 class Storages:
-    """Those of one capture. all: every one so far; program: the moments so far; live: the number of each that lives, by its key;
+    """Those of one capture. all: every one so far; program: the moments so far; live: the number of each that
+    lives, by its key;
     bounds: sizes that are bounds of what only data tells; bounded: what is made now may be of such a size."""
 
     def __init__(self, places: Places, streams: Current, known: KnownValues, memory: Memory | None) -> None:
@@ -82,10 +86,12 @@ class Storages:
         self.bounded = False
         self._closed = False
 
-    # -- moments -------------------------------------------------------------------------------------------------
+    # -- moments
+    # -------------------------------------------------------------------------------------------------
 
     def happened(self, moment: Moment) -> None:
-        """The next moment of the program. Raises torch.OutOfMemoryError where the device has no room for it."""
+        """The next moment of the program. Raises torch.OutOfMemoryError where the device has no room for
+        it."""
         self.program.append(moment)
         if self._memory is not None:
             try:
@@ -116,7 +122,8 @@ class Storages:
             self._shared = True
             self.happened(StreamUse(index, stream))
 
-    # -- where tensors lie ---------------------------------------------------------------------------------------
+    # -- where tensors lie
+    # ---------------------------------------------------------------------------------------
 
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Register a meta tensor that stands for one in host memory; returns it."""
@@ -133,7 +140,8 @@ class Storages:
         return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
     def place_of(self, storage: Any) -> bool | None:
-        """Whether a storage without memory stands for one on the device; None: the program itself made it a meta tensor's."""
+        """Whether a storage without memory stands for one on the device; None: the program itself made it a
+        meta tensor's."""
         index = self.live.get(storage._cdata)
         return None if index is None or index in self._nowhere else self.all[index].on_device
 
@@ -150,7 +158,8 @@ class Storages:
         finally:
             self.makes_nowhere = before
 
-    # -- births and deaths ---------------------------------------------------------------------------------------
+    # -- births and deaths
+    # ---------------------------------------------------------------------------------------
 
     def count(self) -> int:
         """How many there have been."""
@@ -163,8 +172,8 @@ class Storages:
     def number(
         self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False
     ) -> int:
-        """The number of a tensor's storage, which begins now if nobody has seen it. born: an operator that is recorded next makes
-        it."""
+        """The number of a tensor's storage, which begins now if nobody has seen it. born: an operator that is
+        recorded next makes it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         index = self.live.get(key)
@@ -217,7 +226,8 @@ class Storages:
             if not storage.name or storage.name.startswith("aten::"):
                 storage.name = name
 
-    # -- tensors of operators ------------------------------------------------------------------------------------
+    # -- tensors of operators
+    # ------------------------------------------------------------------------------------
 
     def meta(self, tensor: torch.Tensor, name: str, born: bool = True) -> TensorMeta:
         """How an operator looks at the storage of a tensor. born: it is a result."""
@@ -253,14 +263,16 @@ class Storages:
         return str(value)
 
     def made_on_host(self, results: Iterable[torch.Tensor | None], nowhere: bool) -> None:
-        """These are the results of an operator among host tensors, or (nowhere) among the program's own meta tensors."""
+        """These are the results of an operator among host tensors, or (nowhere) among the program's own meta
+        tensors."""
         for result in results:
             if result is not None and result.device.type == "meta":
                 index = self.number(result, "host tensor", _CATEGORY[self._places.phase], on_device=False)
                 if nowhere:
                     self._nowhere.add(index)
 
-    # -- bounds --------------------------------------------------------------------------------------------------
+    # -- bounds
+    # --------------------------------------------------------------------------------------------------
 
     def bound(self, most: int) -> None:
         """A size is this, the most it can be; what is made now may be of it."""
@@ -273,12 +285,14 @@ class Storages:
         return index is not None and self.all[index].bounded
 
     def _sized_by_bound(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor that is being made has a size in its shape that is a bound, or a multiple of one."""
+        """Whether the tensor that is being made has a size in its shape that is a bound, or a multiple of
+        one."""
         return self.bounded and any(
             size and size % bound == 0 for size in tensor.shape for bound in self.bounds if bound > 1
         )
 
-    # -- what repeats, and the end -------------------------------------------------------------------------------
+    # -- what repeats, and the end
+    # -------------------------------------------------------------------------------
 
     def alive(self) -> Iterable[int]:
         """Every storage that lives now."""

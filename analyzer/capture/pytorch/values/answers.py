@@ -1,8 +1,10 @@
-"""What the program is told when it asks a tensor on the device for its value, or for a size that only data tells.
+"""What the program is told when it asks a tensor on the device for its value, or for a size that only data
+tells.
 
-1. A value that is known (`known_values.py`) is told; what the user assumes for a line (`--assume`) comes before a guess.
-2. An unknown fraction is taken for 1, since fractions scale values; integers and flags shape programs: an error that names the
-   line, or, where a whole program is followed, a stand-in, which is noted.
+1. A value that is known (`known_values.py`) is told; what the user assumes for a line (`--assume`) comes
+   before a guess.
+2. An unknown fraction is taken for 1, since fractions scale values; integers and flags shape programs: an
+   error that names the line, or, where a whole program is followed, a stand-in, which is noted.
 3. A size nobody knows is the most it can be, and noted (`unknown_sizes.py`).
 """
 
@@ -39,20 +41,21 @@ from analyzer.graph import Phase
 
 aten = torch.ops.aten
 _LARGEST_STAND_IN = 1 << 22
-# Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the host.
+# Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the
+# host.
 SMALL = 1 << 16
 ZEROS = (
     "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
 )
 BY_NUMBERS = (
-    "what the program decides by its numbers is decided here by those a CPU computes, with random numbers of its own: another run "
-    "may decide otherwise"
+    "what the program decides by its numbers is decided here by those a CPU computes, with random numbers of"
+    " its own: another run may decide otherwise"
 )
 
 
 class ProgramValues:
-    """Answers for one capture. stands_in: unknown values get a stand-in instead of being an error; stood_in: the program has read
-    one; note: says something once to the estimate's reader."""
+    """Answers for one capture. stands_in: unknown values get a stand-in instead of being an error; stood_in:
+    the program has read one; note: says something once to the estimate's reader."""
 
     def __init__(
         self, places: Places, storages: Storages, known: KnownValues, note: Callable[[str], None]
@@ -63,7 +66,8 @@ class ProgramValues:
         self.assumptions = Assumptions()
         self._falling = itertools.count(1)
 
-    # -- what is known -------------------------------------------------------------------------------------------
+    # -- what is known
+    # -------------------------------------------------------------------------------------------
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The tensor's value, where it is known; of a sparse one only its parts' are."""
@@ -141,7 +145,8 @@ class ProgramValues:
         finally:
             self._known.standing_in = before
 
-    # -- what is told --------------------------------------------------------------------------------------------
+    # -- what is told
+    # --------------------------------------------------------------------------------------------
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
@@ -155,14 +160,14 @@ class ProgramValues:
             return self._stand_in(tensor)
         if value is None:
             raise self.unknown(
-                f"needs the value of a tensor of shape {tuple(tensor.shape)} and type {DTYPE_NAMES[tensor.dtype]}, "
-                "which is not known before the model runs"
+                f"needs the value of a tensor of shape {tuple(tensor.shape)} and type"
+                f" {DTYPE_NAMES[tensor.dtype]}, which is not known before the model runs"
             )
         return value
 
     def host_array(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor's value for an array of it: many values nobody knows are zeros, in memory the operating system maps
-        only where it is written to."""
+        """The tensor's value for an array of it: many values nobody knows are zeros, in memory the operating
+        system maps only where it is written to."""
         if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._known.twin(tensor) is not None:
             return self.host_value(tensor)
         self._note(ZEROS)
@@ -170,7 +175,8 @@ class ProgramValues:
             return torch.from_numpy(numpy.zeros(tensor.shape, dtype=str(tensor.dtype)[6:]))
 
     def copied(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files, metrics)."""
+        """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files,
+        metrics)."""
         value = self._known.twin(source)
         if value is not None:
             return target.copy_(value)
@@ -189,7 +195,8 @@ class ProgramValues:
             if tensor.is_floating_point():
                 self.stood_in = True
                 self._note(
-                    f"{self._places.line() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
+                    f"{self._places.line() or 'the optimizer'} reads a value only a real run has; 1.0 is"
+                    " assumed"
                 )
                 return 1.0
             length = longest()
@@ -203,7 +210,8 @@ class ProgramValues:
         return self.host_value(tensor).item()
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A value for one only a real run has: ones; false for flags, which programs watch for what goes wrong or ends.
+        """A value for one only a real run has: ones; false for flags, which programs watch for what goes
+        wrong or ends.
 
         Noted with its line. Raises CaptureError for tensors too large to make up.
         """
@@ -212,7 +220,8 @@ class ProgramValues:
         flag = tensor.dtype is torch.bool
         self.stood_in = True
         self._note(
-            f"{self._places.line() or 'the program'} reads a value only a real run has; {'false' if flag else 'one'} is assumed"
+            f"{self._places.line() or 'the program'} reads a value only a real run has;"
+            f" {'false' if flag else 'one'} is assumed"
         )
         make = torch.zeros if flag else torch.ones
         return make(tensor.shape, dtype=tensor.dtype, device="cpu")
@@ -224,8 +233,8 @@ class ProgramValues:
         self.refused = f"{line or 'the model'} {what}{inside}"
         return CaptureError(
             self.refused,
-            "make the branch independent of data, replace the value by a constant upper bound for the analysis, or say it: "
-            f"--assume {line or 'FILE.py:LINE'}=VALUE",
+            "make the branch independent of data, replace the value by a constant upper bound for the"
+            f" analysis, or say it: --assume {line or 'FILE.py:LINE'}=VALUE",
         )
 
     def _said(self) -> bool | int | float | None:
@@ -240,10 +249,12 @@ class ProgramValues:
         if self._known.asked(tensor):
             self._note(BY_NUMBERS)
 
-    # -- sizes ---------------------------------------------------------------------------------------------------
+    # -- sizes
+    # ---------------------------------------------------------------------------------------------------
 
     def sized(self, call: DispatchedCall) -> Any:
-        """The results of an operator whose size depends on values: those that are known, else those of unknown size."""
+        """The results of an operator whose size depends on values: those that are known, else those of
+        unknown size."""
         out = self._known.sized(call)
         if out is None:
             return self._of_unknown_size(call)
@@ -253,7 +264,8 @@ class ProgramValues:
         return out
 
     def _of_unknown_size(self, call: DispatchedCall) -> Any:
-        """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
+        """The results of an operator whose size depends on data, at the size that was said, else the largest;
+        noted."""
         if everybody() and (count := unknown_sizes.most(call)) is not None:
             return unknown_sizes.result(call, count)
         if self.stands_in and call.name == "aten::nonzero" and self._said() is None and (few := counted()):
@@ -270,7 +282,8 @@ class ProgramValues:
         return unknown_sizes.result(call, count)
 
     def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
-        """How many there are of what only data tells: what was said, else the most there can be, which is noted."""
+        """How many there are of what only data tells: what was said, else the most there can be, which is
+        noted."""
         said = self._said()
         if said is not None:
             return int(said)

@@ -1,12 +1,13 @@
 """What a program asks about sizes while it is captured: `if x.shape[0] > 16`, `assert len % 8 == 0`.
 
-A captured program is the way the program took at one batch. Which way it takes at another may depend on sizes it compares. So,
-where it is asked for, the sizes that tensors tell (`shape`, `size`) are whole numbers that remember how they came about, and
-every comparison of one is a guard (`graph/guard.py`): its two sides, as trees of additions, products and the like over
-sizes, its answer and its line. Whoever knows the sizes at another batch knows whether the answers are the same there.
+A captured program is the way the program took at one batch. Which way it takes at another may depend on sizes
+it compares. So, where it is asked for, the sizes that tensors tell (`shape`, `size`) are whole numbers that
+remember how they came about, and every comparison of one is a guard (`graph/guard.py`): its two sides, as
+trees of additions, products and the like over sizes, its answer and its line. Whoever knows the sizes at
+another batch knows whether the answers are the same there.
 
-Not modelled: sizes told otherwise (`len`, `numel`, `range`), other arithmetic than `_ARITHMETIC`, comparisons with fractions:
-there the number is a plain one.
+Not modelled: sizes told otherwise (`len`, `numel`, `range`), other arithmetic than `_ARITHMETIC`, comparisons
+with fractions: there the number is a plain one.
 """
 
 from __future__ import annotations

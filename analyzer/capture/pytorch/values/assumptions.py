@@ -1,7 +1,8 @@
 """Values the user says a program reads: `--assume train.py:12=512`, `assume={"train.py:12": 512}`.
 
-1. A place is a file's name, or the end of its path, and a line: the line of the user's code where a value only a real run
-   has is read (`item()`, a branch, a tensor brought to the host), or where a result's size depends on data.
+1. A place is a file's name, or the end of its path, and a line: the line of the user's code where a value
+   only a real run has is read (`item()`, a branch, a tensor brought to the host), or where a result's size
+   depends on data.
 2. A number is the value, or the size; true and false are flags; a tensor has it in every element.
 3. An assumption nobody asked for is noted: its line may be wrong, or not reached.
 """

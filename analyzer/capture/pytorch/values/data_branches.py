@@ -1,32 +1,38 @@
 """Branches on data inside widely used libraries, and the way the analysis takes.
 
-A branch on values that only a real run has is an error (`answers.py`), because the two ways may need different
-memory. These few are different: they sit in library code the user cannot change, and one way is plainly the one to
-plan for. The assumption is noted in the estimate.
+A branch on values that only a real run has is an error (`answers.py`), because the two ways may need
+different memory. These few are different: they sit in library code the user cannot change, and one way is
+plainly the one to plan for. The assumption is noted in the estimate.
 
 1. transformers warns when the padding token is among the inputs and no attention mask is given
    (`warn_if_padding_and_no_attention_mask`): the warning is not taken.
-2. transformers skips an attention mask that masks nothing (`masking_utils.py`): a mask that is passed in is taken to
-   mask something, which needs more memory.
-3. `nn.TransformerEncoder` packs a batch whose padding is all at the end into a nested tensor: the batch is taken to
-   stay padded, which needs more memory. It also asks whether a mask is the causal one, which runs other kernels: the
-   mask is taken for an arbitrary one.
+2. transformers skips an attention mask that masks nothing (`masking_utils.py`): a mask that is passed in is
+   taken to mask something, which needs more memory.
+3. `nn.TransformerEncoder` packs a batch whose padding is all at the end into a nested tensor: the batch is
+   taken to stay padded, which needs more memory. It also asks whether a mask is the causal one, which runs
+   other kernels: the mask is taken for an arbitrary one.
 4. `torch.distributions` checks its arguments: a healthy run's are valid.
-5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along which the gradient
-   grew (`ys > 1e-10`): every step of such a run is one, until its history is full. Its line search takes the first step it tries.
-6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken to be accepted, one
-   for each point in time. How many a real run needs is data.
-7. What a program asserts of its values holds in a healthy run, and so does what it checks with `if` before it raises an error.
-8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
-9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
-   is taken to go on to the longest length it may, which needs the most memory.
-10. Whisper cuts its tokens where two timestamps follow each other: none are taken to be among them, so every window of the sound is
-    one segment, and none is heard twice. Where the generation's configuration has no `no_timestamps_token_id` that is a fact:
-    timestamps begin behind the vocabulary (`transformers/models/whisper/generation_whisper.py`, `_set_return_timestamps`).
-11. Assisted decoding keeps the drafted tokens that the model itself would have chosen (`_assisted_decoding`, `n_matches`): none are,
-    so the model is called once a token, and every length a sequence can have is met with all the candidates it can have there.
-    Whichever are accepted, a run meets some of these lengths: what it has allocated at most is no more. It may be where a schedule
-    drafts more after a success (`num_assistant_tokens_schedule="heuristic"`), or fewer after a failure.
+5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along
+   which the gradient
+   grew (`ys > 1e-10`): every step of such a run is one, until its history is full. Its line search takes the
+   first step it tries.
+6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken
+   to be accepted, one for each point in time. How many a real run needs is data.
+7. What a program asserts of its values holds in a healthy run, and so does what it checks with `if` before it
+   raises an error.
+8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose
+   is not.
+9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one
+   written: it is taken to go on to the longest length it may, which needs the most memory.
+10. Whisper cuts its tokens where two timestamps follow each other: none are taken to be among them, so every
+    window of the sound is one segment, and none is heard twice. Where the generation's configuration has no
+    `no_timestamps_token_id` that is a fact: timestamps begin behind the vocabulary
+    (`transformers/models/whisper/generation_whisper.py`, `_set_return_timestamps`).
+11. Assisted decoding keeps the drafted tokens that the model itself would have chosen (`_assisted_decoding`,
+    `n_matches`): none are, so the model is called once a token, and every length a sequence can have is met
+    with all the candidates it can have there. Whichever are accepted, a run meets some of these lengths: what
+    it has allocated at most is no more. It may be where a schedule drafts more after a success
+    (`num_assistant_tokens_schedule="heuristic"`), or fewer after a failure.
 """
 
 from __future__ import annotations
@@ -68,15 +74,22 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
 COUNTS: dict[tuple[str, str], tuple[int, str]] = {
     ("transformers/models/whisper/generation_whisper.py", "_retrieve_segment"): (
         0,
-        "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of the sound is one segment",
+        (
+            "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of"
+            " the sound is one segment"
+        ),
     ),
 }
 
-_STEPS = "adaptive ODE solvers are assumed to accept every step, and to need one for each point in time that is asked for"
+_STEPS = (
+    "adaptive ODE solvers are assumed to accept every step, and to need one for each point in time that is"
+    " asked for"
+)
 _REJECTED = (
-    "assisted decoding: none of the drafted tokens are assumed to be accepted, and as many to be drafted as may be; every length of the "
-    "sequence is met with all its candidates, so a run that accepts some has no more allocated at its peak (unless its schedule drafts "
-    "more after a success); what the allocator holds may differ either way"
+    "assisted decoding: none of the drafted tokens are assumed to be accepted, and as many to be drafted as"
+    " may be; every length of the sequence is met with all its candidates, so a run that accepts some has no"
+    " more allocated at its peak (unless its schedule drafts more after a success); what the allocator holds"
+    " may differ either way"
 )
 _GENERATION = "transformers/generation/utils.py"
 _looping: set[int] = set()  # calls that have been told to go on
@@ -98,7 +111,8 @@ LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
 
 
 def assumed(depth: int = 1) -> tuple[bool, str] | None:
-    """The value assumed for a flag asked for by the code that is running, and the note; None where there is none."""
+    """The value assumed for a flag asked for by the code that is running, and the note; None where there is
+    none."""
     frame: FrameType | None = sys._getframe(depth)
     asserted = _asserted(frame)
     if asserted is not None:
@@ -117,7 +131,8 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
 
 
 def counted() -> tuple[int, str] | None:
-    """How many elements are not zero for the code that asks for their places, and the note; None where nothing is assumed."""
+    """How many elements are not zero for the code that asks for their places, and the note; None where
+    nothing is assumed."""
     path, function = _place(_asking(sys._getframe(1)))
     return next(
         (answer for (ending, name), answer in COUNTS.items() if path.endswith(ending) and name == function),
@@ -145,8 +160,8 @@ def _once(call: int) -> bool:
 
 
 def _asserted(frame: FrameType | None) -> bool | None:
-    """The flag that lets an assertion hold, or passes a check that raises an error otherwise, where whoever asks is at one and the flag
-    is all it asks for."""
+    """The flag that lets an assertion hold, or passes a check that raises an error otherwise, where whoever
+    asks is at one and the flag is all it asks for."""
     frame = _asking(frame)
     if frame is None:
         return None
@@ -170,7 +185,8 @@ def falls() -> bool:
 
 
 def everybody() -> bool:
-    """Whether it is `SyncBatchNorm`'s forward pass that asks how many ranks have an input: all of them, as this one."""
+    """Whether it is `SyncBatchNorm`'s forward pass that asks how many ranks have an input: all of them, as
+    this one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
         if frame.f_code.co_filename.replace("\\", "/").endswith("torch/nn/modules/_functions.py"):
@@ -180,7 +196,8 @@ def everybody() -> bool:
 
 
 def rejected() -> str | None:
-    """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None elsewhere."""
+    """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None
+    elsewhere."""
     frame = _asking(sys._getframe(1))
     path, function = _place(frame)
     counts = (
@@ -193,7 +210,8 @@ def rejected() -> str | None:
 
 
 def longest() -> int | None:
-    """The most tokens that may stand in a sequence of the beam search whose own code asks for a value; None elsewhere."""
+    """The most tokens that may stand in a sequence of the beam search whose own code asks for a value; None
+    elsewhere."""
     frame = _asking(sys._getframe(1))
     path, function = _place(frame)
     if frame is None or not path.endswith(_GENERATION) or function != "_beam_search":

@@ -1,15 +1,15 @@
 """How far the numbers of a whole program are followed, as a CPU would compute them.
 
-What a program decides by its numbers shapes its memory: the steps of an adaptive solver, the rows a threshold leaves. To know them
-is to compute them, which a small program allows.
+What a program decides by its numbers shapes its memory: the steps of an adaptive solver, the rows a threshold
+leaves. To know them is to compute them, which a small program allows.
 
-1. Work is counted in elements that are read or written; multiplications of matrices are a fraction of one each. It does not depend
-   on the machine, so that every machine gives one estimate.
-2. So much may be spent between one question and the next: a flag the program reads, or a size, that its numbers decide. A program
-   that asks nothing has spent it in a moment; one that asks goes on, up to a total.
+1. Work is counted in elements that are read or written; multiplications of matrices are a fraction of one
+   each. It does not depend on the machine, so that every machine gives one estimate.
+2. So much may be spent between one question and the next: a flag the program reads, or a size, that its
+   numbers decide. A program that asks nothing has spent it in a moment; one that asks goes on, up to a total.
 3. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
-4. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several ranks: what other ranks
-   compute is not known here.
+4. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several
+   ranks: what other ranks compute is not known here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _MULTIPLYING = frozenset({*_FACTORS, aten.convolution.default, aten.convolution_
 
 
 class Effort:
-    """What may still be spent. kept: bytes of the tensors over `SMALL_ELEMENTS` by storage key. paused: nothing is followed now."""
+    """What may still be spent. kept: bytes of the tensors over `SMALL_ELEMENTS` by storage key. paused:
+    nothing is followed now."""
 
     def __init__(self, most: int = MOST_ELEMENTS) -> None:
         self._most = most
@@ -103,6 +104,7 @@ def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch
 
 
 def _convolved(call: DispatchedCall, made: torch.Tensor) -> int:
-    """Multiplications of a convolution: for every element of its result (transposed: of what it is given) those of one kernel."""
+    """Multiplications of a convolution: for every element of its result (transposed: of what it is given)
+    those of one kernel."""
     counted, weight = call.argument("input") if call.argument("transposed") else made, call.argument("weight")
     return int(counted.numel() * (weight.numel() // weight.size(0)))

@@ -1,28 +1,35 @@
 """Values of small tensors a model computes from nothing but constants: positions, masks, flags.
 
-Meta tensors have no values, yet Python asks for some (`if mask.all():`, `range(lengths.max())`). For tensors of modest
-size whose every input is known, the operator also runs on ordinary CPU memory, aliased the same way, so that in-place
-changes and views stay right.
+Meta tensors have no values, yet Python asks for some (`if mask.all():`, `range(lengths.max())`). For tensors
+of modest size whose every input is known, the operator also runs on ordinary CPU memory, aliased the same
+way, so that in-place changes and views stay right.
 
 1. A storage is known while a CPU twin of it exists here.
 2. An operator with an unknown input makes unknown results, and makes a known storage it writes unknown.
-3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with them.
+3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with
+   them.
 4. Random and uninitialised results are unknown, and so are those of operators a CPU does not have.
-5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a generation at its
-   longest length, whatever the tokens are. Of a tensor whose elements are all the same (the graph each node of a single graph
-   belongs to), so is everything that is taken, wherever from. Of a tensor that integers are made like (`new_zeros`), nothing
-   but its type and shape matters; one of a few integers that is left empty (`new_empty`) is written in parts, all of which
-   may be known: it is zeros until then.
-6. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and masks too large to
-   be followed, and known until the copy is written to. So it is of a mask through which rows of a known number are written.
-7. A whole program brings real data with it, whose values would be followed through every layer. They are, as a CPU computes them,
-   while that is little work (`effort.py`): an adaptive solver's steps are those of its numbers. A tensor that is left empty is
-   zeros until it is written. Afterwards only small floating-point tensors are known, for schedules and counters.
-8. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a number, or above it,
-   is within bounds: more are not seen in a thousand million runs (Bernstein's inequality).
-9. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each row.
-10. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
-11. Integers and truth values made of small ones may be larger than `LIMIT` (a mask of all pairs, or triplets, of labels), up to
+5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a
+   generation at its longest length, whatever the tokens are. Of a tensor whose elements are all the same (the
+   graph each node of a single graph belongs to), so is everything that is taken, wherever from. Of a tensor
+   that integers are made like (`new_zeros`), nothing but its type and shape matters; one of a few integers
+   that is left empty (`new_empty`) is written in parts, all of which may be known: it is zeros until then.
+6. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and
+   masks too large to be followed, and known until the copy is written to. So it is of a mask through which
+   rows of a known number are written.
+7. A whole program brings real data with it, whose values would be followed through every layer. They are, as
+   a CPU computes them, while that is little work (`effort.py`): an adaptive solver's steps are those of its
+   numbers. A tensor that is left empty is zeros until it is written. Afterwards only small floating-point
+   tensors are known, for schedules and counters.
+8. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a
+   number, or above it, is within bounds: more are not seen in a thousand million runs (Bernstein's
+   inequality).
+9. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each
+   row.
+10. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is
+    known.
+11. Integers and truth values made of small ones may be larger than `LIMIT` (a mask of all pairs, or triplets,
+    of labels), up to
     `LARGE_BYTES` each, until `LARGE_WORK` bytes of such were read and written.
 
 Not modelled: what is larger; numbers drawn on the GPU.
@@ -57,12 +64,15 @@ _ABSORBING = {
 }
 _TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
 _COUNTING = (
-    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default, aten.unique_dim_consecutive.default,
+    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default,
+    aten.unique_dim_consecutive.default,
     aten.bincount.default,
 )  # fmt: skip
-# Tensors made like another one, whose values do not matter, and their own value, or the argument that says it.
+# Tensors made like another one, whose values do not matter, and their own value, or the argument that says
+# it.
 _LIKE = {
-    aten.new_zeros.default: 0, aten.zeros_like.default: 0, aten.new_ones.default: 1, aten.ones_like.default: 1,
+    aten.new_zeros.default: 0, aten.zeros_like.default: 0, aten.new_ones.default: 1,
+    aten.ones_like.default: 1,
     aten.new_full.default: "fill_value", aten.full_like.default: "fill_value",
 }  # fmt: skip
 _LEFT_EMPTY = frozenset(
@@ -98,7 +108,8 @@ class KnownValues:
         self._at_most: dict[
             int, tuple[torch.Size, int]
         ] = {}  # of masks made of these: how many are true at most
-        # Of device tensors that are copies of real host tensors too large to follow: how many elements are not zero.
+        # Of device tensors that are copies of real host tensors too large to follow: how many elements are
+        # not zero.
         self._counts: dict[int, tuple[torch.Size, int]] = {}
 
     def __bool__(self) -> bool:
@@ -113,8 +124,8 @@ class KnownValues:
         return max(LIMIT, min(LARGE_BYTES, self._large_left) // tensor.element_size())
 
     def _is_room(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
-        """Whether an operator among large tensors is followed, and its part of the work spent. Copies of the host's are not: what a
-        program loads is seldom asked for its values."""
+        """Whether an operator among large tensors is followed, and its part of the work spent. Copies of the
+        host's are not: what a program loads is seldom asked for its values."""
         large = [
             tensor
             for tensor in (*tensors, *results)
@@ -175,8 +186,8 @@ class KnownValues:
             self._counts[mask.untyped_storage()._cdata] = mask.shape, count
 
     def _counted(self, host: torch.Tensor, copy: torch.Tensor) -> None:
-        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not zero. Floating-point
-        numbers of 8 bits are not: PyTorch does not look for zeros among them."""
+        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not
+        zero. Floating-point numbers of 8 bits are not: PyTorch does not look for zeros among them."""
         if host.is_floating_point() and host.element_size() == 1:
             return
         if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
@@ -207,14 +218,16 @@ class KnownValues:
         self._twins[tensor.untyped_storage()._cdata] = value.untyped_storage()
 
     def overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """All of `target` is about to be written with `source`: nothing unknown stays in it, if that is known."""
+        """All of `target` is about to be written with `source`: nothing unknown stays in it, if that is
+        known."""
         if target.numel() <= self._most(target) and _whole(target) and self.twin(source) is not None:
             self._twins[target.untyped_storage()._cdata] = torch.empty_like(
                 target, device="cpu"
             ).untyped_storage()
 
     def filled(self, parts: list[torch.Tensor]) -> None:
-        """All of these are about to be written with known values: their storage is known, if they are all there is of it."""
+        """All of these are about to be written with known values: their storage is known, if they are all
+        there is of it."""
         storage = parts[0].untyped_storage()
         nbytes = sum(part.numel() * part.element_size() for part in parts)
         one = all(part.untyped_storage()._cdata == storage._cdata for part in parts)
@@ -222,7 +235,8 @@ class KnownValues:
             self._twins[storage._cdata] = torch.UntypedStorage(nbytes)
 
     def sized(self, call: DispatchedCall) -> Any:
-        """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
+        """Where a size depends on values: the results as meta tensors of the right size, or None where that
+        is not known."""
         func = call.func
         if func is aten.nonzero.default:
             source = call.argument("self")
@@ -255,7 +269,8 @@ class KnownValues:
         return func(call.argument("self"), indices)
 
     def _counting(self, call: DispatchedCall) -> Any:
-        """Results with one entry for each value that is there, or for each up to the largest: it is found which there are."""
+        """Results with one entry for each value that is there, or for each up to the largest: it is found
+        which there are."""
         func, (source, *others), kwargs = call
         twin = self.twin(source)
         if twin is None:
@@ -279,7 +294,7 @@ class KnownValues:
         """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
         name = func._schema.name.partition("::")[2]
         if torch.Tag.inplace_view in func.tags:
-            return  # no values change: the tensor looks otherwise at its storage, or at another, which is known or not
+            return  # no values change: the tensor is another view of its storage, or of another one
         known = self._run(func, name, args, kwargs, tensors, results, written)
         if not known and func is aten._to_copy.default:
             source = DispatchedCall(func, args, kwargs).argument("self")
@@ -370,7 +385,8 @@ class KnownValues:
     def _affordable(
         self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
-        """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for good."""
+        """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for
+        good."""
         assert self.effort is not None
         for result in results:
             self.effort.keep(result)
@@ -467,14 +483,16 @@ class KnownValues:
 
 
 def _seen_at_most(count: int, share: float) -> int:
-    """How many of `count` independent events, each of probability `share`, happen at most, but for one case in e^20."""
+    """How many of `count` independent events, each of probability `share`, happen at most, but for one case
+    in e^20."""
     spread = count * share * (1 - share)
     beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
     return min(count, math.ceil(count * share + beyond))
 
 
 def _whole(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is all there is in its storage, so that nothing unknown is left once it is written."""
+    """Whether the tensor is all there is in its storage, so that nothing unknown is left once it is
+    written."""
     return (
         tensor.is_contiguous() and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
     )

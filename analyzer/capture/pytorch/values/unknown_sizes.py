@@ -1,14 +1,17 @@
 """Results whose size depends on data only a real run has: as large as they can be, and said so.
 
-1. `nonzero`, boolean masks, `masked_select` and `unique` give at most one result for every element they look at, fewer where a mask
-   is made of numbers that are drawn (`known_values.py`); what is kept of boxes (`torchvision::nms`), at most every box.
-2. `bincount` gives `minlength` counts: the values are taken to be below it, as a program that names it wants them. Without
-   it, at most one for every element is assumed.
+1. `nonzero`, boolean masks, `masked_select` and `unique` give at most one result for every element they look
+   at, fewer where a mask is made of numbers that are drawn (`known_values.py`); what is kept of boxes
+   (`torchvision::nms`), at most every box.
+2. `bincount` gives `minlength` counts: the values are taken to be below it, as a program that names it wants
+   them. Without it, at most one for every element is assumed.
 3. Whoever follows the program may say how many there are (`assume`), and the notes name the line in any case.
 
-A size that nothing bounds (`repeat_interleave` by a tensor, without `output_size`) is an error that asks for `--assume`.
+A size that nothing bounds (`repeat_interleave` by a tensor, without `output_size`) is an error that asks for
+`--assume`.
 
-Source: the operators' documentation; `aten/src/ATen/native/cuda` (`Nonzero.cu`, `Unique.cu`, `SummaryOps.cu`).
+Source: the operators' documentation; `aten/src/ATen/native/cuda` (`Nonzero.cu`, `Unique.cu`,
+`SummaryOps.cu`).
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ def is_mask(index: torch.Tensor | None) -> bool:
 
 
 def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:
-    """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many elements of a tensor are
-    not zero at most, where more than its size is known of it."""
+    """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many
+    elements of a tensor are not zero at most, where more than its size is known of it."""
     match call.name:
         case "aten::unique_dim" | "aten::unique_dim_consecutive" | "aten::unique_consecutive" if (
             dim := call.argument("dim")

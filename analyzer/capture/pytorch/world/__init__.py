@@ -1,1 +1,2 @@
-"""The ranks a program believes in: process groups, collectives and stores, of which one rank is really followed."""
+"""The ranks a program believes in: process groups, collectives and stores, of which one rank is really
+followed."""

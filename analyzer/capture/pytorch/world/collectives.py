@@ -1,24 +1,30 @@
 """What a collective does to the memory and the values of the one rank that is followed.
 
-1. A collective works on the tensors it is given and takes nothing from PyTorch's allocator, but for those on lists of
-   tensors of one size: `allgather` gathers into one flat tensor and copies each part out, `reduce_scatter` copies the
-   parts into one first (`ProcessGroupNCCL.cpp`, `newLikeFlat`). What NCCL itself takes is in `libraries/nccl.py`.
-2. The `Work` of a collective keeps its results, the flat tensor among them (`outputs_`, `ProcessGroupNCCL.hpp`); one that
-   was not started asynchronously is dropped at once.
-3. An asynchronous collective nobody calls `wait` on, as DDP's reducer starts them in the backward pass, keeps the tensors it works on
-   until another collective begins after a watchdog thread, which looks every 100 ms, has seen it finish
-   (`TensorShelf`, `shelvesToUnstash_`). No clock runs here: the first step, which loads kernels, is taken to be longer
-   than that, any other until the next step's gradients are reduced. A bucket the reducer has replaced lives on so long.
-4. The other ranks are taken to hold what this one holds: a broadcast and an average change nothing, everything gathered is
-   this rank's own. A sum is left as it is too, since nobody tells which reduction it is: it scales values that shape
-   nothing. What is received from a single other rank is known where `messages.py` says so.
+1. A collective works on the tensors it is given and takes nothing from PyTorch's allocator, but for those on
+   lists of tensors of one size: `allgather` gathers into one flat tensor and copies each part out,
+   `reduce_scatter` copies the parts into one first (`ProcessGroupNCCL.cpp`, `newLikeFlat`). What NCCL itself
+   takes is in `libraries/nccl.py`.
+2. The `Work` of a collective keeps its results, the flat tensor among them (`outputs_`,
+   `ProcessGroupNCCL.hpp`); one that was not started asynchronously is dropped at once.
+3. An asynchronous collective nobody calls `wait` on, as DDP's reducer starts them in the backward pass, keeps
+   the tensors it works on until another collective begins after a watchdog thread, which looks every 100 ms,
+   has seen it finish (`TensorShelf`, `shelvesToUnstash_`). No clock runs here: the first step, which loads
+   kernels, is taken to be longer than that, any other until the next step's gradients are reduced. A bucket
+   the reducer has replaced lives on so long.
+4. The other ranks are taken to hold what this one holds: a broadcast and an average change nothing,
+   everything gathered is this rank's own. A sum is left as it is too, since nobody tells which reduction it
+   is: it scales values that shape nothing. What is received from a single other rank is known where
+   `messages.py` says so.
 5. A message sent or received keeps nothing: its tensor is told that NCCL's stream uses it (`recordStream`,
-   `ProcessGroupNCCL.cpp:pointToPoint`), so that its memory serves again once the message is through. In recorded pipelines
-   (`tests/data/h200/histories_ranks.xz`) that was at once in the first step, and up to a step later where the device
-   lagged behind the host. No clock runs here: it is taken to be at once.
-6. The tensor a barrier is called with lives until the next barrier, as recorded in programs of one and two ranks (`dino_vit_tiny`,
-   `simsiam`: `tests/data/h200/histories_public.xz`, `histories_public_2.xz`); what it adds up is given back at once.
-7. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its shape.
+   `ProcessGroupNCCL.cpp:pointToPoint`), so that its memory serves again once the message is through. In
+   recorded pipelines (`tests/data/h200/histories_ranks.xz`) that was at once in the first step, and up to a
+   step later where the device lagged behind the host. No clock runs here: it is taken to be at once.
+6. The tensor a barrier is called with lives until the next barrier, as recorded in programs of one and two
+   ranks (`dino_vit_tiny`,
+   `simsiam`: `tests/data/h200/histories_public.xz`, `histories_public_2.xz`); what it adds up is given back
+   at once.
+7. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its
+   shape.
 """
 
 from __future__ import annotations
@@ -40,15 +46,16 @@ c10d = torch.ops.c10d
 # The operator wraps what it is given; its shape function for tensors without memory would make a new one.
 WRAPPING = {"_c10d_functional::_wrap_tensor_autograd.default": torch.ops.aten.alias.default}
 _LATER = (
-    "gradient buckets DDP replaces, and what its hooks make of them, are assumed to be given back when the next gradients are "
-    "reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter "
-    "they live longer, and the peak is higher by up to as much as the gradients"
+    "gradient buckets DDP replaces, and what its hooks make of them, are assumed to be given back when the"
+    " next gradients are reduced (the first step's: at the next collective); NCCL's watchdog looks every 100"
+    " ms only, so where steps are shorter they live longer, and the peak is higher by up to as much as the"
+    " gradients"
 )
 
 
 _THROUGH = (
-    "what is sent to another rank is taken to be through at once; where the device lags behind the host, its memory serves "
-    "again later, and reserved is higher by up to what a step sends"
+    "what is sent to another rank is taken to be through at once; where the device lags behind the host, its"
+    " memory serves again later, and reserved is higher by up to what a step sends"
 )
 
 
@@ -60,8 +67,9 @@ def collectives(
 ) -> dict[Any, Callable[..., Any]]:
     """What each collective does.
 
-    used: told the process group, the collective's name and the ranks it exchanges messages with (None: it goes round the
-    ring), for each call on the device. functional: told a group's name and the operator's, for `_c10d_functional`.
+    used: told the process group, the collective's name and the ranks it exchanges messages with (None: it
+    goes round the ring), for each call on the device. functional: told a group's name and the operator's, for
+    `_c10d_functional`.
     """
 
     shelf: list[tuple[int, Any]] = []
@@ -86,7 +94,8 @@ def collectives(
         return work if len(func._schema.returns) == 1 else (tensors, work)
 
     def placed(group: Any, args: Any) -> list[torch.Tensor]:
-        """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no backend for them."""
+        """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no
+        backend for them."""
         tensors = [t for t in tree_iter(args) if isinstance(t, torch.Tensor)]
         on_device = [
             t for t in tensors if t.device.type == "meta" and not recorder.storages.in_host_memory(t)
@@ -264,7 +273,8 @@ RECEIVING = frozenset({"recv_", "recv_any_source_", "gather_root", "scatter", "a
 
 
 def _exchange(call: DispatchedCall, group: Any) -> tuple[str, tuple[int, ...] | None]:
-    """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges messages with.
+    """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges
+    messages with.
 
     Scatter, gather and all-to-all are groups of sends and receives in NCCL (`torch/csrc/cuda/nccl.cpp`).
     """

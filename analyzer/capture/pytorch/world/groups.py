@@ -1,16 +1,16 @@
 """Process groups of a world that is not there: PyTorch's own, with nobody at the other end.
 
-1. `init_process_group`, `new_group`, `init_device_mesh` and everything above them is PyTorch's own code. The backends it
-   makes ("nccl", "gloo") are PyTorch's fake process group, which sends nothing (`FakeProcessGroup.hpp`); they keep their
-   names. What their collectives do stands in `collectives.py`.
+1. `init_process_group`, `new_group`, `init_device_mesh` and everything above them is PyTorch's own code. The
+   backends it makes ("nccl", "gloo") are PyTorch's fake process group, which sends nothing
+   (`FakeProcessGroup.hpp`); they keep their names. What their collectives do stands in `collectives.py`.
 2. Rendezvous finds everybody at once; the store is in `store.py`.
 3. Processes the program starts for its ranks are in `processes.py`.
 4. Objects other ranks send are in `objects.py`.
-5. A message sent by itself goes through the group's communicator where that was made with the group (`device_id`), else
-   through one of the two ranks alone; one sent in a batch, through the group's (`pointToPoint`, `ProcessGroupNCCL.cpp`,
-   whose warning about unbatched operations says so).
-6. With a post, the rank says in the end which collectives it called, group by group: every rank of a group has to call the
-   same ones in the same order (`pipeline/order.py`).
+5. A message sent by itself goes through the group's communicator where that was made with the group
+   (`device_id`), else through one of the two ranks alone; one sent in a batch, through the group's
+   (`pointToPoint`, `ProcessGroupNCCL.cpp`, whose warning about unbatched operations says so).
+6. With a post, the rank says in the end which collectives it called, group by group: every rank of a group
+   has to call the same ones in the same order (`pipeline/order.py`).
 
 Not modelled: MPI, UCC, XCCL; RPC; `ProcessGroupWrapper` (TORCH_DISTRIBUTED_DEBUG=DETAIL).
 """
@@ -52,8 +52,8 @@ _MESSAGES = ("send", "recv_", "recv_any_source_")  # of two ranks, not of all
 class Communicators:
     """NCCL's communicators this rank has a part in, by the process group's name, and what they were used for.
 
-    calls: the collectives each group ran, by its ranks and its name, with the lines that called them; kept where `where`
-    (which says file and line of the user's code that runs) is given.
+    calls: the collectives each group ran, by its ranks and its name, with the lines that called them; kept
+    where `where` (which says file and line of the user's code that runs) is given.
     """
 
     def __init__(self, where: Callable[[], str] | None = None) -> None:
@@ -73,7 +73,8 @@ class Communicators:
             self.uses.setdefault(group.group_name, Communicator(group.size()))
 
     def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
-        """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round the ring."""
+        """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round
+        the ring."""
         if self._where is not None and collective not in _MESSAGES:
             key = tuple(dist.get_process_group_ranks(group)), group.group_name
             self.calls.setdefault(key, []).append(
@@ -94,7 +95,8 @@ class Communicators:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """While open, calls are not kept: those of an exchange in which ranks that know the result take no part here."""
+        """While open, calls are not kept: those of an exchange in which ranks that know the result take no
+        part here."""
         where, self._where = self._where, None
         try:
             yield
@@ -136,7 +138,8 @@ def _backend(made: list[Any]) -> type:
 
 @contextlib.contextmanager
 def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[Communicators]:
-    """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it communicated.
+    """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it
+    communicated.
 
     post: brings what other ranks say by value; None: nobody does.
     """
@@ -160,8 +163,8 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
 
 
 def _forget_shapes() -> None:
-    """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device and its place on the mesh:
-    another rank's are others."""
+    """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device and its place
+    on the mesh: another rank's are others."""
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is not None and _were_asked(tensor.DTensor):
         clear = getattr(
@@ -197,7 +200,8 @@ def _replacements(
         if not 0 <= found[0] < found[1]:
             raise CaptureError(
                 f"init_process_group is told of rank {found[0]} of {found[1]}",
-                f"it should use RANK and WORLD_SIZE of the environment, which are {rank.rank} and {rank.world_size}",
+                f"it should use RANK and WORLD_SIZE of the environment, which are {rank.rank} and"
+                f" {rank.world_size}",
             )
         _enough(rank, found[1], f"init_process_group waits for {found[1]} ranks", "started")
         made.append(Store("rendezvous", post, recorder.places.line))
@@ -220,7 +224,8 @@ def _replacements(
         used.made(group)
 
     def split(parent_pg: Any = None, split_ranks: Any = None, **named: Any) -> Any:
-        """The sub-group this rank belongs to: a group like any other, where NCCL would split a communicator."""
+        """The sub-group this rank belongs to: a group like any other, where NCCL would split a
+        communicator."""
         parent: Any = parent_pg or dist.GroupMember.WORLD
         mine = next((ranks for ranks in split_ranks or () if parent.rank() in ranks), None)
         if mine is None:
@@ -258,7 +263,8 @@ def _enough(rank: Rank, wanted: int, what: str, how: str) -> None:
 
 
 def _same_parameters(group: Any, tensors: list[torch.Tensor], logger: Any = None) -> bool:
-    """What DDP asks other ranks at construction: how many parameters, then all sizes and strides (`reducer.cpp`)."""
+    """What DDP asks other ranks at construction: how many parameters, then all sizes and strides
+    (`reducer.cpp`)."""
     del logger
     place = tensors[0].device
     count = torch.tensor([len(tensors)], device=place)

@@ -1,13 +1,14 @@
 """What ranks tell each other by value: object lists, sizes and flags that decide what a rank does next.
 
-1. A message carries its value where that can shape the program: whole numbers and flags, and anything in host memory, up
-   to `LIMIT_BYTES`. Activations and gradients travel without: what is received is unknown, its memory is not.
-2. Messages from one rank to another are delivered in the order of their sending, per process group, as NCCL and gloo do;
-   tags are not looked at (`ProcessGroupNCCL` ignores them).
+1. A message carries its value where that can shape the program: whole numbers and flags, and anything in host
+   memory, up to `LIMIT_BYTES`. Activations and gradients travel without: what is received is unknown, its
+   memory is not.
+2. Messages from one rank to another are delivered in the order of their sending, per process group, as NCCL
+   and gloo do; tags are not looked at (`ProcessGroupNCCL` ignores them).
 3. Objects (`broadcast_object_list`, `scatter_object_list`) travel in tensors of bytes by PyTorch's own code
    (`distributed_c10d.py`); while it runs, those tensors' broadcasts and scatters carry values too.
-4. Whoever waits for a value asks the `Post`, which follows the other rank beside this one (`pipeline/peers.py`). Without a
-   post, and where the sender does not know the value either, it is unknown.
+4. Whoever waits for a value asks the `Post`, which follows the other rank beside this one
+   (`pipeline/peers.py`). Without a post, and where the sender does not know the value either, it is unknown.
 
 Not modelled: `recv` from any source, whose value is unknown.
 """
@@ -59,7 +60,8 @@ class Messages:
         self._hear(group, source, self.channel(f"{group.group_name} {source} to {group.rank()}"), tensor)
 
     def broadcast(self, group: Any, root: int, tensor: torch.Tensor) -> None:
-        """A broadcast within the group: everybody's tensor has the root's value from now on, if it carries one."""
+        """A broadcast within the group: everybody's tensor has the root's value from now on, if it carries
+        one."""
         if self._objects:
             channel = self.channel(self._objects)
             if group.rank() == root:

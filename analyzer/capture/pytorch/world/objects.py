@@ -1,12 +1,14 @@
 """Python objects ranks exchange: lists that are broadcast, scattered and gathered.
 
-1. PyTorch's own code runs: objects travel in tensors of bytes (`distributed_c10d.py`), which take their memory.
-2. What another rank broadcasts is this rank's own where it holds an object in each place, as programs do whose ranks compute
-   the same; else that rank says it (`messages.py`). So it says what it scatters.
-3. What is gathered of other ranks is taken to be this rank's own, but where ranks hold different things by what they are:
-   plans of distributed checkpoints, and whose optimizer's state FSDP keeps where. Those are asked of the other ranks.
-4. A rank's share of the optimizer's state (`ZeroRedundancyOptimizer.consolidate_state_dict`) is broadcast by its owner; its
-   bytes are asked of that rank.
+1. PyTorch's own code runs: objects travel in tensors of bytes (`distributed_c10d.py`), which take their
+   memory.
+2. What another rank broadcasts is this rank's own where it holds an object in each place, as programs do
+   whose ranks compute the same; else that rank says it (`messages.py`). So it says what it scatters.
+3. What is gathered of other ranks is taken to be this rank's own, but where ranks hold different things by
+   what they are: plans of distributed checkpoints, and whose optimizer's state FSDP keeps where. Those are
+   asked of the other ranks.
+4. A rank's share of the optimizer's state (`ZeroRedundancyOptimizer.consolidate_state_dict`) is broadcast by
+   its owner; its bytes are asked of that rank.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _DIFFERS = ("distributed/checkpoint/", "distributed/fsdp/_optim_utils.py")
 
 
 def objects(recorder: Recorder, messages: Messages, used: Communicators, post: Post | None) -> dict[str, Any]:
-    """Names of PyTorch's functions -> what they do for the rank that is followed. post: brings what other ranks say."""
+    """Names of PyTorch's functions -> what they do for the rank that is followed. post: brings what other
+    ranks say."""
     broadcast, scatter = dist.broadcast_object_list, dist.scatter_object_list
     gather, gather_all = dist.gather_object, dist.all_gather_object
 
@@ -121,7 +124,8 @@ def objects(recorder: Recorder, messages: Messages, used: Communicators, post: P
 
 
 def _holds(thing: Any) -> bool:
-    """Whether a rank has something in a place of a list that another rank fills: neither nothing nor an empty collection."""
+    """Whether a rank has something in a place of a list that another rank fills: neither nothing nor an empty
+    collection."""
     return thing is not None and not (isinstance(thing, (dict, list, tuple, set)) and not thing)
 
 

@@ -1,13 +1,15 @@
 """Processes a program starts by itself, one for each rank.
 
 1. `torch.multiprocessing.spawn` and `start_processes` call the function of the rank that is followed, here.
-2. So does a `Process` of the program's own whose function is told a rank first (`Process(target=main, args=(rank, ...))`),
-   where the program is followed as one of several ranks and has not joined the others itself: that of this rank runs
-   while it is started, those of others are over at once.
-3. Any other process the program starts with a function of its own runs for real and is not followed: noted. Data loaders'
-   workers are no such processes. Where it asks for the GPU, which it has not, the program ends with that reason, whatever it waits for.
+2. So does a `Process` of the program's own whose function is told a rank first (`Process(target=main,
+   args=(rank, ...))`), where the program is followed as one of several ranks and has not joined the others
+   itself: that of this rank runs while it is started, those of others are over at once.
+3. Any other process the program starts with a function of its own runs for real and is not followed: noted.
+   Data loaders' workers are no such processes. Where it asks for the GPU, which it has not, the program ends
+   with that reason, whatever it waits for.
 
-Source: `torch/multiprocessing/spawn.py`; `multiprocessing/process.py`; a fork's refusal is `torch.cuda._lazy_init`'s.
+Source: `torch/multiprocessing/spawn.py`; `multiprocessing/process.py`; a fork's refusal is
+`torch.cuda._lazy_init`'s.
 """
 
 from __future__ import annotations
@@ -67,12 +69,16 @@ class _Joined:
         return []
 
 
-_REFUSED = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+_REFUSED = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the"
+    " 'spawn' start method"
+)
 
 
 class _Tells:
-    """The function of a process that is not followed, which tells through `connection` when it asks for the GPU. recorder: of the pretended
-    device, which a fork has with it, and a process that is spawned has not."""
+    """The function of a process that is not followed, which tells through `connection` when it asks for the
+    GPU. recorder: of the pretended device, which a fork has with it, and a process that is spawned has
+    not."""
 
     def __init__(
         self, function: Callable[..., Any], connection: Connection, recorder: Recorder | None = None
@@ -110,13 +116,15 @@ class _Tells:
 
 
 def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorder, place: str) -> None:
-    """Start a process that is not followed; the program's main thread gets a CaptureError when it asks for the GPU."""
+    """Start a process that is not followed; the program's main thread gets a CaptureError when it asks for
+    the GPU."""
     name = process._target.__code__.co_name
     heard, told = Pipe(duplex=False)
 
     def ended(*_: Any) -> None:
         raise CaptureError(
-            f"{place} starts a process of its own ({name}), which asks for the GPU: only the program's first process is followed",
+            f"{place} starts a process of its own ({name}), which asks for the GPU: only the program's first"
+            " process is followed",
             "follow what it does in a script of its own; ranks are followed with --nproc-per-node",
         )
 
@@ -138,7 +146,8 @@ def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorde
 def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], None]) -> dict[str, Any]:
     """Names of functions that start processes -> what they do where one rank is followed.
 
-    enough: raises where the program wants more ranks than there are (how many, what wants them, how they come).
+    enough: raises where the program wants more ranks than there are (how many, what wants them, how they
+    come).
     """
     start, followed_here = multiprocessing.process.BaseProcess.start, os.getpid()
 
@@ -168,7 +177,8 @@ def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], 
             return
         place = recorder.places.line() or "the program"
         recorder.note(
-            f"{place} starts a process of its own ({code.co_name}), which is not followed: what it takes of a GPU is not counted"
+            f"{place} starts a process of its own ({code.co_name}), which is not followed: what it takes of a"
+            " GPU is not counted"
         )
         _start_watched(start, process, recorder, place)
 

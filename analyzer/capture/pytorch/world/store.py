@@ -1,8 +1,10 @@
 """The key-value store ranks meet at, as one rank sees it.
 
 1. What this rank writes is there at once, and other ranks followed beside it may read it.
-2. A key it has not written itself is read from the rank that writes it, by the `Post`; waiting for keys is over at once.
-3. `TCPStore`, `FileStore` and `HashStore` of the program are such stores too: nothing listens, nothing is opened.
+2. A key it has not written itself is read from the rank that writes it, by the `Post`; waiting for keys is
+   over at once.
+3. `TCPStore`, `FileStore` and `HashStore` of the program are such stores too: nothing listens, nothing is
+   opened.
 
 Not modelled: counters other ranks add to (`add` counts this rank's own), `compare_set` against another rank.
 """

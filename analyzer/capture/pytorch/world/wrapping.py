@@ -1,21 +1,25 @@
 """A model spread over the ranks of a job, as PyTorch's documentation does it: what `--parallel` stands for.
 
 1. The process is rank `rank` of a job: `cuda.set_device`, `init_process_group("cpu:gloo,cuda:nccl")`.
-2. **ddp**: the model moves to the GPU and goes into `DistributedDataParallel`. Micro-batches but the last of a step run under
-   `no_sync` (`no_sync=false`: every one reduces its gradients). `zero`: `ZeroRedundancyOptimizer` keeps the optimizer's state
-   of a share of the parameters on each rank.
-3. **fsdp2**: `fully_shard` is called on every block the model repeats (`blocks.py`, or those that `wrap=` matches), in order,
-   then on the model itself. It moves a block to the GPU and leaves this rank's shard there. `mixed`: parameters are gathered
-   and used in that type, gradients are reduced in float32 (`reduce_dtype` says another). Micro-batches all reduce their
-   gradients, unless `no_sync=true` keeps them whole until the last.
-4. **tp**: `parallelize_module` splits pairs of linear layers, of which the first ones are followed by the second, by their
-   names (`PAIRS`): the first by columns, the second by rows, so that one all-reduce ends each pair. Where a layer belongs to
-   attention, whole heads go to a rank, and the numbers of heads its module keeps are divided. Embeddings, norms and the
-   output layer are whole on every rank. Split and whole parameters are in parameter groups of their own: a foreach kernel
-   takes one kind.
+2. **ddp**: the model moves to the GPU and goes into `DistributedDataParallel`. Micro-batches but the last of
+   a step run under
+   `no_sync` (`no_sync=false`: every one reduces its gradients). `zero`: `ZeroRedundancyOptimizer` keeps the
+   optimizer's state of a share of the parameters on each rank.
+3. **fsdp2**: `fully_shard` is called on every block the model repeats (`blocks.py`, or those that `wrap=`
+   matches), in order, then on the model itself. It moves a block to the GPU and leaves this rank's shard
+   there. `mixed`: parameters are gathered and used in that type, gradients are reduced in float32
+   (`reduce_dtype` says another). Micro-batches all reduce their gradients, unless `no_sync=true` keeps them
+   whole until the last.
+4. **tp**: `parallelize_module` splits pairs of linear layers, of which the first ones are followed by the
+   second, by their
+   names (`PAIRS`): the first by columns, the second by rows, so that one all-reduce ends each pair. Where a
+   layer belongs to attention, whole heads go to a rank, and the numbers of heads its module keeps are
+   divided. Embeddings, norms and the output layer are whole on every rank. Split and whole parameters are in
+   parameter groups of their own: a foreach kernel takes one kind.
 
 The same functions run a model for real, one process a GPU (`benchmarks/ranks/programs/spread.py`).
-Source: PyTorch's tutorials on DDP, FSDP2 (`intermediate/FSDP_tutorial`) and tensor parallelism (`intermediate/TP_tutorial`).
+Source: PyTorch's tutorials on DDP, FSDP2 (`intermediate/FSDP_tutorial`) and tensor parallelism
+(`intermediate/TP_tutorial`).
 """
 
 from __future__ import annotations
@@ -55,8 +59,8 @@ PAIRS: tuple[tuple[tuple[str, ...], str], ...] = (
 _ATTENTION = frozenset({"q_proj", "wq", "to_q", "self.query", "attention.query"})
 # What modules call the number of their heads, of their key and value heads, and the width of all of them.
 _HEADS = (
-    "num_heads", "n_heads", "n_head", "num_attention_heads", "num_key_value_heads", "n_kv_heads", "num_kv_heads", "heads",
-    "all_head_size", "inner_dim",
+    "num_heads", "n_heads", "n_head", "num_attention_heads", "num_key_value_heads", "n_kv_heads",
+    "num_kv_heads", "heads", "all_head_size", "inner_dim",
 )  # fmt: skip
 _HEAD_SIZES = ("head_dim", "head_size", "attention_head_size", "d_head")
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -80,7 +84,8 @@ def joined(rank: Rank) -> Iterator[None]:
 
 
 def placing(parallel: Parallelism, note: Callable[[str], None]) -> Callable[[nn.Module], OneGpu]:
-    """What spreads a model as `parallel` says, in a process that has `joined`; `note` is told what was chosen.
+    """What spreads a model as `parallel` says, in a process that has `joined`; `note` is told what was
+    chosen.
 
     Raises OptionError where the model cannot be spread so.
     """
@@ -134,8 +139,10 @@ class Fsdp2(OneGpu):
             f"FSDP2: fully_shard on {len(blocks)} block{'s' * (len(blocks) != 1)} ({shown}) and the model; "
             "--parallel fsdp2:...,wrap=PATTERN says others"
             if blocks
-            else f"FSDP2: {type(model).__name__} repeats no block, so fully_shard is called on the whole model, which is "
-            "gathered at once; --parallel fsdp2:...,wrap=PATTERN says otherwise"
+            else (
+                f"FSDP2: {type(model).__name__} repeats no block, so fully_shard is called on the whole"
+                " model, which is gathered at once; --parallel fsdp2:...,wrap=PATTERN says otherwise"
+            )
         )
         options: dict[str, Any] = {}
         if "mixed" in said or "reduce_dtype" in said:
@@ -175,8 +182,8 @@ class TensorParallel(OneGpu):
         if not found:
             raise OptionError(
                 f"{type(model).__name__} has no linear layers of the names tensor parallelism is known for",
-                "such as q_proj, k_proj, v_proj and o_proj; write a plan for parallelize_module in a script, and follow it: "
-                f"analyze run --nproc-per-node {size} SCRIPT",
+                "such as q_proj, k_proj, v_proj and o_proj; write a plan for parallelize_module in a script,"
+                f" and follow it: analyze run --nproc-per-node {size} SCRIPT",
             )
         mesh = init_device_mesh("cuda", (size,))
         for path, columns, row in found:
@@ -203,7 +210,8 @@ class TensorParallel(OneGpu):
 
 
 def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
-    """Path of a module, and below it the layers split by columns and the one split by rows; each layer once."""
+    """Path of a module, and below it the layers split by columns and the one split by rows; each layer
+    once."""
     found, taken = list[tuple[str, tuple[str, ...], str]](), set[int]()
     for path, part in model.named_modules():
         below: Mapping[str, nn.Module] = dict(part.named_modules())
@@ -216,8 +224,8 @@ def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def _in_sequence(part: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The two linear layers of a perceptron written as `nn.Sequential`, of which the second takes what the first gives,
-    element by element."""
+    """The two linear layers of a perceptron written as `nn.Sequential`, of which the second takes what the
+    first gives, element by element."""
     if not isinstance(part, nn.Sequential):
         return
     layers = [name for name, child in part.named_children() if any(True for _ in child.parameters())]
@@ -237,7 +245,8 @@ def _check(part: nn.Module, path: str, names: Sequence[str], size: int) -> None:
         width = layer.in_features if name == names[-1] else layer.out_features
         if width % size:
             raise OptionError(
-                f"the {width:,} {'rows' if name == names[-1] else 'columns'} of {path}.{name} cannot be divided over {size} GPUs",
+                f"the {width:,} {'rows' if name == names[-1] else 'columns'} of {path}.{name} cannot be"
+                f" divided over {size} GPUs",
                 "take a number of GPUs that divides them",
             )
 
@@ -252,7 +261,8 @@ def _divide_heads(part: nn.Module, path: str, columns: Sequence[str], size: int)
             assert isinstance(layer, nn.Linear)
             if layer.out_features % (head * size):
                 raise OptionError(
-                    f"the {layer.out_features // head} heads of {path}.{name} cannot be divided over {size} GPUs",
+                    f"the {layer.out_features // head} heads of {path}.{name} cannot be divided over {size}"
+                    " GPUs",
                     "take a number of GPUs that divides them",
                 )
     for name in _HEADS:
@@ -270,6 +280,6 @@ def cannot_run(parallel: Parallelism, error: CaptureError) -> CaptureError:
     """The error of a model that does not run once it is spread."""
     return CaptureError(
         f"spread by --parallel {parallel.text}: {error.message}",
-        "leave --parallel out to see whether the model runs by itself; a job written as a script is followed by "
-        f"analyze run --nproc-per-node {parallel.size} SCRIPT",
+        "leave --parallel out to see whether the model runs by itself; a job written as a script is followed"
+        f" by analyze run --nproc-per-node {parallel.size} SCRIPT",
     )

@@ -1,16 +1,18 @@
-"""What ONNX Runtime's kernels declare about memory: sharing with an input, and operands that live on the host.
+"""What ONNX Runtime's kernels declare about memory: sharing with an input, and operands that live on the
+host.
 
 1. **Alias** (forced): the result is the input's buffer, whatever else reads it.
 2. **May be in place**: the result may take the input's buffer if nobody reads the input afterwards.
-3. **Host operands**: the CUDA kernels read (or write) these on the host; an initializer first read there stays on
-   the host, and a node computing such a value may be moved to the CPU provider (`placement.py`).
+3. **Host operands**: the CUDA kernels read (or write) these on the host; an initializer first read there
+   stays on the host, and a node computing such a value may be moved to the CPU provider (`placement.py`).
 
-The tables list the kernel registrations (`KernelDefBuilder().Alias/MayInplace/InputMemoryType/OutputMemoryType`) of
-ONNX Runtime 1.30 under `core/providers/{cpu,cuda}` and `contrib_ops/{cpu,cuda}`. Pairs are (input, output).
-Kernels go by their operator, with its domain in front unless that is ONNX's own ("com.microsoft.Gelu").
+The tables list the kernel registrations
+(`KernelDefBuilder().Alias/MayInplace/InputMemoryType/OutputMemoryType`) of ONNX Runtime 1.30 under
+`core/providers/{cpu,cuda}` and `contrib_ops/{cpu,cuda}`. Pairs are (input, output). Kernels go by their
+operator, with its domain in front unless that is ONNX's own ("com.microsoft.Gelu").
 
-Not modelled: registrations that differ by operator-set version where a newer one has replaced an older; custom
-operators (they declare nothing here: own buffer, device operands).
+Not modelled: registrations that differ by operator-set version where a newer one has replaced an older;
+custom operators (they declare nothing here: own buffer, device operands).
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ ALIAS: Mapping[str, Mapping[str, Pairs]] = {
 # Measured operator by operator: `tests/data/ort/sharing.json` (CUDA 1.30 on an H200, CPU 1.31).
 _CUDA_IN_PLACE = (
     "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Softplus", "Softsign",
-    "ThresholdedRelu", "Affine", "ParametricSoftplus", "ScaledTanh", "com.microsoft.QuickGelu", "Gelu", "Shrink", "ScatterND",
-    "Trilu", "TensorScatter", "com.microsoft.Gelu",
+    "ThresholdedRelu", "Affine", "ParametricSoftplus", "ScaledTanh", "com.microsoft.QuickGelu", "Gelu",
+    "Shrink", "ScatterND", "Trilu", "TensorScatter", "com.microsoft.Gelu",
 )  # fmt: skip
 _CPU_IN_PLACE = (
-    "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu",
-    "Celu", "Softmax", "LogSoftmax", "Shrink", "Clip", "Cast", "Trilu", "ScatterElements", "Scatter",
+    "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "Softplus", "Softsign",
+    "ThresholdedRelu", "Celu", "Softmax", "LogSoftmax", "Shrink", "Clip", "Cast", "Trilu", "ScatterElements",
+    "Scatter",
 )  # fmt: skip
 
 IN_PLACE: Mapping[str, Mapping[str, Pairs]] = {
@@ -114,7 +117,8 @@ def output_on_host(provider: str, kernel: str, index: int) -> bool:
 def has_kernel(
     provider: str, node: Node, graph: RuntimeGraph, instead: Mapping[str, str] = MappingProxyType({})
 ) -> bool:
-    """Whether the provider has a kernel for the node and its element types. instead: types to ask for in place of others."""
+    """Whether the provider has a kernel for the node and its element types. instead: types to ask for in
+    place of others."""
 
     def dtype(name: str) -> str:
         """The element type of a tensor; "" for what is none, or not known."""
@@ -129,5 +133,6 @@ STAYS_ON_GPU = frozenset({"Expand", "ConstantOfShape", "Range", "Tile"})
 
 
 def stays_on_gpu(kernel: str) -> bool:
-    """Operators whose result is data even when all they read is on the host (they make tensors from sizes)."""
+    """Operators whose result is data even when all they read is on the host (they make tensors from
+    sizes)."""
     return kernel in STAYS_ON_GPU

@@ -1,11 +1,12 @@
 """Nodes that the CUDA provider has a kernel for, and leaves to the CPU all the same.
 
-1. Recurrent layers that cuDNN does not compute so: with clip or parameters of activations, other activations than its own,
-   an LSTM with peepholes or coupled gates, a GRU that resets before the product (`linear_before_reset` other than 1).
+1. Recurrent layers that cuDNN does not compute so: with clip or parameters of activations, other activations
+   than its own, an LSTM with peepholes or coupled gates, a GRU that resets before the product
+   (`linear_before_reset` other than 1).
 2. ArgMax and ArgMin that take the last of equal elements.
 
-Source: `core/providers/cuda/cuda_execution_provider.cc` (`RNNNeedFallbackToCPU`, `ArgMaxOrArgMinNeedFallbackToCPU`).
-Not modelled: transposed convolutions with asymmetric padding.
+Source: `core/providers/cuda/cuda_execution_provider.cc` (`RNNNeedFallbackToCPU`,
+`ArgMaxOrArgMinNeedFallbackToCPU`). Not modelled: transposed convolutions with asymmetric padding.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """Temporaries of the Einsum kernel, step by step as it evaluates an equation.
 
-1. Every operand is brought to one order of subscripts (order of first appearance; missing ones have size 1). An operand
-   whose own subscripts are not in that order is copied.
-2. Operands are multiplied pair by pair. Subscripts of a pair are batch (both sizes above 1), left (only the left is
-   above 1), right (otherwise) or reduced. The left operand is copied to batch-left-reduced-right order and the right
-   to batch-reduced-right-left order, where that is another order than it has; an intermediate that only moves
-   dimensions of 1 is not copied.
-3. The product is a new tensor; if its subscripts are not in the output's order, another copy; then it is copied to the
-   output, which is allocated last. Everything lives until the kernel returns.
+1. Every operand is brought to one order of subscripts (order of first appearance; missing ones have size 1).
+   An operand whose own subscripts are not in that order is copied.
+2. Operands are multiplied pair by pair. Subscripts of a pair are batch (both sizes above 1), left (only the
+   left is above 1), right (otherwise) or reduced. The left operand is copied to batch-left-reduced-right
+   order and the right to batch-reduced-right-left order, where that is another order than it has; an
+   intermediate that only moves dimensions of 1 is not copied.
+3. The product is a new tensor; if its subscripts are not in the output's order, another copy; then it is
+   copied to the output, which is allocated last. Everything lives until the kernel returns.
 
-Source: `core/providers/cpu/math/einsum_utils/{einsum_compute_preprocessor,einsum_typed_compute_processor}.cc`.
-Measured: 24 calls in UNETR (`tests/data/ort`). Not modelled: repeated subscripts in one operand, sums before products.
+Source:
+`core/providers/cpu/math/einsum_utils/{einsum_compute_preprocessor,einsum_typed_compute_processor}.cc`.
+Measured: 24 calls in UNETR (`tests/data/ort`). Not modelled: repeated subscripts in one operand, sums before
+products.
 """
 
 from __future__ import annotations

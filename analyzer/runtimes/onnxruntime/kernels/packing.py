@@ -1,25 +1,28 @@
 """Weights that kernels rearrange into buffers of their own when a session is made.
 
-1. CPU: a constant right operand of Gemm, MatMul or FusedMatMul in float32 is packed into panels of 16 columns: K rows by N
-   rounded up to 16, in float32, reserved past the arena's regions once a node.
-2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed. LSTM and GRU pack both weights,
-   MatMulNBits its blocks, ConvTranspose its filter (taken from the arena's regions).
-   Kernels of one operator that pack the same weights alike share the first one's buffer; theirs is packed all the same,
-   compared, and given back, operand by operand. So do kernels inside and beside subgraphs, and weights that the same operators made
-   of the same ones (`folding`). (Equal weights of different names in the file are shared too, which is not known here.)
-3. CPU, integers: the constant right operand of QLinearMatMul, MatMulInteger, MatMulIntegerToFloat, DynamicQuantizeMatMul
-   and QGemm is packed with a 32-bit sum for each column; QLinearConv packs its filters group by group. Beside signed data
-   (int8) x86 packs none of them. Sizes are those of processors with AVX-512; with AVX2 alone rows go in twos.
-4. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident thread of
-   the device, and, with constant weights, keep these in cuDNN's layout: for each direction and gate, hidden *
-   (input + hidden + 2) elements (both biases, whether given or not).
+1. CPU: a constant right operand of Gemm, MatMul or FusedMatMul in float32 is packed into panels of 16
+   columns: K rows by N rounded up to 16, in float32, reserved past the arena's regions once a node.
+2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed. LSTM and GRU pack
+   both weights, MatMulNBits its blocks, ConvTranspose its filter (taken from the arena's regions).
+   Kernels of one operator that pack the same weights alike share the first one's buffer; theirs is packed all
+   the same, compared, and given back, operand by operand. So do kernels inside and beside subgraphs, and
+   weights that the same operators made of the same ones (`folding`). (Equal weights of different names in the
+   file are shared too, which is not known here.)
+3. CPU, integers: the constant right operand of QLinearMatMul, MatMulInteger, MatMulIntegerToFloat,
+   DynamicQuantizeMatMul and QGemm is packed with a 32-bit sum for each column; QLinearConv packs its filters
+   group by group. Beside signed data (int8) x86 packs none of them. Sizes are those of processors with
+   AVX-512; with AVX2 alone rows go in twos.
+4. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident
+   thread of the device, and, with constant weights, keep these in cuDNN's layout: for each direction and
+   gate, hidden * (input + hidden + 2) elements (both biases, whether given or not).
 
-Source: `core/providers/cuda/rnn/cudnn_rnn_base.cc` (`ReorganizeWeights`), `core/providers/cpu/math/{gemm,matmul}.cc` (`PrePack`), `core/mlas/lib/sgemm.cpp` (`MlasGemmPackBSize`).
+Source: `core/providers/cuda/rnn/cudnn_rnn_base.cc` (`ReorganizeWeights`),
+`core/providers/cpu/math/{gemm,matmul}.cc` (`PrePack`), `core/mlas/lib/sgemm.cpp` (`MlasGemmPackBSize`).
 Measured: onnxruntime 1.31, `CPUExecutionProvider`, log line "Reserving memory in BFCArena for Cpu".
 `core/providers/cpu/quantization/{matmul_integer_base.h,qlinearconv.cc}` (`PrePack`, `TryConvSymPrepack`),
 `core/mlas/lib/{qgemm,convsym}.cpp` (`MlasGemmPackBSize`, `MlasConvSymPackWSize`).
-Not modelled: half-precision packing, NCHWc filters; AMX and VNNI (SqueezeNet's QDQ form takes 2,304 bytes less on a processor that
-has both).
+Not modelled: half-precision packing, NCHWc filters; AMX and VNNI (SqueezeNet's QDQ form takes 2,304 bytes
+less on a processor that has both).
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ _DROPOUT_STATE_BYTES = 24
 
 
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
-    """Bytes of a recurrent layer's weights in cuDNN's layout: for each direction and gate hidden * (input + hidden + 2)
-    elements, both biases counted whether given or not."""
+    """Bytes of a recurrent layer's weights in cuDNN's layout: for each direction and gate hidden * (input +
+    hidden + 2) elements, both biases counted whether given or not."""
     w = graph.values[node.inputs[1]]
     hidden = int(node.attributes.get("hidden_size", 0))
     if w.shape is None or len(w.shape) != 3 or hidden <= 0:
@@ -60,8 +63,8 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """What a kernel takes for an operand (name) when it is made. apart: past the arena's regions. kept: to the session's end,
-    otherwise given back when the kernel is made."""
+    """What a kernel takes for an operand (name) when it is made. apart: past the arena's regions. kept: to
+    the session's end, otherwise given back when the kernel is made."""
 
     name: str
     nbytes: int
@@ -128,16 +131,16 @@ def _panels(node: Node, graph: RuntimeGraph, place: int) -> Packed:
 
 
 def _integer_panels(rows: int, columns: int) -> int:
-    """Bytes of an integer matrix in panels: a 32-bit sum a column, columns in sixteens, rows in fours; in whole lines of
-    64 bytes. 0 where either is."""
+    """Bytes of an integer matrix in panels: a 32-bit sum a column, columns in sixteens, rows in fours; in
+    whole lines of 64 bytes. 0 where either is."""
     columns = -(-columns // _COLUMNS) * _COLUMNS
     nbytes = columns * (_SUM_BYTES + -(-rows // _ROWS) * _ROWS)
     return -(-nbytes // _LINE_BYTES) * _LINE_BYTES if rows and columns else 0
 
 
 def _integer_operand(place: int, left: int = 0) -> Callable[[Node, RuntimeGraph], Packed]:
-    """The right operand of a product of integers, at that place; the left one at `left` decides the kernel: x86 packs nothing
-    beside signed integers. A transposed one is laid out the other way first."""
+    """The right operand of a product of integers, at that place; the left one at `left` decides the kernel:
+    x86 packs nothing beside signed integers. A transposed one is laid out the other way first."""
 
     def packs(node: Node, graph: RuntimeGraph) -> Packed:
         name = node.inputs[place]
@@ -157,8 +160,9 @@ def _integer_operand(place: int, left: int = 0) -> Callable[[Node, RuntimeGraph]
 
 
 def symmetric(node: Node, graph: RuntimeGraph) -> bool:
-    """Whether a QLinearConv multiplies without zero points: unsigned data, constant int8 filters whose zero points are all
-    zero, one group of channels in fours and at least 16 filters, or one channel a group in sixteens."""
+    """Whether a QLinearConv multiplies without zero points: unsigned data, constant int8 filters whose zero
+    points are all zero, one group of channels in fours and at least 16 filters, or one channel a group in
+    sixteens."""
     x, w = graph.values[node.inputs[0]], graph.values[node.inputs[3]]
     zeros = graph.constant(node.inputs[5])
     if x.dtype != "uint8" or w.dtype != "int8" or w.shape is None or len(w.shape) < 3:
@@ -173,8 +177,9 @@ def symmetric(node: Node, graph: RuntimeGraph) -> bool:
 
 
 def _quantized_filter(node: Node, graph: RuntimeGraph) -> Packed:
-    """QLinearConv: filters in sixteens for symmetric products; else a packed matrix a group, beside one group's filters
-    in another order; else, where a group has one channel and one filter or the data are signed, the filters in that order."""
+    """QLinearConv: filters in sixteens for symmetric products; else a packed matrix a group, beside one
+    group's filters in another order; else, where a group has one channel and one filter or the data are
+    signed, the filters in that order."""
     name = node.inputs[3]
     value = graph.values[name]
     groups = int(node.attributes.get("group", 1))

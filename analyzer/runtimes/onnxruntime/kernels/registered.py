@@ -1,15 +1,16 @@
 """Which kernels a provider has: by domain, operator, operator-set version and element types.
 
-1. A kernel fits a node if its range of versions holds the version in which the node's operator was last changed, or
-   begins at it; a kernel without an end is only for the version it begins at.
-2. It fits the node's types if each type parameter it constrains has, among the node's operands, one of its types. An
-   operand's parameter is what the operator's schema says; a constraint may also name an operand.
-3. A node of a custom domain has whatever kernel its library brings: nothing is known of it, and it counts as there. ONNX Runtime's
-   extensions run on the CPU.
+1. A kernel fits a node if its range of versions holds the version in which the node's operator was last
+   changed, or begins at it; a kernel without an end is only for the version it begins at.
+2. It fits the node's types if each type parameter it constrains has, among the node's operands, one of its
+   types. An operand's parameter is what the operator's schema says; a constraint may also name an operand.
+3. A node of a custom domain has whatever kernel its library brings: nothing is known of it, and it counts as
+   there. ONNX Runtime's extensions run on the CPU.
 
 Source: `core/framework/kernel_registry.cc` (`VerifyVersion`, `MatchKernelDefTypes`). The table is written by
-`benchmarks/onnx/kernels.py`: the CPU provider's from ONNX Runtime itself, CUDA's from `docs/OperatorKernels.md` of 1.24, the newest at hand: an operator that changed since is taken to have kept its kernels.
-Not modelled: kernels that a provider registers and then declines for a node's attributes.
+`benchmarks/onnx/kernels.py`: the CPU provider's from ONNX Runtime itself, CUDA's from
+`docs/OperatorKernels.md` of 1.24, the newest at hand: an operator that changed since is taken to have kept
+its kernels. Not modelled: kernels that a provider registers and then declines for a node's attributes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any
 from analyzer.onnx.shapes import extensions
 
 TABLE = Path(__file__).with_name("registered.json")
-# Providers whose list is of an older ONNX Runtime: what it has for an operator's newest version then, later versions have.
+# Providers whose list is of an older ONNX Runtime: what it has for an operator's newest version then, later
+# versions have.
 _OLDER = frozenset({"cuda"})
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
@@ -36,14 +38,15 @@ def has_kernel(
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> bool:
-    """Whether the provider has a kernel for such a node. inputs, outputs: element types, "" where left out or unknown."""
+    """Whether the provider has a kernel for such a node. inputs, outputs: element types, "" where left out or
+    unknown."""
     if domain in extensions.DOMAINS:
         return provider == "cpu"
     if domain not in _KNOWN_DOMAINS:
         return True
     since, formals = _formals(domain, op, opset)
-    # Of ONNX Runtime's own operators no schema is at hand: T is taken to be the first operand's type if that is a number
-    # with a fraction.
+    # Of ONNX Runtime's own operators no schema is at hand: T is taken to be the first operand's type if that
+    # is a number with a fraction.
     own = {"T": inputs[0]} if inputs and "float" in inputs[0] else {}
     operands = _by_parameter(formals, inputs, outputs) if formals else own
     for first, last, types in _table().get(f"{provider}:{domain}", {}).get(op, ()):
@@ -98,7 +101,8 @@ def since_version(op: str, opset: int, domain: str = "") -> int:
 
 @lru_cache(maxsize=4096)
 def _formals(domain: str, op: str, opset: int) -> tuple[int, Any]:
-    """The version in which the operator was last changed (-1: not known), and (name, type parameter) of its operands."""
+    """The version in which the operator was last changed (-1: not known), and (name, type parameter) of its
+    operands."""
     import onnx
 
     if domain != "com.microsoft" and onnx.defs.has(op, domain):

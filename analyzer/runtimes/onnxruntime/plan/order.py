@@ -1,12 +1,12 @@
 """The order in which ONNX Runtime executes nodes.
 
-1. Topological order is a reverse depth-first search. The stack starts with the leaves (nodes nobody reads) in index
-   order; the last is taken first. A node is left after all its producers; at each node the unvisited producers are
-   stacked in index order, so the one with the highest index is followed first.
+1. Topological order is a reverse depth-first search. The stack starts with the leaves (nodes nobody reads) in
+   index order; the last is taken first. A node is left after all its producers; at each node the unvisited
+   producers are stacked in index order, so the one with the highest index is followed first.
    Source: `core/graph/graph_viewer.cc` (`GraphViewer`), `core/graph/graph.cc` (`Graph::ReverseDFSFrom`).
-2. Nodes are split into one logical stream a device type, in the order the types first appear. Each stream runs until
-   a node needs something another stream has not made yet (a barrier); a node that others wait for lets them go on
-   at once. On one thread this decides the order of kernels across streams.
+2. Nodes are split into one logical stream a device type, in the order the types first appear. Each stream
+   runs until a node needs something another stream has not made yet (a barrier); a node that others wait for
+   lets them go on at once. On one thread this decides the order of kernels across streams.
    Source: `core/framework/allocation_planner.cc` (`DeviceBasedPartitioner`, `BuildExecutionPlan`),
    `core/framework/sequential_executor.cc` (`ExecuteThePlan`, `ScheduleDownstream`).
 
@@ -19,7 +19,8 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 
 
 def topological(graph: RuntimeGraph) -> list[Node]:
-    """Nodes in topological order: a reverse depth-first search from the leaves, the highest index followed first."""
+    """Nodes in topological order: a reverse depth-first search from the leaves, the highest index followed
+    first."""
     producers = graph.producers()
     feeds: dict[int, list[int]] = {}
     read: set[int] = set()
@@ -52,7 +53,8 @@ def streams(order: list[Node]) -> list[list[Node]]:
 
 
 def execution(graph: RuntimeGraph, order: list[Node]) -> list[Node]:
-    """Nodes in the order their kernels run on one thread: each stream until it needs what another has not made yet."""
+    """Nodes in the order their kernels run on one thread: each stream until it needs what another has not
+    made yet."""
     lanes = streams(order)
     if len(lanes) == 1:
         return order
@@ -80,7 +82,8 @@ def execution(graph: RuntimeGraph, order: list[Node]) -> list[Node]:
     work: list[tuple[int, int, int]] = [(lane, 0, -1) for lane in reversed(range(len(lanes)))]
     while work:
         lane, place, signal = work.pop()
-        # signal >= 0: a node whose remaining downstream lanes still have to be started, from position `place`.
+        # signal >= 0: a node whose remaining downstream lanes still have to be started, from position
+        # `place`.
         if signal >= 0:
             targets = downstream[signal]
             if place < len(targets):

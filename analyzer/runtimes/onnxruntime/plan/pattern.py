@@ -1,11 +1,12 @@
 """The memory pattern: where each tensor lies in the one block later runs take.
 
-1. The first run records allocations and frees of every tensor with a buffer of its own, in order; graph outputs and
-   scratch are not recorded. Sizes are rounded up to 256 bytes.
-2. Each allocation goes into the smallest gap between living blocks that holds it (the lowest of equals), otherwise
-   behind the last one. The block's size is the furthest end ever reached.
+1. The first run records allocations and frees of every tensor with a buffer of its own, in order; graph
+   outputs and scratch are not recorded. Sizes are rounded up to 256 bytes.
+2. Each allocation goes into the smallest gap between living blocks that holds it (the lowest of equals),
+   otherwise behind the last one. The block's size is the furthest end ever reached.
 
-Many batches are followed at once where sizes are `Lanes` (`parametric/lanes.py`): `LanesPlanner` does lane by lane what
+Many batches are followed at once where sizes are `Lanes` (`parametric/lanes.py`): `LanesPlanner` does lane by
+lane what
 `PatternPlanner` does, in rows and columns of numbers; a property test holds it to that.
 
 Source: `core/framework/mem_pattern_planner.h` (`TraceAllocation`, `TraceFree`), `execution_frame.cc`.
@@ -42,7 +43,8 @@ class MemoryPattern:
 
 
 class PatternPlanner:
-    """Follows a run's allocations and frees. `size_bytes`: the block's size so far; `members`: who has been placed."""
+    """Follows a run's allocations and frees. `size_bytes`: the block's size so far; `members`: who has been
+    placed."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -87,7 +89,8 @@ class PatternPlanner:
 
 
 class LanesPlanner:
-    """As `PatternPlanner`, for sizes that are another one in each of `lane_count` lanes; `fullest` stays empty.
+    """As `PatternPlanner`, for sizes that are another one in each of `lane_count` lanes; `fullest` stays
+    empty.
 
     A tensor without bytes in some lane lies there at 0, where it is in nobody's way.
     """
@@ -104,7 +107,8 @@ class LanesPlanner:
         size = self._nothing[0] + aligned(asked)
         begins = np.array([*(begin for begin, _ in self._living.values()), self._size])
         ends = np.array([self._nothing[0], *(end for _, end in self._living.values())])
-        # Blocks that live together do not overlap: in order of their beginnings they are in order of their ends.
+        # Blocks that live together do not overlap: in order of their beginnings they are in order of their
+        # ends.
         begins[:-1].sort(axis=0)
         ends.sort(axis=0)
         gaps = begins - ends

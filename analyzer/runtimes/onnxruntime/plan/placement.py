@@ -2,9 +2,9 @@
 
 1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`kernels/registered.py`)
    and does not decline (`kernels/declined.py`), then shape arithmetic goes back to the CPU.
-2. Nodes that only work on values in host memory run on the CPU: starting from the nodes that write to host memory
-   (`Shape`), a node goes to the CPU if every input is such a value, a constant of integers, or on the host already,
-   and the node itself is not one that produces the host value.
+2. Nodes that only work on values in host memory run on the CPU: starting from the nodes that write to host
+   memory (`Shape`), a node goes to the CPU if every input is such a value, a constant of integers, or on the
+   host already, and the node itself is not one that produces the host value.
    Source: `core/framework/fallback_cpu_capability.cc` (`GetCpuPreferredNodes`).
 
 Not modelled: copies ONNX Runtime inserts between providers when a kernel is missing (noted by `session`).
@@ -42,7 +42,8 @@ def assign(graph: RuntimeGraph, provider: str) -> None:
         for place, name in enumerate(node.outputs):
             if name and declared.output_on_host("cuda", node.kernel, place):
                 on_host.add(name)
-    # A node moves when everything it reads is on the host already or a small constant, and at least one is on the host.
+    # A node moves when everything it reads is on the host already or a small constant, and at least one is on
+    # the host.
     for node in order:
         if node.provider in ("cpu", "") or node.bodies or any(name in on_host for name in node.outputs):
             continue

@@ -1,17 +1,19 @@
 """ONNX Runtime's allocation plan: which tensors share a buffer, and after which kernel a buffer is released.
 
-1. Use counts: one for each use of a value as an input (a graph input, an initializer, or a graph output counts one
-   more, so it is never overwritten), one more for being defined.
-2. Nodes of one stream are walked in order; buffers are shared within a stream only. For each output, the first that
-   matches: it is a graph output: own buffer; its kernel aliases an input: that input's buffer; the kernel may work in
-   place, the input's buffer has exactly one use left and both have the same size: that buffer; somebody
-   reads it and a buffer on the free list has the same size: that one; otherwise a new buffer.
-3. After a node, each buffer whose count drops to zero goes to the front of the free list, inputs first, then outputs
-   nobody reads. The free list is searched from the front.
-4. "Same size": equal element sizes, not strings, equal rank, and every dimension equal as a number or as a non-empty
-   name. Unknown dimensions match nothing; scalars are not taken from the free list. Bytes are never compared.
-5. A buffer is released after the last kernel that reads it, or any tensor sharing it; buffers nobody reads live to
-   the end of the run.
+1. Use counts: one for each use of a value as an input (a graph input, an initializer, or a graph output
+   counts one more, so it is never overwritten), one more for being defined.
+2. Nodes of one stream are walked in order; buffers are shared within a stream only. For each output, the
+   first that
+   matches: it is a graph output: own buffer; its kernel aliases an input: that input's buffer; the kernel may
+   work in place, the input's buffer has exactly one use left and both have the same size: that buffer;
+   somebody reads it and a buffer on the free list has the same size: that one; otherwise a new buffer.
+3. After a node, each buffer whose count drops to zero goes to the front of the free list, inputs first, then
+   outputs nobody reads. The free list is searched from the front.
+4. "Same size": equal element sizes, not strings, equal rank, and every dimension equal as a number or as a
+   non-empty name. Unknown dimensions match nothing; scalars are not taken from the free list. Bytes are never
+   compared.
+5. A buffer is released after the last kernel that reads it, or any tensor sharing it; buffers nobody reads
+   live to the end of the run.
 6. In the body of a Loop, an Identity of something the Loop passes in (but the iteration number) is no copy.
 
 Source: `core/framework/allocation_planner.cc` (`ComputeReuseCount`, `ComputeSingleStreamReusePlan`,
@@ -59,7 +61,8 @@ class BufferPlan:
 
 
 def same_size(left: Value, right: Value) -> bool:
-    """Equal element sizes, not strings, equal rank, and every dimension equal as a number or as a non-empty name."""
+    """Equal element sizes, not strings, equal rank, and every dimension equal as a number or as a non-empty
+    name."""
     if left.symbols is None or right.symbols is None or "string" in (left.dtype, right.dtype):
         return False
     if not left.dtype or not right.dtype or dtype_bits(left.dtype) != dtype_bits(right.dtype):
@@ -135,7 +138,8 @@ def plan(
 
 
 def _use_counts(graph: RuntimeGraph) -> dict[str, int]:
-    """One for each use as an input, one for being defined, one more for what the caller or the session owns."""
+    """One for each use as an input, one for being defined, one more for what the caller or the session
+    owns."""
     counts: dict[str, int] = {}
     for name in (*graph.inputs, *graph.initializers, *graph.outer, *graph.outputs):
         counts[name] = counts.get(name, 0) + 1
@@ -187,7 +191,8 @@ def _from_free_list(
 def _releases(lanes: list[list[Node]], placements: Mapping[str, Placement]) -> dict[int, tuple[str, ...]]:
     """A buffer goes after the last kernel that reads it, or any tensor sharing it.
 
-    Read from several streams it is listed once for each: whichever reader runs last releases it (`session` counts).
+    Read from several streams it is listed once for each: whichever reader runs last releases it (`session`
+    counts).
     """
     last: dict[str, dict[int, int]] = {}
     for lane, nodes in enumerate(lanes):

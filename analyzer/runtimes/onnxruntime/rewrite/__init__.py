@@ -1,29 +1,33 @@
 """Graph optimization as ONNX Runtime applies it before it plans memory.
 
-Levels are ONNX Runtime's: 0 none, 1 basic (provider-independent), 2 extended (fusions per provider), 99 all. Passes
-run in its order; a level's whole list is repeated until nothing changes, at most ten times, but for constant sharing and the
-transpose optimizer, which run once a level (`ShouldOnlyApplyOnce`).
+Levels are ONNX Runtime's: 0 none, 1 basic (provider-independent), 2 extended (fusions per provider), 99 all.
+Passes run in its order; a level's whole list is repeated until nothing changes, at most ten times, but for
+constant sharing and the transpose optimizer, which run once a level (`ShouldOnlyApplyOnce`).
 
-1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`), after which shapes are inferred
-   anew (`inference`),
-   MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusions`), quantization spread (`quantized`), transpose optimization
-   last (`transposes`).
-2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are assigned
-   to providers (`placement`); with `prefer_nhwc` layouts change (`layout`).
-3. extended: quantized groups → operators on integers (`quantized`), Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusions`).
-4. Casts around half precision without a kernel (`casts`); copies between host and device are inserted (`copies`).
+1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding
+   (`folding`), after which shapes are inferred anew (`inference`),
+   MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusions`), quantization spread (`quantized`), transpose
+   optimization last (`transposes`).
+2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are
+   assigned to providers (`placement`); with `prefer_nhwc` layouts change (`layout`).
+3. extended: quantized groups → operators on integers (`quantized`), Gather/Slice → Split, BiasGelu,
+   SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusions`).
+4. Casts around half precision without a kernel (`casts`); copies between host and device are inserted
+   (`copies`).
 
 Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`), `graph_transformer_mgr.cc`.
 Checked against the executed node lists of 14 models on onnxruntime-gpu 1.30 (`tests/data/ort`).
 
-Not modelled: attention and embedding fusions of exporters older than torch 2 (Attention, EmbedLayerNormalization), the CPU
-provider's layouts of level 3 (NCHWc, NHWC). Of what changed between releases: 1.32's Attention with a local window and 5 of 47
-functions of the onnx package's tests, which take other amounts than before; kernels that releases before 1.31 lacked; initializers
-before 1.24, of which small ones were not kept in the arena.
+Not modelled: attention and embedding fusions of exporters older than torch 2 (Attention,
+EmbedLayerNormalization), the CPU provider's layouts of level 3 (NCHWc, NHWC). Of what changed between
+releases: 1.32's Attention with a local window and 5 of 47 functions of the onnx package's tests, which take
+other amounts than before; kernels that releases before 1.31 lacked; initializers before 1.24, of which small
+ones were not kept in the arena.
 
-Compared with real releases: from 1.22 to 1.32, node by node (`tests/runtimes/onnxruntime/test_rewrites_against_ort.py`, 176 graphs each); from
-1.28 on what a session takes, to the byte (all tests of that folder pass under 1.28, 1.29, 1.31); what the arena holds of five
-quantised networks under 1.24, 1.25 and 1.27.
+Compared with real releases: from 1.22 to 1.32, node by node
+(`tests/runtimes/onnxruntime/test_rewrites_against_ort.py`, 176 graphs each); from
+1.28 on what a session takes, to the byte (all tests of that folder pass under 1.28, 1.29, 1.31); what the
+arena holds of five quantised networks under 1.24, 1.25 and 1.27.
 """
 
 from __future__ import annotations
@@ -58,8 +62,9 @@ def optimise(
     release: Release = RECORDED["onnxruntime"],
     inside: bool = False,
 ) -> None:
-    """Rewrite the graph in place for "cuda" or "cpu", as a release does, and assign every node to a provider. inside: whether it is
-    a subgraph, whose constants are not shared (`ConstantSharing::ApplyImpl` does not recurse)."""
+    """Rewrite the graph in place for "cuda" or "cpu", as a release does, and assign every node to a provider.
+    inside: whether it is a subgraph, whose constants are not shared (`ConstantSharing::ApplyImpl` does not
+    recurse)."""
     graph.release = release
     if level < BASIC:
         _subgraphs(Editor(graph), provider, level, nhwc=nhwc)
@@ -120,8 +125,8 @@ def optimise(
 
 
 def _subgraphs(editor: Editor, provider: str, level: int, *, nhwc: bool) -> None:
-    """Rewrite subgraphs by what is constant around them. Transformers go into them one by one; here one level's all at once, where the
-    first time the constants around them are folded."""
+    """Rewrite subgraphs by what is constant around them. Transformers go into them one by one; here one
+    level's all at once, where the first time the constants around them are folded."""
     graph = editor.graph
     for node in list(graph.nodes.values()):
         for body in node.bodies.values():
@@ -149,5 +154,6 @@ def _name_missing(graph: RuntimeGraph, provider: str) -> None:
     names = sorted({node.operator for node in missing if registered.knows_domain(node.domain)})
     if names:
         graph.notes.append(
-            f"ONNX Runtime has no kernel for {', '.join(names)} of these types or versions and refuses this model"
+            f"ONNX Runtime has no kernel for {', '.join(names)} of these types or versions and refuses this"
+            " model"
         )

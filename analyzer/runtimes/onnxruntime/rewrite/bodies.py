@@ -1,21 +1,24 @@
 """Operators without a kernel of their own run as the operators that ONNX defines them by.
 
-1. A node that no provider of the session has a kernel for (`kernels/registered.py`), and that ONNX defines as a
-   function of others, is replaced by the function's body; what that contains likewise, until nothing is left to replace.
-   An operator may have a kernel for float32 and be a function for float16.
-2. A body that does not depend on the call is void if one of its operators has changed between the operator set it was
-   written for and the model's: Relu is a function in operator set 18, and one kernel, for float32, from 19 on.
-3. This happens when nodes are assigned to providers, after the basic optimizations: what could be folded in the body is
-   not. Where the file defines functions of its own, it happens before any optimization.
-4. The body's Constant nodes are initializers; its other nodes take the next free indices, in the body's order, call by
+1. A node that no provider of the session has a kernel for (`kernels/registered.py`), and that ONNX defines as
+   a function of others, is replaced by the function's body; what that contains likewise, until nothing is
+   left to replace. An operator may have a kernel for float32 and be a function for float16.
+2. A body that does not depend on the call is void if one of its operators has changed between the operator
+   set it was written for and the model's: Relu is a function in operator set 18, and one kernel, for float32,
+   from 19 on.
+3. This happens when nodes are assigned to providers, after the basic optimizations: what could be folded in
+   the body is not. Where the file defines functions of its own, it happens before any optimization.
+4. The body's Constant nodes are initializers; its other nodes take the next free indices, in the body's
+   order, call by
    call: execution order follows from indices (`plan/order.py`).
 
-The bodies are those of the installed onnx package, specialised by its own inliner for the types at hand; their shapes
-are inferred as the whole model's are.
+The bodies are those of the installed onnx package, specialised by its own inliner for the types at hand;
+their shapes are inferred as the whole model's are.
 
 Source: `core/framework/graph_partitioner.cc` (`InlineNodes`, `InlineFunctionsAOT`), `core/graph/graph.cc`
-(`InlineFunctionProto`, `TryGetFunctionProto`), `onnx/defs/schema.cc` (`GetFunction`, `ValidateReferencedOpsInFuncton`).
-Not modelled: functions of ONNX Runtime's own operators; SequenceMap, whose body is a graph.
+(`InlineFunctionProto`, `TryGetFunctionProto`), `onnx/defs/schema.cc` (`GetFunction`,
+`ValidateReferencedOpsInFuncton`). Not modelled: functions of ONNX Runtime's own operators; SequenceMap, whose
+body is a graph.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ _LARGEST_CONSTANT = 1024  # elements of a constant that a body's shapes may depe
 
 
 def expand(editor: Editor, provider: str) -> None:
-    """Replace every function without a kernel by its body, in execution's order of indices, until none is left."""
+    """Replace every function without a kernel by its body, in execution's order of indices, until none is
+    left."""
     for _ in range(_ROUNDS):
         calls = [
             node for _, node in sorted(editor.graph.nodes.items()) if _is_call(editor.graph, node, provider)
@@ -143,7 +147,8 @@ def _with_defaults(call: Any, opset: int) -> Any:
 
 
 def _fill(body: Any, graph: RuntimeGraph) -> None:
-    """Small constants among the body's inputs become its initializers, so that shapes may follow from them."""
+    """Small constants among the body's inputs become its initializers, so that shapes may follow from
+    them."""
     import onnx
 
     given = list(body.input)

@@ -1,10 +1,10 @@
 """An If whose condition is a constant is replaced by the branch it takes.
 
-The branch's nodes take the next free indices, in topological order; its constants are the graph's, and what it makes for the If goes by
-the If's names. The other branch is gone, with its weights.
+The branch's nodes take the next free indices, in topological order; its constants are the graph's, and what
+it makes for the If goes by the If's names. The other branch is gone, with its weights.
 
-Source: `core/optimizer/constant_folding.cc` (`ConstantFoldIfNode`), `core/graph/graph.cc` (`Graph::InlineIfSubgraph`). Compared with
-real sessions: `tests/runtimes/onnxruntime/test_branches.py`.
+Source: `core/optimizer/constant_folding.cc` (`ConstantFoldIfNode`), `core/graph/graph.cc`
+(`Graph::InlineIfSubgraph`). Compared with real sessions: `tests/runtimes/onnxruntime/test_branches.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor, rename_outer
 
 
 def inline(editor: Editor, node: Node) -> bool:
-    """Put the branch that is taken in the place of an If; False where what it takes is not known before it runs."""
+    """Put the branch that is taken in the place of an If; False where what it takes is not known before it
+    runs."""
     graph = editor.graph
     condition = graph.constant(node.input(0))
     if node.operator != "If" or condition is None or condition.size != 1:
@@ -47,7 +48,8 @@ def inline(editor: Editor, node: Node) -> bool:
 
 
 def _names(graph: RuntimeGraph, body: RuntimeGraph, node: Node) -> dict[str, str]:
-    """What the branch's values are called in the graph: as they are where they come from there, as the If's results, or anew."""
+    """What the branch's values are called in the graph: as they are where they come from there, as the If's
+    results, or anew."""
     given = dict(zip(body.outputs, node.outputs, strict=False))
     names = {"": ""}
     for name in body.values:

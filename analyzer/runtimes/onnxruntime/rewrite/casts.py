@@ -1,11 +1,11 @@
 """Half precision where a provider has no kernel for it: the node computes in float32, with Casts around it.
 
-1. A node without a kernel for its types that reads float16 gets each such operand through a Cast to float32 (one a value,
-   whoever reads it), makes float32, and a Cast makes the float16 result of that.
+1. A node without a kernel for its types that reads float16 gets each such operand through a Cast to float32
+   (one a value, whoever reads it), makes float32, and a Cast makes the float16 result of that.
 2. A node that has a kernel for float16 but stands alone between such nodes computes in float32 too.
 3. A Cast back to the type it came from goes, with the Cast before it if nobody else needs that one.
-4. A Cast of a constant runs again in every run: these Casts come after constant folding. Only the highest level makes
-   the constant itself float32.
+4. A Cast of a constant runs again in every run: these Casts come after constant folding. Only the highest
+   level makes the constant itself float32.
 
 Source: `core/optimizer/insert_cast_transformer.cc` (with `RemoveDuplicateCastTransformer`),
 `fuse_initializers_transformer.cc`. Not modelled: nodes with subgraphs, which are never cast.
@@ -21,13 +21,14 @@ _HALF, _SINGLE = "float16", "float32"
 INSERTED = "InsertedPrecisionFreeCast_"
 _TO = {_HALF: 10, _SINGLE: 1}  # TensorProto.DataType
 _BITS = {
-    "bool": 1, "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "float16": 16, "bfloat16": 16, "uint32": 32, "int32": 32,
-    "float32": 32, "uint64": 64, "int64": 64, "float64": 64,
+    "bool": 1, "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "float16": 16, "bfloat16": 16, "uint32": 32,
+    "int32": 32, "float32": 32, "uint64": 64, "int64": 64, "float64": 64,
 }  # fmt: skip
 
 
 def insert(editor: Editor, *, fold: bool) -> None:
-    """Put the Casts around nodes that no provider runs (`provider` ""). fold: constants become float32 themselves."""
+    """Put the Casts around nodes that no provider runs (`provider` ""). fold: constants become float32
+    themselves."""
     _free_lonely(editor)
     made: dict[str, str] = {}
     for node in editor.order():

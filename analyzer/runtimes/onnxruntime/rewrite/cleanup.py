@@ -1,15 +1,16 @@
 """Small eliminations: nodes that do nothing, constants and computations that are there twice.
 
-1. Identity, Dropout (inference), a Cast to the same type or before Shape alone, an Expand to the shape there is, a Slice of everything, Add of zero and Mul by
-   one go; a node whose result is a graph output stays, but an
-   Identity that alone reads what it copies.
-2. Constants of at most eight elements and equal type, shape and values are one constant, if these are float, double,
-   half precision, or integers of 32 or 64 bits. This is done once, at the very start: what folding and fusions make later
-   is not shared (`ShouldOnlyApplyOnce`).
+1. Identity, Dropout (inference), a Cast to the same type or before Shape alone, an Expand to the shape there
+   is, a Slice of everything, Add of zero and Mul by one go; a node whose result is a graph output stays, but
+   an Identity that alone reads what it copies.
+2. Constants of at most eight elements and equal type, shape and values are one constant, if these are float,
+   double, half precision, or integers of 32 or 64 bits. This is done once, at the very start: what folding
+   and fusions make later is not shared (`ShouldOnlyApplyOnce`).
 3. Two nodes of the same operator, inputs and attributes are one; the first in execution order stays.
 
 Source: `core/optimizer/identity_elimination.cc`, `dropout_elimination.cc`, `cast_elimination.cc`,
-`pre_shape_node_elimination.cc`, `expand_elimination.cc`, `noop_elimination.cc`, `constant_sharing.cc`, `common_subexpression_elimination.cc`.
+`pre_shape_node_elimination.cc`, `expand_elimination.cc`, `noop_elimination.cc`, `constant_sharing.cc`,
+`common_subexpression_elimination.cc`.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def bypass(editor: Editor, node: Node) -> None:
 
 
 def _give_result(editor: Editor, node: Node) -> None:
-    """An Identity whose result is the graph's goes too, if nobody else reads what it copies and a node makes that:
-    that node makes the result itself."""
+    """An Identity whose result is the graph's goes too, if nobody else reads what it copies and a node makes
+    that: that node makes the result itself."""
     source, result = node.inputs[0], node.outputs[0]
     maker = editor.maker.get(source)
     if (
@@ -65,8 +66,8 @@ def _give_result(editor: Editor, node: Node) -> None:
 
 
 def _does_nothing(editor: Editor, node: Node) -> bool:
-    """Removed is what has one input, or one that a node beside it makes (`graph_utils::CanRemoveNode`): a Slice of what the caller
-    gives stays."""
+    """Removed is what has one input, or one that a node beside it makes (`graph_utils::CanRemoveNode`): a
+    Slice of what the caller gives stays."""
     rule = NO_OPERATION.get(node.operator)
     if rule is None or not node.inputs or not node.inputs[0] or not node.outputs[0]:
         return False
@@ -86,7 +87,8 @@ def _dropout(editor: Editor, node: Node) -> bool:  # noqa: ARG001
 
 
 def _cast(editor: Editor, node: Node) -> bool:
-    """To the type it has, or where only its shape is asked for (`PreShapeNodeElimination`, from operator set 13 on)."""
+    """To the type it has, or where only its shape is asked for (`PreShapeNodeElimination`, from operator set
+    13 on)."""
     source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
     if source.dtype and source.dtype == result.dtype:
         return True
@@ -142,8 +144,8 @@ NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
 
 
 def share_constants(editor: Editor) -> None:
-    """Constants of at most eight elements and of equal values, type and shape are one constant, unless a subgraph reads
-    them."""
+    """Constants of at most eight elements and of equal values, type and shape are one constant, unless a
+    subgraph reads them."""
     first: dict[tuple[Any, ...], str] = {}
     for name in list(editor.graph.initializers):
         value = editor.value(name)

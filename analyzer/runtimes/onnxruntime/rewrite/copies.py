@@ -1,9 +1,9 @@
 """Copies between host and device where a node's provider does not find its operand.
 
-1. A value a CUDA kernel makes in device memory and a CPU node reads gets one MemcpyToHost; a value made on the host
-   and read by a CUDA kernel in device memory one MemcpyFromHost, whatever the number of readers.
-2. A graph input that both sides read stays on the host and is copied by one MemcpyFromHost; one that only CUDA kernels read in
-   device memory is copied there by the session.
+1. A value a CUDA kernel makes in device memory and a CPU node reads gets one MemcpyToHost; a value made on
+   the host and read by a CUDA kernel in device memory one MemcpyFromHost, whatever the number of readers.
+2. A graph input that both sides read stays on the host and is copied by one MemcpyFromHost; one that only
+   CUDA kernels read in device memory is copied there by the session.
 3. A constant both sides read exists twice.
 
 Source: `core/optimizer/transformer_memcpy.cc`. Measured: `tests/data/ort/kernels.json.gz`.

@@ -42,7 +42,8 @@ class Editor:
         return list(self._order[1])
 
     def ordered(self, *operators: str) -> list[Node]:
-        """The nodes of these operators as they are now, in topological order; where there are none, nothing is ordered."""
+        """The nodes of these operators as they are now, in topological order; where there are none, nothing
+        is ordered."""
         if self._operators is None or self._operators[0] != self.changes:
             self._operators = self.changes, frozenset([node.operator for node in self.graph.nodes.values()])
         if self._operators[1].isdisjoint(operators):
@@ -107,7 +108,8 @@ class Editor:
                     rename_outer(body, old, new)
 
     def add(
-        self, name: str, op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any] | None = None,
+        self, name: str, op: str, inputs: list[str], outputs: list[str],
+        attributes: dict[str, Any] | None = None,
         domain: str = "", provider: str = "",
     ) -> Node:  # fmt: skip
         """A new node (next index). Outputs already made by another node change hands."""

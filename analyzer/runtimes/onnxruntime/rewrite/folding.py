@@ -1,13 +1,14 @@
 """Constant folding: a node all of whose inputs are constants becomes constants.
 
-1. Only deterministic operators that the CPU provider has a kernel for are folded, none with subgraphs, and none whose result the runtime must not keep
-   (random generators, `QuantizeLinear`/`DequantizeLinear` pairs that quantized kernels look for).
+1. Only deterministic operators that the CPU provider has a kernel for are folded, none with subgraphs, and
+   none whose result the runtime must not keep (random generators, `QuantizeLinear`/`DequantizeLinear` pairs
+   that quantized kernels look for).
 2. `Shape` of a value whose dimensions are all known numbers is folded without the value being constant.
-3. What is folded keeps its type and shape; its elements only if they are few and the file holds all that make them.
-   Unknown elements (weights stored outside the file) fold just the same.
+3. What is folded keeps its type and shape; its elements only if they are few and the file holds all that make
+   them. Unknown elements (weights stored outside the file) fold just the same.
 4. An If with a constant condition is replaced by the branch it takes (`branches`).
-5. What the same operators make of the same constants is equal, whatever it is called: kernels share what they pack of it
-   (`packing`).
+5. What the same operators make of the same constants is equal, whatever it is called: kernels share what they
+   pack of it (`packing`).
 
 Source: `core/optimizer/constant_folding.cc`.
 """
@@ -27,8 +28,8 @@ NEVER = frozenset(
     {
         "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
         "DequantizeLinear", "Optional", "OptionalGetElement",
-        "OptionalHasElement", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceAt",
-        "SequenceLength", "SplitToSequence", "ConcatFromSequence",
+        "OptionalHasElement", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",
+        "SequenceAt", "SequenceLength", "SplitToSequence", "ConcatFromSequence",
     }
 )  # fmt: skip
 

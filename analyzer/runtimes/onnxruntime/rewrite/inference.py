@@ -1,8 +1,8 @@
 """Shapes inferred anew, as ONNX Runtime does whenever the graph has changed.
 
-1. A constant that folding has made may decide a shape nobody knew before (the axes of a reduction, the target of a
-   Reshape). Every node with a result whose dimensions are not all known is inferred again, in execution order, by ONNX's
-   own function; what is known already stays.
+1. A constant that folding has made may decide a shape nobody knew before (the axes of a reduction, the target
+   of a Reshape). Every node with a result whose dimensions are not all known is inferred again, in execution
+   order, by ONNX's own function; what is known already stays.
 2. Dimension names that inference makes up are dropped (`onnx/shapes/native.py`).
 
 Source: `core/graph/graph.cc` (`Resolve`, `InferAndVerifyTypeMatch`), `core/optimizer/constant_folding.cc`.
@@ -79,7 +79,8 @@ def _open(graph: RuntimeGraph, name: str) -> bool:
 
 
 def _merged(known: Symbols | None, found: Symbols) -> Symbols:
-    """A number that was found takes the place of a name, what was unknown becomes what was found (`mergeInShapeInfo` of ONNX)."""
+    """A number that was found takes the place of a name, what was unknown becomes what was found
+    (`mergeInShapeInfo` of ONNX)."""
     if known is None or len(known) != len(found):
         return found if known is None else known
     return tuple(

@@ -1,8 +1,8 @@
 """Layout change for `prefer_nhwc`: layout-sensitive kernels run on channels-last tensors.
 
-1. Each such node the CUDA provider has an NHWC kernel for is wrapped: its data input transposed to channels last, its
-   output back. Then the transpose optimizer moves these Transposes down wherever it can (Concat by its usual cost),
-   so that most of them cancel.
+1. Each such node the CUDA provider has an NHWC kernel for is wrapped: its data input transposed to channels
+   last, its output back. Then the transpose optimizer moves these Transposes down wherever it can (Concat by
+   its usual cost), so that most of them cancel.
 2. Convolution weights are packed to NHWC when the session is made (`packing`).
 
 Source: `core/optimizer/layout_transformation/layout_transformation.cc`,
@@ -20,15 +20,16 @@ from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import transpose_i
 NHWC = "com.ms.internal.nhwc"
 KERNELS = frozenset(
     {
-        "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool",
-        "GridSample", "LRN", "MaxPool", "SpaceToDepth",
+        "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool",
+        "GlobalMaxPool", "GridSample", "LRN", "MaxPool", "SpaceToDepth",
     }
 )  # fmt: skip
 _TYPES = ("float32", "float16")
 
 
 def to_channels_last(editor: Editor) -> None:
-    """Wrap every layout-sensitive CUDA kernel of four dimensions, then let the Transposes move down and cancel."""
+    """Wrap every layout-sensitive CUDA kernel of four dimensions, then let the Transposes move down and
+    cancel."""
     for node in editor.order():
         value = editor.value(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.domain or node.op not in KERNELS or value is None or value.dtype not in _TYPES:

@@ -2,12 +2,13 @@
 
 1. **Followed**: carried out here, in the file named.
 2. **Named**: recognised by the operators it works on, and said in a note (`unmodelled.py`).
-3. **Elsewhere**: never runs in the sessions predicted here: for other providers or training, off unless asked for, or done
-   before a transformer could (dimension overrides are bound with the inputs).
+3. **Elsewhere**: never runs in the sessions predicted here: for other providers or training, off unless asked
+   for, or done before a transformer could (dimension overrides are bound with the inputs).
 
-The names are ONNX Runtime's classes. Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`,
-`GenerateRewriteRules`), `core/session/inference_session.cc` (`TransformGraph`); the classes in the library of 1.30
-(`tests/data/ort/transformers.txt`).
+The names are ONNX Runtime's classes. Source: `core/optimizer/graph_transformer_utils.cc`
+(`GenerateTransformers`,
+`GenerateRewriteRules`), `core/session/inference_session.cc` (`TransformGraph`); the classes in the library of
+1.30 (`tests/data/ort/transformers.txt`).
 """
 
 from __future__ import annotations
@@ -23,36 +24,42 @@ _SPREADING, _REMAINS = "rewrite/quantized/spreading.py", "rewrite/quantized/rema
 FOLLOWED: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "EliminateIdentity", "EliminateDropout", "EliminateSlice", "CastElimination", "ExpandElimination", "NoopElimination",
-            "PreShapeNodeElimination", "ConstantSharing", "CommonSubexpressionElimination",
+            "EliminateIdentity", "EliminateDropout", "EliminateSlice", "CastElimination", "ExpandElimination",
+            "NoopElimination", "PreShapeNodeElimination", "ConstantSharing", "CommonSubexpressionElimination",
         ),
         _CLEANUP,
     ),
     **dict.fromkeys(("ConstantFolding", "UnsqueezeElimination"), "rewrite/folding.py"),
     "TransposeOptimizer": "rewrite/transposes",
-    **dict.fromkeys(("InsertCastTransformer", "RemoveDuplicateCastTransformer", "FuseInitializersTransformer"), "rewrite/casts.py"),
+    **dict.fromkeys(("InsertCastTransformer", "RemoveDuplicateCastTransformer",
+    "FuseInitializersTransformer"), "rewrite/casts.py"),
     "MemcpyTransformer": "rewrite/copies.py",
     **dict.fromkeys(
         (
-            "DoubleQDQPairsRemover", "QDQPropagationTransformer", "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit",
-            "WhereDummyDq",
+            "DoubleQDQPairsRemover", "QDQPropagationTransformer", "WeightBiasQuantization",
+            "EnsureUniqueDQForNodeUnit", "WhereDummyDq",
         ),
         _SPREADING,
     ),
     **dict.fromkeys(("QDQS8ToU8Transformer", "QDQSelectorActionTransformer"), "rewrite/quantized/groups.py"),
     **dict.fromkeys(("ClipQuantFusion", "ReluQuantFusion", "QDQFinalCleanupTransformer"), _REMAINS),
     **dict.fromkeys(("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"), f"{_FUSIONS}/integer.py"),
-    **dict.fromkeys(("ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "ConvActivationFusion", "PadFusion"), f"{_FUSIONS}/convolution.py"),
+    **dict.fromkeys(("ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "ConvActivationFusion", "PadFusion"),
+    f"{_FUSIONS}/convolution.py"),
     **dict.fromkeys(("GemmTransposeFusion", "GemmSumFusion"), f"{_FUSIONS}/gemm.py"),
     **dict.fromkeys(
-        ("MatMulAddFusion", "GemmActivationFusion", "MatmulTransposeFusion", "MatMulScaleFusion", "MatMulNBitsFusion"),
+        ("MatMulAddFusion", "GemmActivationFusion", "MatmulTransposeFusion", "MatMulScaleFusion",
+        "MatMulNBitsFusion"),
         f"{_FUSIONS}/matmul.py",
     ),
-    **dict.fromkeys(("GeluFusion", "FastGeluFusion", "BiasGeluFusion", "QuickGeluFusion"), f"{_FUSIONS}/activation.py"),
+    **dict.fromkeys(("GeluFusion", "FastGeluFusion", "BiasGeluFusion", "QuickGeluFusion"),
+    f"{_FUSIONS}/activation.py"),
     **dict.fromkeys(
-        ("LayerNormFusion", "SimplifiedLayerNormFusion", "SkipLayerNormFusion"), f"{_FUSIONS}/normalization.py"
+        ("LayerNormFusion", "SimplifiedLayerNormFusion", "SkipLayerNormFusion"),
+        f"{_FUSIONS}/normalization.py"
     ),
-    **dict.fromkeys(("ReshapeFusion", "GatherSliceToSplitFusion", "GatherToSliceFusion"), f"{_FUSIONS}/shapes.py"),
+    **dict.fromkeys(("ReshapeFusion", "GatherSliceToSplitFusion", "GatherToSliceFusion"),
+    f"{_FUSIONS}/shapes.py"),
     **dict.fromkeys(("DivMulFusion", "NotWhereFusion", "FuseReluClip"), f"{_FUSIONS}/elementwise.py"),
     "BiasSoftmaxFusion": f"{_FUSIONS}/softmax.py",
 }  # fmt: skip
@@ -60,9 +67,11 @@ FOLLOWED: Mapping[str, str] = {
 # Transformer -> why no session predicted here runs it.
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(
-        ("GraphTransformer", "RuleBasedGraphTransformer", "SelectorActionTransformer"), "a base class, which runs the others"
+        ("GraphTransformer", "RuleBasedGraphTransformer", "SelectorActionTransformer"),
+        "a base class, which runs the others"
     ),
-    **dict.fromkeys(("BiasSoftmaxDropoutFusion", "BitmaskDropoutReplacement", "SceLossGradBiasFusion", "TritonFusion"), "training"),
+    **dict.fromkeys(("BiasSoftmaxDropoutFusion", "BitmaskDropoutReplacement", "SceLossGradBiasFusion",
+    "TritonFusion"), "training"),
     "RocmBlasAltImpl": "ROCm",
     "MatMulActivationFusion": "DirectML",
     "Avx2WeightS8ToU8Transformer": "session.x64quantprecision",

@@ -1,8 +1,9 @@
-"""What ONNX Runtime may make of a graph that this prediction does not follow: named, so that nobody is surprised.
+"""What ONNX Runtime may make of a graph that this prediction does not follow: named, so that nobody is
+surprised.
 
-Each entry is a transformer of ONNX Runtime's, the level it belongs to, the providers it works for, and the operators by
-which a graph it may change is recognised. The note says in which direction the figures may be off. Every other transformer
-is carried out (`rewrite/__init__.py`).
+Each entry is a transformer of ONNX Runtime's, the level it belongs to, the providers it works for, and the
+operators by which a graph it may change is recognised. The note says in which direction the figures may be
+off. Every other transformer is carried out (`rewrite/__init__.py`).
 
 Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`, `GenerateRewriteRules`), 1.31.
 """
@@ -23,8 +24,8 @@ _SCAN_OPSET = 9  # since when a Scan has no batch of its own
 
 @dataclass(frozen=True, slots=True)
 class Unmodelled:
-    """names: of transformers. needs: operators that a graph it may change has, all of them; as a chain, each reading the one
-    before it."""
+    """names: of transformers. needs: operators that a graph it may change has, all of them; as a chain, each
+    reading the one before it."""
 
     names: tuple[str, ...]
     level: int
@@ -48,17 +49,22 @@ class Unmodelled:
 TRANSFORMERS: tuple[Unmodelled, ...] = (
     Unmodelled(("MatmulBNFusion",), BASIC, ("MatMul", "BatchNormalization")),
     Unmodelled(("LabelEncoderFusion",), BASIC, ("ai.onnx.ml.LabelEncoder",)),
-    Unmodelled(("AttentionFusion", "EmbedLayerNormFusion"), EXTENDED, ("LayerNormalization", "Softmax", "ReduceSum")),
+    Unmodelled(("AttentionFusion", "EmbedLayerNormFusion"), EXTENDED,
+    ("LayerNormalization", "Softmax", "ReduceSum")),
     Unmodelled(("BiasDropoutFusion",), EXTENDED, ("Dropout",), ("cuda",)),
     Unmodelled(("SliceConcatToSpaceToDepthFusion",), BASIC, ("Slice", "Slice", "Concat", "Conv"), chain=True),
-    Unmodelled(("DQMatMulNBitsFusion",), BASIC, ("DequantizeLinear", "Reshape", "Transpose", "MatMul"), chain=True),
-    Unmodelled(("BiasSkipLayerNormFusion",), EXTENDED, ("MatMul", "Add", f"{_MS}SkipLayerNormalization"), chain=True),
+    Unmodelled(("DQMatMulNBitsFusion",), BASIC, ("DequantizeLinear", "Reshape", "Transpose", "MatMul"),
+    chain=True),
+    Unmodelled(("BiasSkipLayerNormFusion",), EXTENDED, ("MatMul", "Add", f"{_MS}SkipLayerNormalization"),
+    chain=True),
     Unmodelled(("MatMulNBitsMlpFusion",), EXTENDED, (f"{_MS}MatMulNBits", f"{_MS}QuickGelu"), chain=True),
     Unmodelled(
-        ("MatMulNBitsQkvFusion",), EXTENDED, (f"{_MS}SkipSimplifiedLayerNormalization", f"{_MS}MatMulNBits"), chain=True
+        ("MatMulNBitsQkvFusion",), EXTENDED, (f"{_MS}SkipSimplifiedLayerNormalization", f"{_MS}MatMulNBits"),
+        chain=True
     ),
     Unmodelled(
-        ("GroupQueryAttentionPreNormFusion", "GqaValueLayoutTransformer"), EXTENDED, (f"{_MS}GroupQueryAttention",), ("cuda",)
+        ("GroupQueryAttentionPreNormFusion", "GqaValueLayoutTransformer"), EXTENDED,
+        (f"{_MS}GroupQueryAttention",), ("cuda",)
     ),
     Unmodelled(("NchwcTransformer", "ConvAddActivationFusion"), LAYOUT, ("Conv",), ("cpu",), more=True),
     Unmodelled(("NhwcTransformer",), LAYOUT, ("QLinearConv",), more=True),
@@ -77,28 +83,29 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
             shown = ", ".join(entry.names[:3]) + (", ..." if len(entry.names) > 3 else "")
             direction = "memory may be more, or less" if entry.more else "memory may be less"
             lines.append(
-                f"ONNX Runtime may rewrite {' and '.join(entry.needs)} further ({shown}), not modelled: {direction}"
+                f"ONNX Runtime may rewrite {' and '.join(entry.needs)} further ({shown}), not modelled:"
+                f" {direction}"
             )
     if provider == "cpu" and any(node.name.startswith(INSERTED) for node in graph.walk()):
         lines.append(
-            "the CPU provider computes half precision in float32, between Casts; how it joins operators there is not "
-            "followed in every case: memory may be more"
+            "the CPU provider computes half precision in float32, between Casts; how it joins operators there"
+            " is not followed in every case: memory may be more"
         )
     if provider == "cpu" and operators & packing.INTEGERS:
         lines.append(
-            "integer weights are packed as processors with AVX2 or AVX-512 do it; with AMX or VNNI an operator may take some KiB less, "
-            "or more"
+            "integer weights are packed as processors with AVX2 or AVX-512 do it; with AMX or VNNI an"
+            " operator may take some KiB less, or more"
         )
     added = sorted({node.op for node in graph.walk() if node.domain in extensions.DOMAINS})
     if added:
         lines.append(
-            f"{', '.join(added)}: of ONNX Runtime's extensions, which the session must register; they run on the CPU, and what they "
-            "take besides their results is not in the arena"
+            f"{', '.join(added)}: of ONNX Runtime's extensions, which the session must register; they run on"
+            " the CPU, and what they take besides their results is not in the arena"
         )
     if level >= BASIC and _BEHIND_QUANTIZATION.may_change(graph):
         lines.append(
-            "ONNX Runtime may quantize before it transposes, a quarter of the bytes to move, not modelled: memory may be less, "
-            "and since other chunks are then free, held memory may be more"
+            "ONNX Runtime may quantize before it transposes, a quarter of the bytes to move, not modelled:"
+            " memory may be less, and since other chunks are then free, held memory may be more"
         )
     if graph.opset < _SCAN_OPSET and "Scan" in operators:
         lines.append("the body of a Scan of operator set 8 is not followed: memory may be more")

@@ -1,11 +1,14 @@
 """What the operators of a captured program take for themselves, at any batch, worked out as seldom as can be.
 
-1. Operators that are equal but for the tensors' names (at every captured batch, so at any) are an equivalence class, and allocate the same. One
-   whose numbers do not vary allocates the same at every batch; of one without a scratch rule only the results are allocated.
-2. The rules of the others are asked at each batch, many batches at once (`parametric/lanes.py`): a rule runs once for all batches for
-   which it decides alike. A rule of the user's, and one that needs its numbers one by one, is asked batch by batch.
-3. A kernel may do without a temporary at one batch that it takes at another (a copy, a workspace of no bytes). A class has
-   every step seen so far, and what is left out has no bytes: an allocator has no block for such a request.
+1. Operators that are equal but for the tensors' names (at every captured batch, so at any) are an equivalence
+   class, and allocate the same. One whose numbers do not vary allocates the same at every batch; of one
+   without a scratch rule only the results are allocated.
+2. The rules of the others are asked at each batch, many batches at once (`parametric/lanes.py`): a rule runs
+   once for all batches for which it decides alike. A rule of the user's, and one that needs its numbers one
+   by one, is asked batch by batch.
+3. A kernel may do without a temporary at one batch that it takes at another (a copy, a workspace of no
+   bytes). A class has every step seen so far, and what is left out has no bytes: an allocator has no block
+   for such a request.
 """
 
 from __future__ import annotations
@@ -34,11 +37,13 @@ Variant: TypeAlias = tuple[Integers, KernelAllocations]
 class Classes:
     """The classes of a program's operators.
 
-    class_of: the class of each operator. latest: what each class allocates at the last batch asked about. steps: all its steps seen so far.
+    class_of: the class of each operator. latest: what each class allocates at the last batch asked about.
+    steps: all its steps seen so far.
     """
 
     def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
-        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials."""
+        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no
+        polynomials."""
         self._profile = profile
         self.class_of: list[int] = []
         self.latest: list[KernelAllocations] = []
@@ -91,7 +96,8 @@ class Classes:
                 yield lanes, allocations
 
     def learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> bool:
-        """Take these for what their classes allocate; whether there are steps or libraries that were not known."""
+        """Take these for what their classes allocate; whether there are steps or libraries that were not
+        known."""
         news = False
         for number, allocations in found:
             known, self.latest[number] = self.latest[number], allocations
@@ -101,7 +107,8 @@ class Classes:
         return news
 
     def sizes(self) -> list[int]:
-        """The size of each step that has one, class by class, at the last batch asked about: 0 for a step that is left out there."""
+        """The size of each step that has one, class by class, at the last batch asked about: 0 for a step
+        that is left out there."""
         found: list[int] = []
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             found += _sizes(allocations, steps)
@@ -131,7 +138,8 @@ class Classes:
         return found, holds
 
     def smaller(self, first: int) -> dict[int, Sequence[int]]:
-        """What plans are asked for instead, by the number of their size; the first step's size has number `first`."""
+        """What plans are asked for instead, by the number of their size; the first step's size has number
+        `first`."""
         found: dict[int, Sequence[int]] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             by_name = {
@@ -171,7 +179,8 @@ def _name(step: Step) -> Signature:
 
 
 def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
-    """`known` with the steps of `seen` that it lacks, each in its place; `seen` alone where the orders contradict."""
+    """`known` with the steps of `seen` that it lacks, each in its place; `seen` alone where the orders
+    contradict."""
     if [_name(step) for step in known] == [_name(step) for step in seen]:
         return known
     merged: list[Step] = []
@@ -196,7 +205,8 @@ def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]
 
 
 def _signature(operator: Operator) -> Signature:
-    """Everything a scratch rule may look at: no storage, no place, and of the phase only whether it is the backward pass."""
+    """Everything a scratch rule may look at: no storage, no place, and of the phase only whether it is the
+    backward pass."""
     return (
         operator.name,
         operator.phase is Phase.BACKWARD,

@@ -1,13 +1,14 @@
-"""The figures of one captured PyTorch program at any batch, without its graph: peak allocated, peak reserved, device, naive.
+"""The figures of one captured PyTorch program at any batch, without its graph: peak allocated, peak reserved,
+device, naive.
 
-Nothing here decides what is requested or where it goes: scratch rules say what operators take, `eager` puts that in
-order, the allocator serves it. Only what cannot differ between two batches is not done twice:
+Nothing here decides what is requested or where it goes: scratch rules say what operators take, `eager` puts
+that in order, the allocator serves it. Only what cannot differ between two batches is not done twice:
 
 1. Scratch rules are asked as seldom as can be (`classes.py`), and for many batches at once.
-2. `eager` only moves sizes about, it never looks at them. So it runs once with a number in place of each size, and what
-   comes out is the program's **script**: which request has which size.
-3. The script has every step seen so far; what a batch leaves out has no bytes there. It is written anew when a batch
-   brings a step that is not in it.
+2. `eager` only moves sizes about, it never looks at them. So it runs once with a number in place of each
+   size, and what comes out is the program's **script**: which request has which size.
+3. The script has every step seen so far; what a batch leaves out has no bytes there. It is written anew when
+   a batch brings a step that is not in it.
 4. A batch is then its sizes put into the script and simulated.
 """
 
@@ -39,11 +40,12 @@ from analyzer.runtimes.timeline import Server, iteration_start
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come before the first
-    iteration.
+    """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
+    before the first iteration.
 
-    plans: number of a size → the plan that takes it, of those that may be asked for less. fast_events: the requests alone, as `peaks`
-    takes them, where the program has one stream and does not empty the cache; else None. fast_setup_count: as `setup_count`.
+    plans: number of a size → the plan that takes it, of those that may be asked for less. fast_events: the
+    requests alone, as `peaks` takes them, where the program has one stream and does not empty the cache; else
+    None. fast_setup_count: as `setup_count`.
     """
 
     events: tuple[AllocationEvent, ...]
@@ -58,8 +60,8 @@ class EagerBatches:
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
     def __init__(self, parametric: ParametricCapture, profile: DeviceProfile, conf: str) -> None:
-        """conf: the allocator's settings. Raises NotTheSame, also when an operator that needs memory of its own has numbers
-        that are no polynomials."""
+        """conf: the allocator's settings. Raises NotTheSame, also when an operator that needs memory of its
+        own has numbers that are no polynomials."""
         self._program, self._naive, self._profile, self._conf = (
             parametric.program,
             parametric.naive,
@@ -76,7 +78,8 @@ class EagerBatches:
         self._last: tuple[int, Integers] | None = None
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Works out the sizes at many batches at once, and writes the script once for all; the others `at` finds itself."""
+        """Works out the sizes at many batches at once, and writes the script once for all; the others `at`
+        finds itself."""
         if not batches:
             return
         self._last = None
@@ -100,11 +103,12 @@ class EagerBatches:
             self._prepared[batches[place]] = every[:, place]
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
-        """The figures there, under a limit as `Prediction.limited` takes it, for which the smaller workspaces of cuDNN's fallback plans
-        are needed too. Raises ArithmeticError as `Polynomial.at`."""
+        """The figures there, under a limit as `Prediction.limited` takes it, for which the smaller workspaces
+        of cuDNN's fallback plans are needed too. Raises ArithmeticError as `Polynomial.at`."""
         prepared = self._prepared.get(batch)
         if limit is not None and prepared is not None:
-            # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the variants say.
+            # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the variants
+            # say.
             found = self._figures(batch, prepared, {}, limit)
             if not found.fails or not self._script or not self._script.plans:
                 return found
@@ -201,8 +205,8 @@ def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
 def _simulate(
     script: _Script, sizes: list[int], smaller: dict[int, Sequence[int]], allocator: PyTorchAllocator
 ) -> tuple[bool, int]:
-    """A batch's sizes put into the script and simulated. Peaks count from the first iteration, as in `timeline`. Whether all
-    requests were served, and how often a plan had no room.
+    """A batch's sizes put into the script and simulated. Peaks count from the first iteration, as in
+    `timeline`. Whether all requests were served, and how often a plan had no room.
 
     smaller: number of a size → what its plan is asked for instead.
     """

@@ -1,28 +1,30 @@
 """Scaled dot-product attention: the memory-efficient, flash and cuDNN kernels, forward and backward.
 
-1. **Random state.** The efficient kernel returns its seed and offset in host memory; from torch 2.14 on those of a call
-   without dropout are on the device, and come first. cuDNN's are on the device and
-   come first, flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops out.
-2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied; then the
-   three gradients; then `delta` (float32, one a query and head), which for float32 is a product of the outputs' size
-   summed over the last dimension and transposed; then the kernel's workspace: per batch and head, a float32 tile of
-   block_i × block_j and 16 bytes of locks per tile of the query gradient, and, where key and value gradients do not
-   fit registers (half precision above 128), float32 accumulators for those.
-3. **Which kernel** (block_i × block_j): 64 × 64 up to head size 64; above, 128 × 64 on GPUs with enough shared
-   memory (compute capability 8.0 and 9.0), and 128 × 128 in half precision up to 128; half precision accumulates
-   gradients in registers up to the larger of the two.
+1. **Random state.** The efficient kernel returns its seed and offset in host memory; from torch 2.14 on those
+   of a call without dropout are on the device, and come first. cuDNN's are on the device and
+   come first, flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops
+   out.
+2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied;
+   then the three gradients; then `delta` (float32, one a query and head), which for float32 is a product of
+   the outputs' size summed over the last dimension and transposed; then the kernel's workspace: per batch and
+   head, a float32 tile of block_i × block_j and 16 bytes of locks per tile of the query gradient, and, where
+   key and value gradients do not fit registers (half precision above 128), float32 accumulators for those.
+3. **Which kernel** (block_i × block_j): 64 × 64 up to head size 64; above, 128 × 64 on GPUs with enough
+   shared memory (compute capability 8.0 and 9.0), and 128 × 128 in half precision up to 128; half precision
+   accumulates gradients in registers up to the larger of the two.
 4. **Efficient, forward** above head size 128 in half precision accumulates in float32 beside the output.
-5. **cuDNN, backward**: one workspace of a float32 query gradient, a float32 sum per query and head, full-head key and
-   value gradients when heads are grouped, and 256 bytes; forward: 256 bytes.
-6. **Flash, backward**: float32 `softmax_d` and query-gradient accumulator over padded sequences (128) and head sizes
-   (32 up to 128, 64 above), and full-head key and value gradients when heads are grouped. Head sizes are padded to a
-   multiple of 8 before; forward: split-key accumulators when the grid alone does not fill the GPU.
+5. **cuDNN, backward**: one workspace of a float32 query gradient, a float32 sum per query and head, full-head
+   key and value gradients when heads are grouped, and 256 bytes; forward: 256 bytes.
+6. **Flash, backward**: float32 `softmax_d` and query-gradient accumulator over padded sequences (128) and
+   head sizes (32 up to 128, 64 above), and full-head key and value gradients when heads are grouped. Head
+   sizes are padded to a multiple of 8 before; forward: split-key accumulators when the grid alone does not
+   fill the GPU.
 
 Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backward.cu`,
 `mem_eff_attention/kernel_backward.h` (`workspace_size`) and `kernels/generate_kernels.py`;
 `flash_attn/flash_api.cpp` (`mha_fwd`, `mha_bwd`, `set_params_splitkv`); `aten/src/ATen/native/cudnn/MHA.cpp`.
-The sizes of cuDNN's workspaces are its own: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to
-4,096).
+The sizes of cuDNN's workspaces are its own: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to
+256, sequences 49 to 4,096).
 
 Not modelled: deterministic mode.
 """
@@ -75,7 +77,8 @@ def _dropout(operator: Operator) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-# The releases of torch whose efficient kernel makes the seeds it has no use for on the device (seen in the binaries of 2.6 to
+# The releases of torch whose efficient kernel makes the seeds it has no use for on the device (seen in the
+# binaries of 2.6 to
 # 2.15: `tests/data/releases`).
 _SEEDS_ON_DEVICE = Span(since=(2, 14))
 # Seen in 2.6; 2.7 has it on the device (`tests/data/releases`).
@@ -88,8 +91,9 @@ _FLASH_STATE_ON_HOST = Span(until=(2, 6))
     name="mem-eff-attention",
 )
 def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The memory-efficient kernel's seed and offset stay in host memory (from torch 2.14 on, without dropout, they are
-    allocated before the other results); above head size 128 in half precision it accumulates in float32 beside the output.
+    """The memory-efficient kernel's seed and offset stay in host memory (from torch 2.14 on, without dropout,
+    they are allocated before the other results); above head size 128 in half precision it accumulates in
+    float32 beside the output.
     """
     dropout = _dropout(operator)
     for index in _random_state(operator):
@@ -104,14 +108,15 @@ def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 
 def _heads_first(operator: Operator, tensors: Iterable[TensorMeta | None]) -> list[TensorMeta | None]:
-    """Tensors of attention as (batch, heads, sequence, size): the kernels themselves, which `scaled_dot_product_attention` calls, have the
-    sequence before the heads."""
+    """Tensors of attention as (batch, heads, sequence, size): the kernels themselves, which
+    `scaled_dot_product_attention` calls, have the sequence before the heads."""
     direct = "_scaled_dot_product_" not in operator.name
     return [_swapped(tensor) if direct and tensor is not None else tensor for tensor in tensors]
 
 
 def _jagged(operator: Operator, query: TensorMeta, key: TensorMeta) -> tuple[int, int, int]:
-    """How many sequences there are, and the longest of queries and of keys: of rows behind each other, as their arguments say."""
+    """How many sequences there are, and the longest of queries and of keys: of rows behind each other, as
+    their arguments say."""
     rows = operator.tensor("cu_seqlens_q")
     if rows is None or not rows.element_count:
         return query.shape[0], query.shape[2], key.shape[2]
@@ -124,10 +129,10 @@ def _jagged(operator: Operator, query: TensorMeta, key: TensorMeta) -> tuple[int
     name="mem-eff-attention-grad",
 )
 def efficient_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Before the three gradients, a copy of an incoming gradient that is not contiguous as (batch, sequence, heads,
-    size); after them `delta`, one float32 a query and head (for float32: through a product of the outputs' size),
-    and the kernel's workspace: tiles with locks per query block, and float32 accumulators where the gradients do
-    not fit registers.
+    """Before the three gradients, a copy of an incoming gradient that is not contiguous as (batch, sequence,
+    heads, size); after them `delta`, one float32 a query and head (for float32: through a product of the
+    outputs' size), and the kernel's workspace: tiles with locks per query block, and float32 accumulators
+    where the gradients do not fit registers.
     """
     names = ("grad_out_", "query", "key", "value", "out")
     grad, query, key, value, out = _heads_first(operator, [operator.tensor(name) for name in names])
@@ -165,9 +170,10 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
 def _efficient_workspace(
     query: TensorMeta, value: TensorMeta, sequences: tuple[int, int, int], device: DeviceProfile
 ) -> int:
-    """Bytes of the backward kernel's workspace: per batch and head, a float32 tile of block_i x block_j with 16 bytes
-    of locks for each tile of the query gradient, and float32 accumulators for key and value gradients that do not
-    fit registers. Blocks are 64 x 64 up to head size 64, above that as shared memory and precision allow.
+    """Bytes of the backward kernel's workspace: per batch and head, a float32 tile of block_i x block_j with
+    16 bytes of locks for each tile of the query gradient, and float32 accumulators for key and value
+    gradients that do not fit registers. Blocks are 64 x 64 up to head size 64, above that as shared memory
+    and precision allow.
     """
     _, heads, _, size = query.shape
     (batch, queries, keys), value_size = sequences, value.shape[3]
@@ -192,9 +198,9 @@ def _efficient_workspace(
     sure=Basis.MEASURED,
 )
 def cudnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """cuDNN's attention keeps seed and offset on the device, allocated before the other results, and takes 256 bytes of
-    workspace; for a single query nothing, or float32 results of every part the keys are split into, where batch and heads
-    alone do not fill the GPU (measured: `analyzer/libraries/cudnn/attention.py`).
+    """cuDNN's attention keeps seed and offset on the device, allocated before the other results, and takes
+    256 bytes of workspace; for a single query nothing, or float32 results of every part the keys are split
+    into, where batch and heads alone do not fill the GPU (measured: `analyzer/libraries/cudnn/attention.py`).
     """
     script.library("cudnn")
     for index in _random_state(operator):
@@ -216,9 +222,10 @@ def cudnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
     sure=(Basis.EXACT, Basis.MEASURED),
 )
 def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """One workspace: a float32 query gradient, a float32 sum a query and head, full-head key and value gradients when
-    heads are grouped, and 256 bytes (read off recorded workspaces). A gradient whose last dimension is not dense is first
-    copied to the output's layout (`run_cudnn_SDP_bprop`, cudnn/MHA.cpp, for cuDNN 9.5.1 and newer).
+    """One workspace: a float32 query gradient, a float32 sum a query and head, full-head key and value
+    gradients when heads are grouped, and 256 bytes (read off recorded workspaces). A gradient whose last
+    dimension is not dense is first copied to the output's layout (`run_cudnn_SDP_bprop`, cudnn/MHA.cpp, for
+    cuDNN 9.5.1 and newer).
     """
     script.library("cudnn")
     grad, query, key, value = (operator.tensor(name) for name in ("grad_out", "query", "key", "value"))
@@ -237,9 +244,9 @@ def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -
 
 @rule("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward", name="flash-attention")
 def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Flash attention splits the keys among thread blocks when the queries alone do not fill the GPU: float32 sums and
-    results of every split, before the result. Its random state, a pair and a scalar, comes last; when it drops out, another pair comes
-    first and is given back. torch 2.6 has it in host memory.
+    """Flash attention splits the keys among thread blocks when the queries alone do not fill the GPU: float32
+    sums and results of every split, before the result. Its random state, a pair and a scalar, comes last;
+    when it drops out, another pair comes first and is given back. torch 2.6 has it in host memory.
     """
     random_state = _random_state(operator)
     for index in range(len(operator.outputs)):
@@ -298,9 +305,10 @@ def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
     name="flash-attention-grad",
 )
 def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Float32 `softmax_d` and a query-gradient accumulator over sequences padded to 128 and head sizes padded to 32
-    (64 above 128), and full-head key and value gradients when heads are grouped; before all, contiguous copies of
-    the gradient and of the result (`_flash_attention_backward`, transformers/cuda/attention_backward.cu).
+    """Float32 `softmax_d` and a query-gradient accumulator over sequences padded to 128 and head sizes padded
+    to 32 (64 above 128), and full-head key and value gradients when heads are grouped; before all, contiguous
+    copies of the gradient and of the result (`_flash_attention_backward`,
+    transformers/cuda/attention_backward.cu).
     """
     if len(operator.inputs[0].shape) != _BATCHED:
         _ragged_flash_backward(operator, script)
@@ -324,7 +332,8 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
 
 
 def _ragged_flash_backward(operator: Operator, script: Script) -> None:
-    """Of rows behind each other: an accumulator of all of them and 128 more a sequence (`mha_varlen_bwd`, flash_api.cpp)."""
+    """Of rows behind each other: an accumulator of all of them and 128 more a sequence (`mha_varlen_bwd`,
+    flash_api.cpp)."""
     query, rows = operator.tensor("query"), operator.tensor("cum_seq_q")
     script.outputs()
     if query is None or rows is None:

@@ -1,21 +1,25 @@
 """Matrix products: cuBLAS's and cuBLASLt's workspaces, and copies of operands BLAS cannot read.
 
-1. Every product through cuBLAS has a workspace, taken after its result is allocated: from torch 2.0 to 2.14 a thread keeps
-   the one it took first, from 2.15 on each call takes one and gives it back.
-2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the second
-   matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused. Torch
-   2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once per thread, 2.12 to 2.14 none besides cuBLAS's, 2.15 one for
-   the call and none of cuBLAS's. It is never more than cuBLAS's own (measured with `CUBLAS_WORKSPACE_CONFIG` unset,
+1. Every product through cuBLAS has a workspace, taken after its result is allocated: from torch 2.0 to 2.14 a
+   thread keeps the one it took first, from 2.15 on each call takes one and gives it back.
+2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the
+   second matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the
+   bias fused. Torch
+   2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once per thread, 2.12 to 2.14 none besides
+   cuBLAS's, 2.15 one for the call and none of cuBLAS's. It is never more than cuBLAS's own (measured with
+   `CUBLAS_WORKSPACE_CONFIG` unset,
    `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
-3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
-   otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise. The second one is copied
+3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's
+   length; otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions
+   likewise. The second one is copied
    first: BLAS goes by columns, so that it is asked for the product's transpose.
 4. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
 
 Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
-`prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`, `aten/src/ATen/native/BatchLinearAlgebra.cpp`
-(`linalg_solve_triangular_out`), `cuda/linalg/BatchLinearAlgebra.cpp` (`triangular_solve_kernel`); order and sizes as recorded (H200,
-torch 2.11), other releases as their binaries ask (`tests/data/releases`).
+`prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`,
+`aten/src/ATen/native/BatchLinearAlgebra.cpp` (`linalg_solve_triangular_out`),
+`cuda/linalg/BatchLinearAlgebra.cpp` (`triangular_solve_kernel`); order and sizes as recorded (H200, torch
+2.11), other releases as their binaries ask (`tests/data/releases`).
 
 Not modelled: TunableOp, cuBLASLt preferred for everything, sparse operands.
 """
@@ -36,8 +40,8 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
 
 def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> None:
-    """The workspaces of a product: those the thread keeps, if it has none yet, and those of the call, as the release of
-    torch has it. lt: cuBLASLt runs it."""
+    """The workspaces of a product: those the thread keeps, if it has none yet, and those of the call, as the
+    release of torch has it. lt: cuBLASLt runs it."""
     script.library("cublas")
     _cublas_workspace(script, device)
     if lt:
@@ -50,21 +54,24 @@ def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> N
 
 @part("cublas-workspace", since=(2, 0), until=(2, 14))
 def _cublas_workspace(script: Script, device: DeviceProfile) -> None:
-    """Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated, and
-    keeps it: 32 MiB on compute capability 9.x (10.x and 12.x since torch 2.12), about 8 MiB on others, or what
-    `CUBLAS_WORKSPACE_CONFIG` says: the profile has the size, `with_workspaces` (`runtimes/pytorch/settings.py`) puts the variable and the release in.
-    Training takes two, since autograd runs the backward pass on a thread of its own. From torch 2.15 on a call gives it
-    back (cublas-call-workspace). Before torch 2.0 cuBLAS used memory of its own, which the allocator does not see.
+    """Every product through cuBLAS takes the thread's workspace the first time, after its result is
+    allocated, and keeps it: 32 MiB on compute capability 9.x (10.x and 12.x since torch 2.12), about 8 MiB on
+    others, or what
+    `CUBLAS_WORKSPACE_CONFIG` says: the profile has the size, `with_workspaces`
+    (`runtimes/pytorch/settings.py`) puts the variable and the release in. Training takes two, since autograd
+    runs the backward pass on a thread of its own. From torch 2.15 on a call gives it back
+    (cublas-call-workspace). Before torch 2.0 cuBLAS used memory of its own, which the allocator does not see.
 
-    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getChosenWorkspaceSize`, `getCurrentCUDABlasHandle`); pull request 86645 of
-    PyTorch (October 2022).
+    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getChosenWorkspaceSize`, `getCurrentCUDABlasHandle`);
+    pull request 86645 of PyTorch (October 2022).
     """
     script.workspace("cublas", device.cublas_workspace_bytes)
 
 
 @part("cublas-call-workspace", since=(2, 15))
 def _cublas_each_call(script: Script, device: DeviceProfile) -> None:
-    """A product through cuBLAS takes a workspace after its result is allocated, and gives it back when it has been asked
+    """A product through cuBLAS takes a workspace after its result is allocated, and gives it back when it has
+    been asked
     for: as large as the one a thread kept until torch 2.14, and free for anybody in between.
 
     Source: pull request 194311 of PyTorch (August 2026); PyTorch 2.15's binary, `tests/data/releases`.
@@ -74,32 +81,33 @@ def _cublas_each_call(script: Script, device: DeviceProfile) -> None:
 
 @part("cublaslt-workspace", since=(2, 9), until=(2, 11))
 def _cublaslt_workspace(script: Script, device: DeviceProfile) -> None:
-    """A product that cuBLASLt runs (a bias fused into it, 8-bit matrices) takes a further workspace once per thread,
-    never more than cuBLAS's own: 1 MiB unless `CUBLAS_WORKSPACE_CONFIG` says less. Torch 2.12 to 2.14 run it in cuBLAS's
-    workspace.
+    """A product that cuBLASLt runs (a bias fused into it, 8-bit matrices) takes a further workspace once per
+    thread, never more than cuBLAS's own: 1 MiB unless `CUBLAS_WORKSPACE_CONFIG` says less. Torch 2.12 to 2.14
+    run it in cuBLAS's workspace.
 
-    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getCUDABlasLtWorkspaceSize`, `getCUDABlasLtWorkspace`); pull requests
-    156495 and 168175 of PyTorch.
-    Measured: H200, torch 2.11, `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128
-    KiB and none.
+    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getCUDABlasLtWorkspaceSize`,
+    `getCUDABlasLtWorkspace`); pull requests 156495 and 168175 of PyTorch.
+    Measured: H200, torch 2.11, `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB,
+    128 KiB and none.
     """
     script.workspace("cublaslt", _cublaslt_bytes(device))
 
 
 @part("cublaslt-call-workspace", until=(2, 8))
 def _cublaslt_once(script: Script, device: DeviceProfile) -> None:
-    """Until torch 2.8 a product that cuBLASLt runs takes its workspace (1 MiB, or cuBLAS's where that is smaller) for the
-    call alone.
+    """Until torch 2.8 a product that cuBLASLt runs takes its workspace (1 MiB, or cuBLAS's where that is
+    smaller) for the call alone.
 
-    Source: `aten/src/ATen/cuda/CUDABlas.cpp` (`gemm_and_bias`); PyTorch 2.6 to 2.8's binaries, `tests/data/releases`.
+    Source: `aten/src/ATen/cuda/CUDABlas.cpp` (`gemm_and_bias`); PyTorch 2.6 to 2.8's binaries,
+    `tests/data/releases`.
     """
     script.release(script.temporary(_cublaslt_bytes(device)))
 
 
 @part("cublaslt-own-workspace", since=(2, 15))
 def _cublaslt_each_call(script: Script, device: DeviceProfile) -> None:
-    """From torch 2.15 on a product that cuBLASLt runs takes its workspace (1 MiB, or cuBLAS's where that is smaller) for the
-    call alone, and none of cuBLAS's.
+    """From torch 2.15 on a product that cuBLASLt runs takes its workspace (1 MiB, or cuBLAS's where that is
+    smaller) for the call alone, and none of cuBLAS's.
 
     Source: pull request 194311 of PyTorch (August 2026); PyTorch 2.15's binary, `tests/data/releases`.
     """
@@ -112,8 +120,8 @@ def _cublaslt_bytes(device: DeviceProfile) -> int:
 
 
 def _matrix_copy(tensor: TensorMeta | None) -> int:
-    """Bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1 and the other at
-    least the row's length.
+    """Bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1 and the
+    other at least the row's length.
     """
     if tensor is None or len(tensor.shape) != 2 or is_dense(tensor):
         return 0
@@ -139,16 +147,17 @@ def _batch_copy(tensor: TensorMeta | None) -> int:
 
 @rule("aten::mm", "aten::_int_mm", name="matrix-product")
 def mm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A matrix product: the result, a copy of each operand BLAS cannot read in place (neither dense nor with a stride
-    of 1 and rows apart), and cuBLAS's workspace.
+    """A matrix product: the result, a copy of each operand BLAS cannot read in place (neither dense nor with
+    a stride of 1 and rows apart), and cuBLAS's workspace.
     """
     _product(operator, device, script, (operator.tensor("self"), operator.tensor("mat2")))
 
 
 @rule("aten::addmm", "aten::addmm_", "aten::_addmm_activation", name="matrix-product-bias")
 def addmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A matrix product with an addend: the result, a copy of each matrix BLAS cannot read in place, and cuBLAS's
-    workspace. A bias of one row, contiguous, with beta 1, is fused by cuBLASLt, whose workspace depends on the release (cublaslt-workspace, cublaslt-call-workspace).
+    """A matrix product with an addend: the result, a copy of each matrix BLAS cannot read in place, and
+    cuBLAS's workspace. A bias of one row, contiguous, with beta 1, is fused by cuBLASLt, whose workspace
+    depends on the release (cublaslt-workspace, cublaslt-call-workspace).
     """
     first, second = operator.tensor("mat1"), operator.tensor("mat2")
     _product(operator, device, script, (first, second), lt=_fuses_bias(operator, second))
@@ -169,7 +178,8 @@ def _product(
 
 
 def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
-    """Whether BLAS is called: not for a result, or for a factor, of no elements (one has none where the other has)."""
+    """Whether BLAS is called: not for a result, or for a factor, of no elements (one has none where the other
+    has)."""
     result = operator.outputs[0]
     return bool(result is not None and result.element_count and (factor is None or factor.element_count))
 
@@ -194,8 +204,8 @@ def _fuses_bias(operator: Operator, second: TensorMeta | None) -> bool:
 
 @rule("aten::bmm", "aten::baddbmm", "aten::baddbmm_", name="batched-product")
 def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A product of stacked matrices: the result, a copy of each operand without stride 1 in one of its last two
-    dimensions, and cuBLAS's workspace.
+    """A product of stacked matrices: the result, a copy of each operand without stride 1 in one of its last
+    two dimensions, and cuBLAS's workspace.
     """
     script.outputs()
     for factor in (operator.tensor("batch2", "mat2"), first := operator.tensor("batch1", "self")):
@@ -214,7 +224,8 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     "aten::addbmm_",
 )
 def vector_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A product with a vector, or of vectors: the result, and cuBLAS's workspace, unless a matrix has no elements."""
+    """A product with a vector, or of vectors: the result, and cuBLAS's workspace, unless a matrix has no
+    elements."""
     script.outputs()
     if _multiplies(
         operator, operator.tensor("mat", "self") if operator.name.rstrip("_").endswith("mv") else None
@@ -222,19 +233,21 @@ def vector_product(operator: Operator, device: DeviceProfile, script: Script) ->
         take_workspace(script, device)
 
 
-# What CUTLASS's arguments of one group take: three pointers, three strides of 8 bytes, three sizes of 4 bytes. Pointers are
-# counted for an even number of groups.
+# What CUTLASS's arguments of one group take: three pointers, three strides of 8 bytes, three sizes of 4
+# bytes. Pointers are counted for an even number of groups.
 _POINTERS_BYTES, _STRIDES_AND_SIZES_BYTES = 24, 36
 _DESCRIPTORS_BYTES_PER_SM = 512
 
 
 @rule("aten::_grouped_mm", name="grouped-product", sure=(Basis.EXACT, Basis.MEASURED))
 def grouped(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Products of groups of rows. In bfloat16 on compute capability 9.0 and 10 CUTLASS runs all of them at once: after the
-    result the arguments of every group, then tensor descriptors for each multiprocessor (67,584 bytes on an H200's
-    132, as recorded). Otherwise each group is a product of its own, through cuBLAS, into its part of the result.
+    """Products of groups of rows. In bfloat16 on compute capability 9.0 and 10 CUTLASS runs all of them at
+    once: after the result the arguments of every group, then tensor descriptors for each multiprocessor
+    (67,584 bytes on an H200's 132, as recorded). Otherwise each group is a product of its own, through
+    cuBLAS, into its part of the result.
 
-    Source: `cuda/GroupMM.cu` (`bf16bf16_grouped_gemm_impl_sm90_sm100`), `cuda/GroupedBlas.cpp` (`_grouped_mm_cuda`).
+    Source: `cuda/GroupMM.cu` (`bf16bf16_grouped_gemm_impl_sm90_sm100`), `cuda/GroupedBlas.cpp`
+    (`_grouped_mm_cuda`).
     """
     script.outputs()
     first, second, offsets = operator.tensor("self"), operator.tensor("mat2"), operator.tensor("offs")
@@ -268,16 +281,18 @@ def scaled(_operator: Operator, device: DeviceProfile, script: Script) -> None:
     take_workspace(script, device, lt=True)
 
 
-# Above so many systems, or below so many unknowns, cuBLAS solves a stack at once; up to so many unknowns it does so itself.
+# Above so many systems, or below so many unknowns, cuBLAS solves a stack at once; up to so many unknowns it
+# does so itself.
 _SYSTEMS_IN_TURN, _UNKNOWNS_IN_TURN, _UNKNOWNS_OF_CUBLAS = 8, 64, 512
 _POINTER_BYTES = 8
 
 
 @rule("aten::linalg_solve_triangular", name="triangular-solve", sure=(Basis.EXACT, Basis.BOUNDED))
 def triangular(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Triangular systems: the result, a copy of the matrices if they lie neither by rows nor by columns, and cuBLAS's workspace. More
-    than eight systems, or of fewer than 64 unknowns, are solved at once, from two arrays with the address of every matrix.
-    With more than 512 unknowns MAGMA solves them where PyTorch was built with it, from arrays on the host: those bytes are a bound.
+    """Triangular systems: the result, a copy of the matrices if they lie neither by rows nor by columns, and
+    cuBLAS's workspace. More than eight systems, or of fewer than 64 unknowns, are solved at once, from two
+    arrays with the address of every matrix. With more than 512 unknowns MAGMA solves them where PyTorch was
+    built with it, from arrays on the host: those bytes are a bound.
     """
     script.outputs()
     matrix, result = operator.tensor("self"), operator.outputs[0]
@@ -295,7 +310,8 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
 
 
 def triangular_systems(script: Script, device: DeviceProfile, systems: int, unknowns: int) -> list[int]:
-    """What solving a stack of triangular systems takes besides result and copies: tokens of what is held until the operator's end."""
+    """What solving a stack of triangular systems takes besides result and copies: tokens of what is held
+    until the operator's end."""
     held = []
     if systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
         basis = Basis.EXACT if unknowns <= _UNKNOWNS_OF_CUBLAS else Basis.BOUNDED

@@ -1,11 +1,14 @@
 """Operators without a kernel of their own: what the ones they are made of take, beside the result.
 
-1. `isin` compares every element with every one that is looked for, where those are few; else it sorts both together.
+1. `isin` compares every element with every one that is looked for, where those are few; else it sorts both
+   together.
 2. A number to the power of a tensor: the number becomes a tensor on the device.
-3. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how many results there are.
+3. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how
+   many results there are.
 
-Source: `aten/src/ATen/native/TensorCompare.cpp` (`isin_default_kernel_gpu`, `isin_sorting`), `Pow.cpp` (`pow_Scalar_out`), `Repeat.h`
-(`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+Source: `aten/src/ATen/native/TensorCompare.cpp` (`isin_default_kernel_gpu`, `isin_sorting`), `Pow.cpp`
+(`pow_Scalar_out`), `Repeat.h` (`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11,
+`tests/data/h200/operators_masks.json.gz`).
 
 Not modelled: `isin` that sorts, to the byte.
 """
@@ -41,8 +44,8 @@ def power_of_number(operator: Operator, _device: DeviceProfile, script: Script) 
 
 @rule("aten::isin", sure=(Basis.EXACT, Basis.BOUNDED))
 def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Every element beside every one looked for, one byte each, and whether any is equal. Where those are many: both in one row, sorted
-    with their positions and compared with their neighbours, which is bounded.
+    """Every element beside every one looked for, one byte each, and whether any is equal. Where those are
+    many: both in one row, sorted with their positions and compared with their neighbours, which is bounded.
     """
     source, wanted = operator.tensor("elements"), operator.tensor("test_elements")
     script.outputs()
@@ -86,7 +89,8 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
 def glu_backward_jvp(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Products of halves, at most twelve at a time, before the result.
 
-    Source: `aten/src/ATen/native/GatedLinearUnit.cpp` (`glu_backward_jvp`), as PyTorch's own host code asks (torch 2.11).
+    Source: `aten/src/ATen/native/GatedLinearUnit.cpp` (`glu_backward_jvp`), as PyTorch's own host code asks
+    (torch 2.11).
     """
     half = operator.tensor("grad_glu")
     if half is None:

@@ -1,27 +1,30 @@
 """Convolutions: which backend PyTorch takes, the copies it makes for it, and the workspace cuDNN asks for.
 
 1. 1-D convolutions run as 2-D ones of height 1, on a contiguous input.
-2. **Depthwise** convolutions (groups = input channels > 1, not transposed) in NCHW run PyTorch's own kernel, without
-   scratch; cuDNN takes them in NHWC, and in float16 where the workload suits it. Everything else is cuDNN's.
-3. The memory format is channels-last if input or weight suggest it (never for float64). Input, weight and incoming
-   gradient not in that format are copied to it.
-4. Forward: copy of the input, the result, copy of the weight, workspace. A transposed convolution is the data gradient
-   of the one it transposes, and its data gradient that one's forward pass.
-5. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its workspace; all
-   but the result is given back before the next. The bias gradient is a plain sum over batch and positions, and runs
-   last. Depthwise backward: weight before data, the incoming gradient contiguous.
-6. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the call
-   does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every equal call that
+2. **Depthwise** convolutions (groups = input channels > 1, not transposed) in NCHW run PyTorch's own kernel,
+   without scratch; cuDNN takes them in NHWC, and in float16 where the workload suits it. Everything else is
+   cuDNN's.
+3. The memory format is channels-last if input or weight suggest it (never for float64). Input, weight and
+   incoming gradient not in that format are copied to it.
+4. Forward: copy of the input, the result, copy of the weight, workspace. A transposed convolution is the data
+   gradient of the one it transposes, and its data gradient that one's forward pass.
+5. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its
+   workspace; all but the result is given back before the next. The bias gradient is a plain sum over batch
+   and positions, and runs last. Depthwise backward: weight before data, the incoming gradient contiguous.
+6. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
+   call does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every
+   equal call that
    follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask for.
-7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as the largest
-   any plan asks for, halved while there is no room, and has the allocator empty its cache after them
-   (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`). A few kernels it tries make
-   the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
+7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as
+   the largest any plan asks for, halved while there is no room, and has the allocator empty its cache after
+   them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`). A few
+   kernels it tries make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
-Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`, `convolution_backward`,
+Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`,
+`convolution_backward`,
 `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
-`cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`, `try_configs`), `cuda/DepthwiseConv2d.cu`; orders checked against
-recorded allocation histories.
+`cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`, `try_configs`), `cuda/DepthwiseConv2d.cu`;
+orders checked against recorded allocation histories.
 
 Not modelled: plans that cuDNN builds but cannot run, convolutions too
 large for 32-bit indices, output padding beyond the stride (PyTorch's own column-buffer kernels).
@@ -55,8 +58,8 @@ from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows
 
-# What torch until 2.3 has is cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50 took 236 MiB more with it than
-# with cuDNN 9.1.
+# What torch until 2.3 has is cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50
+# took 236 MiB more with it than with cuDNN 9.1.
 _CUDNN_8 = Span(until=(2, 3))
 _NO_CUDNN = "no_cudnn"
 
@@ -71,7 +74,8 @@ class _Geometry:
 
 
 def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
-    """The arguments that say how the kernel moves over the input: a number for each spatial dimension, or one for all."""
+    """The arguments that say how the kernel moves over the input: a number for each spatial dimension, or one
+    for all."""
 
     def expanded(given: tuple[int, ...] | None, default: int) -> tuple[int, ...]:
         values = given or (default,)
@@ -174,11 +178,13 @@ def _workspace(
     geometry: _Geometry,
     channels_last: bool,
 ) -> int:
-    """The workspace of one convolution is cuDNN's choice, call by call: what it answered for such a convolution, recorded or asked of the
-    library itself, or, where nobody can be asked, a bound. With benchmark mode on, one as large as the largest any plan asks for comes
-    first, the first time a convolution is seen, and the allocator's cache is emptied after it.
+    """The workspace of one convolution is cuDNN's choice, call by call: what it answered for such a
+    convolution, recorded or asked of the library itself, or, where nobody can be asked, a bound. With
+    benchmark mode on, one as large as the largest any plan asks for comes first, the first time a convolution
+    is seen, and the allocator's cache is emptied after it.
 
-    Source: `analyzer/libraries/cudnn/choices.py`; `aten/src/ATen/native/cudnn/` `Conv_v8.cpp` (`run_conv_plan`) asks for it.
+    Source: `analyzer/libraries/cudnn/choices.py`; `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`
+    (`run_conv_plan`) asks for it.
     """
     if x.dtype not in ELEMENT_BYTES:
         return script.temporary(0)
@@ -218,7 +224,8 @@ def _workspace(
 def _at_batches(
     choices: Choices, call: Convolution, batches: Lanes, settings: ConvolutionSettings
 ) -> tuple[Any, Basis]:
-    """The same at many batch sizes, all asked at once; what is asked for instead where there is no room is left out."""
+    """The same at many batch sizes, all asked at once; what is asked for instead where there is no room is
+    left out."""
     others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
     if settings.benchmark or any(isinstance(size, Lanes) for size in others):
         raise NotTogether
@@ -231,9 +238,9 @@ def _at_batches(
 
 @rule("aten::convolution", "aten::_convolution")
 def convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A copy of the input in the format the kernel wants (channels-last if input or weight suggest it), the result, a
-    copy of the weight likewise, then cuDNN's workspace. Depthwise convolutions run PyTorch's own kernel, without
-    workspace.
+    """A copy of the input in the format the kernel wants (channels-last if input or weight suggest it), the
+    result, a copy of the weight likewise, then cuDNN's workspace. Depthwise convolutions run PyTorch's own
+    kernel, without workspace.
     """
     source, weight, result = operator.tensor("input"), operator.tensor("weight"), operator.outputs[0]
     if source is None or weight is None or result is None or not source.element_count:
@@ -271,9 +278,9 @@ def _settings(operator: Operator) -> ConvolutionSettings:
 
 @rule("aten::convolution_backward")
 def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """For each gradient wanted, the input's before the weight's: the result, copies in the kernel's format of what it
-    reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient, a plain sum,
-    comes last.
+    """For each gradient wanted, the input's before the weight's: the result, copies in the kernel's format of
+    what it reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient,
+    a plain sum, comes last.
     """
     grad, source, weight = (operator.tensor(name) for name in ("grad_output", "input", "weight"))
     if grad is None or source is None or weight is None or not source.element_count:

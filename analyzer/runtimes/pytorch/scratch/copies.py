@@ -1,12 +1,17 @@
 """Kernels that read contiguous tensors alone: which of an operator's tensors are copied, and when.
 
-1. Before the results: the input of `kthvalue`, of `median` along a dimension and of `_adaptive_avg_pool3d`; input and indices of
+1. Before the results: the input of `kthvalue`, of `median` along a dimension and of `_adaptive_avg_pool3d`;
+   input and indices of
    `max_unpool2d` and `max_unpool3d`; the gradient of `fractional_max_pool2d`.
-2. After them: the input of `adaptive_max_pool3d` (those of which nothing else is to be said are `pooling.py`'s contiguous-only).
-3. Besides: `renorm` takes a factor a row, `unfold`'s gradient the positions along its dimension, a mean by `scatter_reduce` counts.
+2. After them: the input of `adaptive_max_pool3d` (those of which nothing else is to be said are
+   `pooling.py`'s contiguous-only).
+3. Besides: `renorm` takes a factor a row, `unfold`'s gradient the positions along its dimension, a mean by
+   `scatter_reduce` counts.
 
-Source: `aten/src/ATen/native/cuda/` `Sorting.cpp` (`kthvalue_cuda_template`), `AdaptiveAveragePooling3d.cu`, `AdaptiveMaxPooling3d.cu`,
-`MaxUnpooling.cu`, `FractionalMaxPool2d.cu`, `UnfoldBackwardKernel.cu`; `aten/src/ATen/native/` `Normalization.cpp` (`renorm_out`),
+Source: `aten/src/ATen/native/cuda/` `Sorting.cpp` (`kthvalue_cuda_template`), `AdaptiveAveragePooling3d.cu`,
+`AdaptiveMaxPooling3d.cu`,
+`MaxUnpooling.cu`, `FractionalMaxPool2d.cu`, `UnfoldBackwardKernel.cu`; `aten/src/ATen/native/`
+`Normalization.cpp` (`renorm_out`),
 `TensorAdvancedIndexing.cpp` (`scatter_reduce_two`); orders and sizes as recorded (H200, torch 2.11,
 `tests/data/h200/operators_layouts.json.gz`).
 """
@@ -70,8 +75,8 @@ def unpooling(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 @rule("aten::renorm", "aten::renorm_")
 def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The norm of every row, with the staging memory of its reduction, and the factor a row is multiplied by, which overwrites the norm
-    where it has its type."""
+    """The norm of every row, with the staging memory of its reduction, and the factor a row is multiplied by,
+    which overwrites the norm where it has its type."""
     source = operator.tensor("self")
     script.outputs()
     if source is None or not source.shape:
@@ -89,7 +94,8 @@ def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::unfold_backward", name="unfold-grad")
 def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The positions in the result along the dimension that was unfolded; pieces that do not overlap are copied to their places."""
+    """The positions in the result along the dimension that was unfolded; pieces that do not overlap are
+    copied to their places."""
     script.outputs()
     result = operator.outputs[0]
     if result is None or not result.shape:
@@ -100,8 +106,8 @@ def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) 
 
 @rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean")
 def scatter_mean(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A mean: ones of the source's size are counted where they go, in a tensor of the result's size, and of none a mask is made. Any other
-    reduction takes nothing."""
+    """A mean: ones of the source's size are counted where they go, in a tensor of the result's size, and of
+    none a mask is made. Any other reduction takes nothing."""
     script.outputs()
     source, values = operator.tensor("self"), operator.tensor("src")
     if operator.argument("reduce") != "mean" or source is None or values is None:

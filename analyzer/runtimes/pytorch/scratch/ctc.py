@@ -1,13 +1,13 @@
 """Connectionist temporal classification on PyTorch's own kernel.
 
 1. Lengths and offsets are three vectors of 64-bit integers on the device while the operator runs.
-2. The backward pass keeps as much again as the forward pass saved (`log_beta` beside `log_alpha`). A large problem is
-   done by whole-tensor operators, of which the sum of both under `logsumexp` and its result are the largest; a small one
-   by one kernel.
+2. The backward pass keeps as much again as the forward pass saved (`log_beta` beside `log_alpha`). A large
+   problem is done by whole-tensor operators, of which the sum of both under `logsumexp` and its result are
+   the largest; a small one by one kernel.
 
 Source: `aten/src/ATen/native/cuda/LossCTC.cu` (`ctc_loss_gpu_template`, `ctc_loss_backward_gpu_template`).
-Not modelled: what cuDNN's CTC takes for itself (32-bit targets, concatenated, with blank 0): `aten::_cudnn_ctc_loss` is
-reported as an operator without a rule.
+Not modelled: what cuDNN's CTC takes for itself (32-bit targets, concatenated, with blank 0):
+`aten::_cudnn_ctc_loss` is reported as an operator without a rule.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LARGE = 450  # the measure of steps, samples and characters beyond which a prob
 
 @rule("aten::_ctc_loss")
 def ctc_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Lengths of targets and inputs and the targets' offsets, eight bytes for every sample each; then what the backward
-    pass will need, then the losses.
+    """Lengths of targets and inputs and the targets' offsets, eight bytes for every sample each; then what
+    the backward pass will need, then the losses.
     """
     del device
     scores = operator.tensor("log_probs")
@@ -38,8 +38,10 @@ def ctc_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::_ctc_loss_backward", name="ctc-loss-grad")
 def ctc_loss_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The lengths, `log_beta` and the gradient; in a large problem, then the sum of both tables over blanks and what
-    `logsumexp` takes for it. Where losses may be infinite, the result is chosen from the gradient and zero at the end.
+    """The lengths, `log_beta` and the gradient; in a large problem, then the sum of both tables over blanks
+    and what
+    `logsumexp` takes for it. Where losses may be infinite, the result is chosen from the gradient and zero at
+    the end.
     """
     del device
     scores, alpha = operator.tensor("log_probs"), operator.tensor("log_alpha")

@@ -1,25 +1,32 @@
 """Temporary storage of CUB's sorts, scans and selections, which PyTorch's index kernels take per call.
 
-1. CUB lays its parts out at multiples of 256 bytes and asks for 255 more to align the first (`AliasTemporaries`).
-2. **Radix sort** (one-sweep): for every 8 bits of the key a 256-bin histogram of 64-bit counts, a 1 KiB look-back
-   table per tile, a counter per pass, and, with more than one pass, second buffers of keys and values. What one
-   thread block sorts at once (256 threads × 9 elements of 8 bytes) takes 1 byte.
-3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control word, which CUDA 12's has not.
-4. **Unique by key**, **select**, **run lengths**: the same with 8-byte entries (16 where thrust calls it, whose offsets are 64-bit);
-   run lengths, scans by key and unique by key have a part more, in CUDA 12 too (unique by key since 12.6).
+1. CUB lays its parts out at multiples of 256 bytes and asks for 255 more to align the first
+   (`AliasTemporaries`).
+2. **Radix sort** (one-sweep): for every 8 bits of the key a 256-bin histogram of 64-bit counts, a 1 KiB
+   look-back table per tile, a counter per pass, and, with more than one pass, second buffers of keys and
+   values. What one thread block sorts at once (256 threads × 9 elements of 8 bytes) takes 1 byte.
+3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control
+   word, which CUDA 12's has not.
+4. **Unique by key**, **select**, **run lengths**: the same with 8-byte entries (16 where thrust calls it,
+   whose offsets are 64-bit); run lengths, scans by key and unique by key have a part more, in CUDA 12 too
+   (unique by key since 12.6).
 5. **Sum** of flags: 4 bytes for each thread block that is started, five times as many as run at once.
-6. **Merge sort**, for comparisons of a program's own (thrust's `sort_by_key`): second buffers of keys and values, and
-   where the tiles of 512 × 7 pairs are parted.
+6. **Merge sort**, for comparisons of a program's own (thrust's `sort_by_key`): second buffers of keys and
+   values, and where the tiles of 512 × 7 pairs are parted.
 
 Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`, `InvokePasses`), `dispatch_scan.cuh`,
-`dispatch_unique_by_key.cuh`, `dispatch_merge_sort.cuh` (CCCL, as vendored by CUDA 13). Tile sizes follow the compute capability of the
-code that runs (`cub/device/dispatch/tuning`). Those of 9.0 are read off recorded requests (H200, torch 2.11, 100 to 320,000
-elements: `tests/data/operators_h200.json.gz`; in small steps: `h200/operators_tiles.json.gz`). The others, and how many thread
-blocks of a pass run at once, are PyTorch 2.11's own binary's, asked under the emulated CUDA runtime, which gives all of the
-9.0 ones again (`python -m benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what the binaries of torch 2.6
-to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of 12.6 and 12.8, later ones of CUDA 13.
+`dispatch_unique_by_key.cuh`, `dispatch_merge_sort.cuh` (CCCL, as vendored by CUDA 13). Tile sizes follow the
+compute capability of the code that runs (`cub/device/dispatch/tuning`). Those of 9.0 are read off recorded
+requests (H200, torch 2.11, 100 to 320,000
+elements: `tests/data/operators_h200.json.gz`; in small steps: `h200/operators_tiles.json.gz`). The others,
+and how many thread blocks of a pass run at once, are PyTorch 2.11's own binary's, asked under the emulated
+CUDA runtime, which gives all of the
+9.0 ones again (`python -m benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what
+the binaries of torch 2.6 to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of
+12.6 and 12.8, later ones of CUDA 13.
 
-Not modelled: builds of a release with another CUDA; how many blocks of a pass over 1-byte keys run at once until torch 2.9 (8.0 to
+Not modelled: builds of a release with another CUDA; how many blocks of a pass over 1-byte keys run at once
+until torch 2.9 (8.0 to
 8.9: fewer, a quarter less).
 """
 
@@ -42,8 +49,9 @@ _OF_PYTORCH = ("float16", "bfloat16", "complex32", "complex64", "complex128")
 class Tiles:
     """What one thread block works on at once, in elements.
 
-    pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without values. distinct: by bytes
-    of a value. later_unique: of `unique` since torch 2.13. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
+    pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without
+    values. distinct: by bytes of a value. later_unique: of `unique` since torch 2.13. pass_blocks: of keys
+    that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
     such a pass a multiprocessor runs at once.
     """
 
@@ -103,9 +111,11 @@ _AMPERE = replace(
 )
 # From a compute capability on.
 _SINCE = {(10, 0): _BLACKWELL, (9, 0): _HOPPER, (8, 6): _ADA, (8, 0): _AMPERE, (0, 0): _TURING}
-# A pass: bits of a key, and what its scan works on at once. Blocks are started five times as often as run at once.
+# A pass: bits of a key, and what its scan works on at once. Blocks are started five times as often as run at
+# once.
 _PASS_BITS, _PASS_SCAN_TILE, _PASS_WAVES = {1: 5, 2: 7}, 512 * 11, 5
-# What one thread block sums of flags alone, of how many threads, and how many times as many blocks are started as run at once.
+# What one thread block sums of flags alone, of how many threads, and how many times as many blocks are
+# started as run at once.
 _COUNT_TILE, _COUNT_THREADS, _COUNT_WAVES = 256 * 16, 256, 5
 _RUNS_TILE = 384
 _MERGE_TILE = 512 * 7
@@ -135,9 +145,9 @@ def radix_sort_bytes(
     value_bytes: int = 8,
     floats: bool = False,
 ) -> int:
-    """Temporary bytes to sort `count` keys by `key_bits`, with values of `value_bytes` (0: keys alone): histograms and
-    look-back tables for every 8 bits, and second buffers with more than one pass; 1 byte for what one thread block
-    sorts.
+    """Temporary bytes to sort `count` keys by `key_bits`, with values of `value_bytes` (0: keys alone):
+    histograms and look-back tables for every 8 bits, and second buffers with more than one pass; 1 byte for
+    what one thread block sorts.
     """
     if count <= _SINGLE_TILE:
         return 1
@@ -167,8 +177,9 @@ def look_back_bytes(count: int, element_bytes: int = 8) -> int:
 
 
 def scan_bytes(device: DeviceProfile, count: int, dtype: str = "int64") -> int:
-    """Temporary bytes to scan `count` elements: the look-back table, which of a type C++ does not have (half precision, complex numbers)
-    is three, of states, partial and inclusive results (`ScanTileState`, CUB's `single_pass_scan_operators.cuh`)."""
+    """Temporary bytes to scan `count` elements: the look-back table, which of a type C++ does not have (half
+    precision, complex numbers) is three, of states, partial and inclusive results (`ScanTileState`, CUB's
+    `single_pass_scan_operators.cuh`)."""
     width = dtype_bytes(dtype)
     if dtype not in _OF_PYTORCH:
         return aliased_bytes(look_back_bytes(count, width), *_control(device))
@@ -182,13 +193,14 @@ def _scan_entries(count: int, element_bytes: int) -> int:
 
 
 def scan_by_key_bytes(count: int) -> int:
-    """Temporary bytes to scan within runs of equal keys: look-back entries of 16 bytes, and the keys between tiles."""
+    """Temporary bytes to scan within runs of equal keys: look-back entries of 16 bytes, and the keys between
+    tiles."""
     return aliased_bytes(look_back_bytes(count), 1)
 
 
 def unique_bytes(device: DeviceProfile, count: int) -> int:
-    """Temporary bytes to keep the first of every run of equal keys, with its value: look-back entries of 8 bytes a
-    tile. CUDA 12.4's tiles are twice as large."""
+    """Temporary bytes to keep the first of every run of equal keys, with its value: look-back entries of 8
+    bytes a tile. CUDA 12.4's tiles are twice as large."""
     tiles = tiles_of(device)
     tile = tiles.later_unique if device.releases["torch"] in _LATER_UNIQUE else tiles.unique
     if device.releases["torch"] in _WIDE_UNIQUE:
@@ -197,7 +209,8 @@ def unique_bytes(device: DeviceProfile, count: int) -> int:
 
 
 def count_bytes(device: DeviceProfile, count: int) -> int:
-    """Temporary bytes to count the flags among `count`: 4 for every thread block that is started; 1 byte for what one block counts."""
+    """Temporary bytes to count the flags among `count`: 4 for every thread block that is started; 1 byte for
+    what one block counts."""
     if count <= _COUNT_TILE:
         return 1
     blocks = device.max_threads_per_sm // _COUNT_THREADS
@@ -214,7 +227,8 @@ def select_bytes(device: DeviceProfile, count: int) -> int:
 
 
 def changes_bytes(device: DeviceProfile, count: int) -> int:
-    """Temporary bytes to number the runs of equal values, a 32-bit sum of flags: look-back entries of 8 bytes a tile."""
+    """Temporary bytes to number the runs of equal values, a 32-bit sum of flags: look-back entries of 8 bytes
+    a tile."""
     return _kept_bytes(device, count, tiles_of(device).changes)
 
 
@@ -224,18 +238,21 @@ def distinct_bytes(device: DeviceProfile, count: int, value_bytes: int) -> int:
 
 
 def runs_bytes(count: int) -> int:
-    """Temporary bytes to keep how long every run of equal values is as well: look-back entries of 8 bytes a tile."""
+    """Temporary bytes to keep how long every run of equal values is as well: look-back entries of 8 bytes a
+    tile."""
     return aliased_bytes((-(-count // _RUNS_TILE) + _PADDING_TILES) * 8, 1)
 
 
 def merge_sort_bytes(count: int, key_bytes: int = 8, value_bytes: int = 8) -> int:
-    """Temporary bytes to sort by merging: second buffers of keys and values, and an entry of 8 bytes for each tile."""
+    """Temporary bytes to sort by merging: second buffers of keys and values, and an entry of 8 bytes for each
+    tile."""
     tiles = -(-count // _MERGE_TILE)
     return aliased_bytes((tiles + 1) * 8, count * key_bytes, count * value_bytes)
 
 
 def merge_sort_keys_bytes(count: int, key_bytes: int = 8) -> int:
-    """Temporary bytes to sort keys alone by merging: a second buffer, and an entry of 8 bytes for each tile."""
+    """Temporary bytes to sort keys alone by merging: a second buffer, and an entry of 8 bytes for each
+    tile."""
     return aliased_bytes((-(-count // _MERGE_KEYS_TILE) + 1) * 8, count * key_bytes)
 
 

@@ -1,16 +1,19 @@
-"""Determinants, eigenvalues, singular values and their kin: results, the copies they are computed in, and cuSOLVER's work areas.
+"""Determinants, eigenvalues, singular values and their kin: results, the copies they are computed in, and
+cuSOLVER's work areas.
 
 1. A determinant is that of the LU factors: the product of the diagonal, and the sign that the pivots say.
-2. General eigenvalues: the matrix must be finite, which is looked for first where vectors are wanted; then a copy of it, and one work area for
-   all matrices. Real matrices whose eigenvalues are all real are told apart at the end.
-3. Singular values: by Jacobi's method, where the program names no driver: of at most 32 x 32 all matrices at once, of others
-   one after the other. gesvd works on the transposed matrix where that is taller. Where only values are wanted, vectors are written to
-   memory that nobody sees.
+2. General eigenvalues: the matrix must be finite, which is looked for first where vectors are wanted; then a
+   copy of it, and one work area for all matrices. Real matrices whose eigenvalues are all real are told apart
+   at the end.
+3. Singular values: by Jacobi's method, where the program names no driver: of at most 32 x 32 all matrices at
+   once, of others one after the other. gesvd works on the transposed matrix where that is taller. Where only
+   values are wanted, vectors are written to memory that nobody sees.
 4. What a routine reports of every matrix is looked at by the host at the end.
 
-Source: `aten/src/ATen/native/LinearAlgebra.cpp`, `BatchLinearAlgebra.cpp`, `native/cuda/linalg/BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`; orders
-and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/decompositions.json.gz`), of which
-work areas are an H100's.
+Source: `aten/src/ATen/native/LinearAlgebra.cpp`, `BatchLinearAlgebra.cpp`,
+`native/cuda/linalg/BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`; orders and sizes as PyTorch's own
+host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/decompositions.json.gz`), of
+which work areas are an H100's.
 
 Not modelled: a matrix for which Jacobi's method does not converge (gesvd follows then).
 """
@@ -69,7 +72,8 @@ def _real_bytes(matrix: TensorMeta) -> int:
 
 @rule("aten::_linalg_det", "aten::_linalg_slogdet", name="determinant", sure=_SURE)
 def determinant(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The result, the factors and pivots, and what factorizing takes; then the diagonal and the pivots are looked through."""
+    """The result, the factors and pivots, and what factorizing takes; then the diagonal and the pivots are
+    looked through."""
     script.outputs()
     matrix = typed(operator.tensor("A"))
     if matrix is None:
@@ -145,7 +149,8 @@ def ldl_factor(operator: Operator, _device: DeviceProfile, script: Script) -> No
 
 @rule("aten::linalg_ldl_solve", name="ldl-solve")
 def ldl_solve(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result; a copy of factors that lie by rows; the pivots as the interface of 64 bits takes them, and a report."""
+    """The result; a copy of factors that lie by rows; the pivots as the interface of 64 bits takes them, and
+    a report."""
     script.outputs()
     matrix = solvable(operator.tensor("LD"))
     if matrix is not None:
@@ -168,7 +173,8 @@ def triangular_solve(operator: Operator, device: DeviceProfile, script: Script) 
 
 @rule("aten::ormqr", name="reflected", sure=_SURE)
 def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, a copy of reflectors that lie by rows, a report, and a work area for one matrix after the other."""
+    """The result, a copy of reflectors that lie by rows, a report, and a work area for one matrix after the
+    other."""
     script.outputs()
     reflectors, scales, other = (operator.tensor(name) for name in ("self", "input2", "input3"))
     if typed(other) is None or reflectors is None or scales is None or other is None:
@@ -183,9 +189,10 @@ def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::linalg_lstsq", name="least-squares", sure=_SURE)
 def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A report; the right sides, in whose memory the solution lies; a copy of the matrix, factorized as `qr`'s, of a wide one transposed; a
-    product with the reflectors and a triangular system. Of a batch of tall ones that is factorized at once cuBLAS solves all. Then the
-    residuals, of complex numbers from their squares.
+    """A report; the right sides, in whose memory the solution lies; a copy of the matrix, factorized as
+    `qr`'s, of a wide one transposed; a product with the reflectors and a triangular system. Of a batch of
+    tall ones that is factorized at once cuBLAS solves all. Then the residuals, of complex numbers from their
+    squares.
     """
     matrix, solution = solvable(operator.tensor("self")), operator.outputs[0]
     if matrix is None or solution is None:
@@ -231,7 +238,8 @@ def _triangular(script: Script, device: DeviceProfile, count: int, unknowns: int
 
 @rule("aten::_linalg_eigvals", "aten::linalg_eig", name="eigenvalues", sure=_SURE)
 def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Whether all is finite, where vectors are wanted; report, vectors, values and a copy of the matrix, and a work area; then the results."""
+    """Whether all is finite, where vectors are wanted; report, vectors, values and a copy of the matrix, and
+    a work area; then the results."""
     matrix = typed(operator.tensor("self"))
     if matrix is None:
         script.outputs()
@@ -281,7 +289,8 @@ def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
 
 @rule("aten::_linalg_svd", name="singular-values", sure=_SURE)
 def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The results, a report and a copy of the matrix; then by driver: all vectors where only values are wanted, and the work area."""
+    """The results, a report and a copy of the matrix; then by driver: all vectors where only values are
+    wanted, and the work area."""
     matrix = solvable(operator.tensor("A"))
     if matrix is None:
         script.outputs()
@@ -327,9 +336,10 @@ def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::linalg_matrix_exp", name="matrix-exponential", sure=Basis.BOUNDED)
 def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A polynomial of a degree that the matrix's norm decides, of the matrix scaled and squared again: taken to be the highest, 18, and squared
-    once, which is what takes most. Its five powers lie in one piece, and so do the five sums made of them; several matrices are told
-    apart by their norms (`mexp`, `compute_T18_scale_square`, LinearAlgebra.cpp).
+    """A polynomial of a degree that the matrix's norm decides, of the matrix scaled and squared again: taken
+    to be the highest, 18, and squared once, which is what takes most. Its five powers lie in one piece, and
+    so do the five sums made of them; several matrices are told apart by their norms (`mexp`,
+    `compute_T18_scale_square`, LinearAlgebra.cpp).
     """
     matrix = operator.tensor("self")
     script.outputs()

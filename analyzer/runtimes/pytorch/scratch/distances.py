@@ -1,7 +1,9 @@
 """Gradients of distances between points: a row of products for every pair, summed up.
 
-Source: `aten/src/ATen/native/Distance.cpp` (`_cdist_backward`), `cuda/DistanceKernel.cu` (`cdist_backward_kernel_impl`,
-`pdist_backward_kernel_impl`); orders and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11).
+Source: `aten/src/ATen/native/Distance.cpp` (`_cdist_backward`), `cuda/DistanceKernel.cu`
+(`cdist_backward_kernel_impl`,
+`pdist_backward_kernel_impl`); orders and sizes as PyTorch's own host code asks under the emulated runtime
+(torch 2.11).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 @rule("aten::_cdist_backward", name="distance-grad")
 def distance_gradient(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Copies of what is not contiguous, then for every pair of points a row of numbers, which are summed over the other points."""
+    """Copies of what is not contiguous, then for every pair of points a row of numbers, which are summed over
+    the other points."""
     first, second = operator.tensor("x1"), operator.tensor("x2")
     distances, grad = operator.tensor("cdist"), operator.tensor("grad", "grad_output")
     if first is None or second is None or distances is None or grad is None:

@@ -1,13 +1,16 @@
 """Which values there are: `unique` and its kin.
 
-1. Values are sorted (a copy, with positions where it is asked for the places of all), then every run of equal ones is written once, into
-   a result as large as the input, which keeps its storage when it shrinks.
-2. Of rows along a dimension, their positions are sorted by merging, and the rows that are kept are selected. thrust counts them.
-3. Where places are wanted, a running sum of where the value changes is scattered to where it came from. Counts take 8 bytes an element,
-   and keep them too.
+1. Values are sorted (a copy, with positions where it is asked for the places of all), then every run of equal
+   ones is written once, into a result as large as the input, which keeps its storage when it shrinks.
+2. Of rows along a dimension, their positions are sorted by merging, and the rows that are kept are selected.
+   thrust counts them.
+3. Where places are wanted, a running sum of where the value changes is scattered to where it came from.
+   Counts take 8 bytes an element, and keep them too.
 
-Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's `dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`,
-`dispatch_reduce_by_key.cuh`; `cuda/Unique.cu` (`unique_dim_cuda_template`). Orders and sizes as recorded (H200, torch 2.11,
+Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's
+`dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`,
+`dispatch_reduce_by_key.cuh`; `cuda/Unique.cu` (`unique_dim_cuda_template`). Orders and sizes as recorded
+(H200, torch 2.11,
 `tests/data/h200/operators_masks.json.gz`); of rows, under the emulated runtime.
 
 Not modelled: flags (`bool`), which are counted instead.
@@ -38,8 +41,8 @@ _INDEX_BYTES = 8
 
 @rule("aten::_unique2", "aten::_unique", name="unique")
 def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The values are sorted into a copy, with their positions where the places of all are wanted; then every run of equal ones is written
-    once.
+    """The values are sorted into a copy, with their positions where the places of all are wanted; then every
+    run of equal ones is written once.
     """
     source = operator.tensor("self")
     if source is None or source.element_count == 0:
@@ -76,8 +79,8 @@ def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script
 
 @rule("aten::unique_dim", "aten::unique_dim_consecutive", name="unique-rows")
 def unique_rows(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Positions of the rows along a dimension, sorted by merging unless equal rows follow each other already; a running sum of where rows
-    change for the places of all, thrust's counts, and the rows that are kept.
+    """Positions of the rows along a dimension, sorted by merging unless equal rows follow each other already;
+    a running sum of where rows change for the places of all, thrust's counts, and the rows that are kept.
     """
     source = operator.tensor("self")
     if source is not None and source.element_count:

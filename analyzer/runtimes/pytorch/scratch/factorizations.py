@@ -1,14 +1,19 @@
-"""Factorizations and what is solved with them: cuSOLVER's work areas (`libraries/cusolver.py`), by how PyTorch chooses the routine.
+"""Factorizations and what is solved with them: cuSOLVER's work areas (`libraries/cusolver.py`), by how
+PyTorch chooses the routine.
 
-1. One matrix is cuSOLVER's, whose work area is given back at once. Of a batch, matrices are factorized one after the other, each with a work area
-   of its own, or all at once from an array of their addresses (cuBLAS, or cuSOLVER's batched routines); MAGMA keeps its arrays on the host.
-2. The choice is by the number of matrices and their size: LU at once up to 16 rows, or up to 128 of at most 16 matrices; R at once up to 256
-   rows, where there are two matrices or more, and one for every 16 rows; eigenvalues of float32 by Jacobi's method from 32 up to 512 rows.
+1. One matrix is cuSOLVER's, whose work area is given back at once. Of a batch, matrices are factorized one
+   after the other, each with a work area of its own, or all at once from an array of their addresses (cuBLAS,
+   or cuSOLVER's batched routines); MAGMA keeps its arrays on the host.
+2. The choice is by the number of matrices and their size: LU at once up to 16 rows, or up to 128 of at most
+   16 matrices; R at once up to 256 rows, where there are two matrices or more, and one for every 16 rows;
+   eigenvalues of float32 by Jacobi's method from 32 up to 512 rows.
 
-Source: `aten/src/ATen/native/cuda/linalg/` `BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`, `BatchLinearAlgebra.cpp`; orders and sizes as PyTorch's own
-host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/factorizations.json.gz`), of which work areas are an H100's.
+Source: `aten/src/ATen/native/cuda/linalg/` `BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`,
+`BatchLinearAlgebra.cpp`; orders and sizes as PyTorch's own host code asks under the emulated runtime (torch
+2.11, `tests/data/emulation/factorizations.json.gz`), of which work areas are an H100's.
 
-Not modelled: exponentials. `decompositions.py` has determinants, eigenvalues, singular values and least squares.
+Not modelled: exponentials. `decompositions.py` has determinants, eigenvalues, singular values and least
+squares.
 """
 
 from __future__ import annotations
@@ -121,7 +126,8 @@ def choleskied(operator: Operator, matrix: TensorMeta, script: Script) -> None:
 
 @rule("aten::cholesky_inverse", "aten::_cholesky_solve_helper", name="cholesky-solve")
 def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A copy of the factor beside the result, and for one matrix what went wrong: before the result, where a system is solved."""
+    """A copy of the factor beside the result, and for one matrix what went wrong: before the result, where a
+    system is solved."""
     solved = operator.tensor("A")
     matrix = typed(operator.tensor("A", "self"))
     if matrix is None:
@@ -141,8 +147,8 @@ def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) ->
 
 @rule("aten::linalg_lu_factor_ex", name="lu", sure=_SURE)
 def lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The factors, pivots and what went wrong; then a work area for one square matrix, or addresses of several small ones. MAGMA takes the
-    others."""
+    """The factors, pivots and what went wrong; then a work area for one square matrix, or addresses of
+    several small ones. MAGMA takes the others."""
     script.outputs()
     if (matrix := solvable(operator.tensor("A"))) is not None:
         factorized(script, device, matrix, bool(operator.argument("pivot", default=True)))
@@ -168,8 +174,8 @@ def permuted(script: Script, matrix: TensorMeta) -> None:
 
 @rule("aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex", name="lu-solve", sure=_SURE)
 def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The factors first, where there are none yet (an inverse keeps neither them nor their pivots), else a copy of those that lie by rows;
-    then what solving takes."""
+    """The factors first, where there are none yet (an inverse keeps neither them nor their pivots), else a
+    copy of those that lie by rows; then what solving takes."""
     inverse = "inv" in operator.name
     script.outputs()
     matrix, result = solvable(operator.tensor("A", "LU")), operator.outputs[0]
@@ -192,7 +198,8 @@ def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivoted: bool = True) -> None:
-    """LU factors, in place. Without pivots these are counted up, and of one complex matrix what is no number is replaced."""
+    """LU factors, in place. Without pivots these are counted up, and of one complex matrix what is no number
+    is replaced."""
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
     if rows == columns and count == 1:
         in_turn(script, 1, cusolver.getrf_bytes(ELEMENTS[matrix.dtype], rows, columns))
@@ -213,8 +220,8 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
 def _solved(
     script: Script, device: DeviceProfile, matrix: TensorMeta, sides: int, nbytes: int, adjoint: bool
 ) -> None:
-    """Systems with their factors: one after the other (`getrs`), at once, or as triangular systems, once their rows are permuted; of the
-    adjoint matrix what is found is permuted. nbytes: of the right sides."""
+    """Systems with their factors: one after the other (`getrs`), at once, or as triangular systems, once
+    their rows are permuted; of the adjoint matrix what is found is permuted. nbytes: of the right sides."""
     unknowns, count = matrix.shape[-1], count_of(matrix)
     few = unknowns <= 128 and count <= 2
     if (
@@ -250,8 +257,8 @@ def _solved(
 
 @rule("aten::geqrf", "aten::linalg_qr", "aten::linalg_householder_product", name="qr", sure=_SURE)
 def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The factors; of `linalg_qr` the reflectors' scales beside them. R at once, from two arrays of addresses, or matrix after matrix with a work
-    area and its own report of what went wrong; then so is Q."""
+    """The factors; of `linalg_qr` the reflectors' scales beside them. R at once, from two arrays of
+    addresses, or matrix after matrix with a work area and its own report of what went wrong; then so is Q."""
     script.outputs()
     whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
     matrix, q = typed(operator.tensor("A", "self", "input")), operator.outputs[0]
@@ -277,8 +284,9 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::_linalg_eigh", name="symmetric-eigenvalues", sure=_SURE)
 def eigh(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Eigenvectors are computed where the matrix was copied to: the second result, made first, or a temporary. Up to 32 rows a batch has one
-    work area; else each matrix one after the other. Then the host asks whether all went well.
+    """Eigenvectors are computed where the matrix was copied to: the second result, made first, or a
+    temporary. Up to 32 rows a batch has one work area; else each matrix one after the other. Then the host
+    asks whether all went well.
     """
     matrix = solvable(operator.tensor("A"))
     if matrix is None:

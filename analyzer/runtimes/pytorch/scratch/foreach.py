@@ -1,14 +1,15 @@
 """Operators over lists of tensors, and dropout.
 
 1. Multi-tensor kernels pass addresses by value: they take nothing beyond their results.
-2. `_foreach_norm` (order 1, 2 or infinity) also takes partial sums: per tensor as many as the largest tensor has
-   chunks of 65,536 elements, in the accumulator's type; they come before the results.
+2. `_foreach_norm` (order 1, 2 or infinity) also takes partial sums: per tensor as many as the largest tensor
+   has chunks of 65,536 elements, in the accumulator's type; they come before the results.
 3. `native_dropout` allocates its mask, then its output.
 
 Source: `aten/src/ATen/native/cuda/ForeachReduceOp.cu`, `MultiTensorApply.cuh` (`kChunkSize`), `Dropout.cu`
 (`dropout_cuda`).
 
-Not modelled: the one-by-one route for tensors of mixed types, layouts or devices, which reduces each by itself.
+Not modelled: the one-by-one route for tensors of mixed types, layouts or devices, which reduces each by
+itself.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _CHUNK_ELEMENTS = 65536
 
 @rule("aten::_foreach_norm", "aten::_foreach_max", replace=True)  # every other `_foreach_` is inert
 def foreach_reduction(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Norms and maxima of a list of tensors: partial results, for each tensor as many as the largest one has chunks of
-    65,536 elements, in the accumulator's type. They are taken before the results.
+    """Norms and maxima of a list of tensors: partial results, for each tensor as many as the largest one has
+    chunks of 65,536 elements, in the accumulator's type. They are taken before the results.
     """
     tensors = tuple(tensors_in(operator.argument("self")))
     if tensors:

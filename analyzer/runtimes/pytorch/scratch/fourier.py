@@ -1,18 +1,22 @@
 """Fourier transforms by cuFFT: copies of the input, intermediate results, and the plan's workspace.
 
-1. PyTorch folds the dimensions that are not transformed into one, in the order of their strides; where they do not fold, or
-   cuFFT cannot follow the strides, the input is copied. Copy and workspace last as long as the plan runs.
+1. PyTorch folds the dimensions that are not transformed into one, in the order of their strides; where they
+   do not fold, or cuFFT cannot follow the strides, the input is copied. Copy and workspace last as long as
+   the plan runs.
 2. A plan has three dimensions at most; more are transformed in parts, which take turns in two buffers.
-3. A transform from complex to real numbers may write into its input, so it runs on a copy, made after the result.
-4. Real transforms whose dimensions start with (0, 1), or of more than three, do the last dimension alone and the others after it
-   (before it, to real numbers): an intermediate result besides.
-5. What the plan itself needs is `analyzer.libraries.cufft`'s; where nothing like it was recorded, a note says so.
+3. A transform from complex to real numbers may write into its input, so it runs on a copy, made after the
+   result.
+4. Real transforms whose dimensions start with (0, 1), or of more than three, do the last dimension alone and
+   the others after it (before it, to real numbers): an intermediate result besides.
+5. What the plan itself needs is `analyzer.libraries.cufft`'s; where nothing like it was recorded, a note says
+   so.
 
-Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_exec_fft`, `_fft_c2r_cufft`, `use_optimized_cufft_path`),
+Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_exec_fft`, `_fft_c2r_cufft`,
+`use_optimized_cufft_path`),
 `CuFFTPlanCache.h` (`as_cufft_embed`); 1,707 transforms recorded (H200, `benchmarks/fourier.py`).
 
-Not modelled: bfloat16, which newer versions of PyTorch transform; results of both sides (`onesided` false) of several dimensions
-done in parts. Both are named by the note.
+Not modelled: bfloat16, which newer versions of PyTorch transform; results of both sides (`onesided` false) of
+several dimensions done in parts. Both are named by the note.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ _NAMED = 3
 
 
 class _Transform:
-    """Writes one operator's plans, one after the other. unlike: the lengths of plans that nothing recorded is like."""
+    """Writes one operator's plans, one after the other. unlike: the lengths of plans that nothing recorded is
+    like."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -51,7 +56,8 @@ class _Transform:
     def run(
         self, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
     ) -> TensorMeta:
-        """One plan over `dims`, in their order, into a result of `shape`, which is returned as it then lies in memory."""
+        """One plan over `dims`, in their order, into a result of `shape`, which is returned as it then lies
+        in memory."""
         rest = [dim for dim in range(len(shape)) if dim not in dims]
         rest.sort(key=lambda dim: -source.stride[dim])
         real = not {source.dtype, dtype} <= _WHOLE
@@ -77,7 +83,8 @@ class _Transform:
     def complex_parts(
         self, source: TensorMeta, dims: tuple[int, ...], second: Callable[[], object] | None = None
     ) -> TensorMeta:
-        """Complex transforms over all of `dims`, three at a time, the innermost first; `second` takes the other buffer.
+        """Complex transforms over all of `dims`, three at a time, the innermost first; `second` takes the
+        other buffer.
 
         The first part writes into a buffer that is there, the second into the other, and so on in turns.
         """
@@ -94,19 +101,22 @@ class _Transform:
 
 @rule("aten::_fft_c2c", name="complex-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
 def complex_to_complex(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, and the plan's copy and workspace; of more than three dimensions a second buffer for the parts."""
+    """The result, and the plan's copy and workspace; of more than three dimensions a second buffer for the
+    parts."""
     _tell(operator, script)
 
 
 @rule("aten::_fft_r2c", name="real-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
 def real_to_complex(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, and the plan's copy and workspace; done in parts, a second buffer after the last dimension."""
+    """The result, and the plan's copy and workspace; done in parts, a second buffer after the last
+    dimension."""
     _tell(operator, script)
 
 
 @rule("aten::_fft_c2r", name="inverse-real-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
 def complex_to_real(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, then a contiguous copy of the input, which the transform may overwrite, and the plan's workspace."""
+    """The result, then a contiguous copy of the input, which the transform may overwrite, and the plan's
+    workspace."""
     _tell(operator, script)
 
 
@@ -166,7 +176,8 @@ def _buffers(script: Script, turns: int, nbytes: int) -> tuple[Callable[[], obje
 def _run_aligned(
     transform: _Transform, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
 ) -> TensorMeta:
-    """Real numbers must start where a complex one may: else they are copied first, the last dimension innermost."""
+    """Real numbers must start where a complex one may: else they are copied first, the last dimension
+    innermost."""
     if source.offset % 2:
         transform.script.temporary(bytes_of(source))
         order = [*(dim for dim in range(len(shape)) if dim != dims[-1]), dims[-1]]
@@ -193,9 +204,11 @@ def _at_once(dims: tuple[int, ...]) -> bool:
 
 
 def _must_copy(source: TensorMeta, rest: list[int], dims: tuple[int, ...]) -> bool:
-    """Whether the dimensions at `rest` do not fold into one, or cuFFT cannot follow the strides (`as_cufft_embed`).
+    """Whether the dimensions at `rest` do not fold into one, or cuFFT cannot follow the strides
+    (`as_cufft_embed`).
 
-    It follows where each stride is a multiple of the next one inside; none is 0; and, in half precision, the last is 1.
+    It follows where each stride is a multiple of the next one inside; none is 0; and, in half precision, the
+    last is 1.
     """
     size, stride = source.shape, source.stride
     folded = [dim for dim in rest if size[dim] != 1]
@@ -234,6 +247,6 @@ def notes_on_transforms(operators: Iterable[Operator]) -> Iterator[str]:
         others = ["x".join(map(str, sizes)) for sizes in found]
         named = ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
         yield (
-            f"Fourier transforms of {named}: what cuFFT takes for them was not measured and is carried over from others: "
-            "memory may be more"
+            f"Fourier transforms of {named}: what cuFFT takes for them was not measured and is carried over"
+            " from others: memory may be more"
         )

@@ -1,24 +1,25 @@
 """Gathering, scattering and embeddings.
 
 1. **Embedding** looks up a flattened index, copied if it cannot be flattened in place (an expanded one).
-2. **Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds straight
-   into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and sums those first, in
-   float32: index arrays of the index's length, and one row a partial segment; or, where the segments alone would not
-   fill the GPU, adds partial segments up atomically (16-bit floats into a float32 copy of the result).
-   Bags of embeddings always sort.
-3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed dimension),
-   makes the values contiguous, sorts the linear index with its positions, and adds row by row. Without accumulation
-   it is pointwise. The functional form first clones into the result. Steps over dimensions of unequal layout are
-   brought to one layout (indices that broadcast are expanded and copied).
+2. **Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds
+   straight into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and
+   sums those first, in
+   float32: index arrays of the index's length, and one row a partial segment; or, where the segments alone
+   would not fill the GPU, adds partial segments up atomically (16-bit floats into a float32 copy of the
+   result). Bags of embeddings always sort.
+3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed
+   dimension), makes the values contiguous, sorts the linear index with its positions, and adds row by row.
+   Without accumulation it is pointwise. The functional form first clones into the result. Steps over
+   dimensions of unequal layout are brought to one layout (indices that broadcast are expanded and copied).
 4. **roll** over several dimensions rolls one after the other: all but the last are temporaries.
-5. **cumsum** converts its input to the result's type and copies what is not contiguous; over a whole 1-D tensor it
-   runs CUB's scan.
+5. **cumsum** converts its input to the result's type and copies what is not contiguous; over a whole 1-D
+   tensor it runs CUB's scan.
 
 Source: `aten/src/ATen/native/Embedding.cpp`, `cuda/Embedding.cu`, `cuda/EmbeddingBackwardKernel.cu`,
 `cuda/Indexing.cu` (`makeLinearIndex`, `index_put_with_sort_kernel`), `TensorAdvancedIndexing.cpp`
-(`AdvancedIndex`), `cuda/TensorTransformations.cu` (`roll_cuda`), `cuda/ScanKernels.cpp`, `cuda/ScanUtils.cuh`.
-Order and sizes of embedding's backward pass and of accumulating index_put are those of recorded requests (encoder and
-Swin, H200, torch 2.11).
+(`AdvancedIndex`), `cuda/TensorTransformations.cu` (`roll_cuda`), `cuda/ScanKernels.cpp`,
+`cuda/ScanUtils.cuh`. Order and sizes of embedding's backward pass and of accumulating index_put are those of
+recorded requests (encoder and Swin, H200, torch 2.11).
 
 Not modelled: deterministic mode.
 """
@@ -60,8 +61,8 @@ from analyzer.runtimes.pytorch.scratch.sorting import sort_rows
 
 _INDEX_BYTES = 8
 _DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
-# The releases of torch that sort an embedding's indices by the bits its number of rows has, not by all of theirs (seen in the
-# binaries of 2.6 to 2.15: `tests/data/releases`).
+# The releases of torch that sort an embedding's indices by the bits its number of rows has, not by all of
+# theirs (seen in the binaries of 2.6 to 2.15: `tests/data/releases`).
 _SORTS_FEWER_BITS = Span(since=(2, 13))
 # Those that add few segments up atomically, by their binaries likewise (500 rows, 50,000 indices on an H200).
 _ADDS_ATOMICALLY = Span(since=(2, 11))
@@ -82,7 +83,8 @@ def flattens_in_place(tensor: TensorMeta) -> bool:
 
 @rule("aten::embedding")
 def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Looking up rows: an index of several dimensions that cannot be flattened in place (an expanded one) is copied."""
+    """Looking up rows: an index of several dimensions that cannot be flattened in place (an expanded one) is
+    copied."""
     indices = operator.tensor("indices")
     if indices is not None and len(indices.shape) != 1 and not flattens_in_place(indices):
         script.temporary(bytes_of(indices))
@@ -91,10 +93,10 @@ def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 @rule("aten::embedding_dense_backward")
 def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Index and gradient are copied if they are not contiguous. Up to 3,072 indices the rows are added straight into
-    the result; above, the indices are sorted, and equal ones summed in segments of at most 10, in float32: arrays
-    of the index's length, CUB's temporaries (from torch 2.13 on for as many bits as the number of rows has), and one row a segment (or atomic sums, where segments would not fill
-    the GPU).
+    """Index and gradient are copied if they are not contiguous. Up to 3,072 indices the rows are added
+    straight into the result; above, the indices are sorted, and equal ones summed in segments of at most 10,
+    in float32: arrays of the index's length, CUB's temporaries (from torch 2.13 on for as many bits as the
+    number of rows has), and one row a segment (or atomic sums, where segments would not fill the GPU).
     """
     grad, indices = operator.tensor("grad_output"), operator.tensor("indices")
     if grad is None or indices is None:
@@ -111,8 +113,8 @@ def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) ->
 
 @rule("aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward", name="embedding-bag-grad")
 def embedding_bag_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Sums and means: as the gradient of an embedding with many indices, however few there are. The maximum's gradient is
-    added straight into the result.
+    """Sums and means: as the gradient of an embedding with many indices, however few there are. The maximum's
+    gradient is added straight into the result.
     """
     grad, indices = operator.tensor("grad"), operator.tensor("indices")
     maximum = operator.integer("mode") == _MAXIMUM
@@ -133,7 +135,8 @@ def _sorted_gradient(
     *,
     bags: bool = False,
 ) -> None:
-    """Rows of a gradient added up by sorting their indices (`embedding_backward_cuda_kernel`); of bags never by atomic additions."""
+    """Rows of a gradient added up by sorting their indices (`embedding_backward_cuda_kernel`); of bags never
+    by atomic additions."""
     count = indices.element_count
     width = dtype_bytes(indices.dtype)
     array = count * width
@@ -207,9 +210,9 @@ def index(operator: Operator, device: DeviceProfile, script: Script) -> None:
     sure=(Basis.EXACT, Basis.BOUNDED),
 )
 def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Masks are looked through first. With accumulation, the indices become one linear index, the values are made contiguous, and the linear index is
-    sorted with its positions: arrays of 8 bytes an index and CUB's temporary. Without, several indices of unlike
-    strides are copied to one layout.
+    """Masks are looked through first. With accumulation, the indices become one linear index, the values are
+    made contiguous, and the linear index is sorted with its positions: arrays of 8 bytes an index and CUB's
+    temporary. Without, several indices of unlike strides are copied to one layout.
     """
     target, values = operator.tensor("self"), operator.tensor("values")
     script.outputs()
@@ -281,7 +284,8 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
 
 @rule("aten::index_reduce", "aten::index_reduce_", name="index-reduce")
 def index_reduce(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Means count what is added: a tensor of counts like the result, ones like the source, and a mask of the counts that are zero.
+    """Means count what is added: a tensor of counts like the result, ones like the source, and a mask of the
+    counts that are zero.
 
     Source: `aten/src/ATen/native/cuda/Indexing.cu` (`index_reduce_func_cuda_impl`).
     """
@@ -315,8 +319,8 @@ def embedding_renorm(operator: Operator, device: DeviceProfile, script: Script) 
 
 @rule("aten::roll")
 def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Rolling over several dimensions rolls one after the other: all results but the last are temporaries. A source
-    that is not contiguous is copied first.
+    """Rolling over several dimensions rolls one after the other: all results but the last are temporaries. A
+    source that is not contiguous is copied first.
     """
     source = operator.tensor("self")
     dims = operator.integers("dims") or ()
@@ -331,8 +335,8 @@ def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::cumsum", "aten::cumprod", "aten::cumsum_", "aten::cumprod_", "aten::logcumsumexp")
 def cumulative(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Running sums and products convert the input to the result's type and copy what is not contiguous; over a whole
-    1-D tensor CUB's scan takes its temporary.
+    """Running sums and products convert the input to the result's type and copy what is not contiguous; over
+    a whole 1-D tensor CUB's scan takes its temporary.
     """
     source, result = operator.tensor("self"), operator.outputs[0]
     script.outputs()

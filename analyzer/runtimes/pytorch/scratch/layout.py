@@ -1,10 +1,11 @@
 """How a tensor lies in memory: contiguity, the strides a fresh result gets, and what a copy of it costs.
 
-1. A tensor is **contiguous** in a memory format when its strides are the format's, dimensions of size 1 not compared
-   (`c10/core/Contiguity.h`; the channels-last test is `is_channels_last_strides` of `c10/core/MemoryFormat.h`).
-2. A tensor is **dense** when its elements tile one block without gaps or overlap, in whatever order; operators that
-   "preserve" the memory format give a dense tensor's copy the same strides, and any other tensor's copy contiguous
-   ones.
+1. A tensor is **contiguous** in a memory format when its strides are the format's, dimensions of size 1 not
+   compared (`c10/core/Contiguity.h`; the channels-last test is `is_channels_last_strides` of
+   `c10/core/MemoryFormat.h`).
+2. A tensor is **dense** when its elements tile one block without gaps or overlap, in whatever order;
+   operators that "preserve" the memory format give a dense tensor's copy the same strides, and any other
+   tensor's copy contiguous ones.
 3. Every allocation starts at a multiple of 512 bytes, so alignment is a matter of the view's offset alone.
 """
 
@@ -134,7 +135,8 @@ def contiguous_copy_bytes(tensor: TensorMeta | None) -> int:
 
 
 def accumulator_dtype(dtype: str) -> str:
-    """The type CUDA kernels compute in (`at::opmath_type`): float32 for 16-bit floats, else the type itself."""
+    """The type CUDA kernels compute in (`at::opmath_type`): float32 for 16-bit floats, else the type
+    itself."""
     if dtype in _ACCUMULATE_IN_FLOAT:
         return "float32"
     return "complex64" if dtype == "complex32" else dtype

@@ -1,16 +1,17 @@
 """Loss functions.
 
-1. `mse_loss` and `smooth_l1_loss` compute every element's loss into their *result*, shrink the result to a scalar
-   (its storage stays), and sum into it: the elements' losses are a second temporary.
-2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` reduces into a scalar that is copied over its own, shrunk,
-   full-size result.
-3. Negative log likelihood needs nothing beyond its result and total weight, but copies non-contiguous input in 2-D.
+1. `mse_loss` and `smooth_l1_loss` compute every element's loss into their *result*, shrink the result to a
+   scalar (its storage stays), and sum into it: the elements' losses are a second temporary.
+2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` reduces into a scalar that is
+   copied over its own, shrunk, full-size result.
+3. Negative log likelihood needs nothing beyond its result and total weight, but copies non-contiguous input
+   in 2-D.
 
 Source: `aten/src/ATen/native/Loss.cpp` (`mse_loss_out`, `smooth_l1_loss_out`, `huber_loss`),
 `aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
 
-4. Margin losses sum a loss a row, where there are several; the one for several labels makes what is not contiguous so, and which classes
-   are targets before its own.
+4. Margin losses sum a loss a row, where there are several; the one for several labels makes what is not
+   contiguous so, and which classes are targets before its own.
 
 Connectionist temporal classification is in `ctc.py`.
 """
@@ -33,7 +34,8 @@ _NO_REDUCTION = 0
 
 
 def _elements(operator: Operator) -> TensorMeta | None:
-    """Every element's loss, as a tensor: the broadcast of input and target, laid out as a pointwise result."""
+    """Every element's loss, as a tensor: the broadcast of input and target, laid out as a pointwise
+    result."""
     source, target = operator.tensor("self"), operator.tensor("target")
     if source is None or target is None:
         return None
@@ -43,8 +45,8 @@ def _elements(operator: Operator) -> TensorMeta | None:
 
 @rule("aten::mse_loss", "aten::smooth_l1_loss")
 def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Every element's loss is computed into the result, whose storage keeps that size when it shrinks to a scalar; it
-    is summed from a second tensor of all losses. Without reduction: the result alone.
+    """Every element's loss is computed into the result, whose storage keeps that size when it shrinks to a
+    scalar; it is summed from a second tensor of all losses. Without reduction: the result alone.
     """
     losses = _elements(operator)
     if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
@@ -56,8 +58,8 @@ def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) ->
 
 @rule("aten::huber_loss")
 def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Every element's loss goes to a temporary, which is summed into a fresh scalar. Without reduction: the result
-    alone.
+    """Every element's loss goes to a temporary, which is summed into a fresh scalar. Without reduction: the
+    result alone.
     """
     losses = _elements(operator)
     if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
@@ -69,8 +71,8 @@ def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> Non
 
 @rule("aten::binary_cross_entropy")
 def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Every element's loss is computed into the result, whose storage keeps that size; its sum is a scalar of its own,
-    copied over the result once that has shrunk. Without reduction: the result alone.
+    """Every element's loss is computed into the result, whose storage keeps that size; its sum is a scalar of
+    its own, copied over the result once that has shrunk. Without reduction: the result alone.
     """
     losses = operator.tensor("self")
     if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
@@ -82,7 +84,8 @@ def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Scri
 
 @rule("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", name="margin-loss")
 def margin_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A loss a row, summed up where there are several rows and a reduction; input and target are copied where they are not contiguous."""
+    """A loss a row, summed up where there are several rows and a reduction; input and target are copied where
+    they are not contiguous."""
     source = operator.tensor("self")
     labels = len(operator.outputs) > 1
     if source is None:
@@ -116,8 +119,8 @@ def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None
 
 @rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward", name="nll-loss-2d")
 def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Negative log likelihood a pixel: the total weight is allocated before the loss; input, target and weight that
-    are not contiguous are copied. Source: NLLLoss2d.cu.
+    """Negative log likelihood a pixel: the total weight is allocated before the loss; input, target and
+    weight that are not contiguous are copied. Source: NLLLoss2d.cu.
     """
     backward = operator.name.endswith("backward")
     if not backward:

@@ -1,20 +1,21 @@
 """Batch, layer, group and RMS normalisation.
 
-1. Layer and RMS norm work on contiguous tensors: anything else is copied first, and in the backward pass so is the
-   incoming gradient, after the results.
-2. Their weight gradients sum over rows. With more than 65,536 rows and few columns the sum is split over thread
-   blocks of 32 rows into partial sums, which a reduction then adds; the gradients first allocated are thrown away.
+1. Layer and RMS norm work on contiguous tensors: anything else is copied first, and in the backward pass so
+   is the incoming gradient, after the results.
+2. Their weight gradients sum over rows. With more than 65,536 rows and few columns the sum is split over
+   thread blocks of 32 rows into partial sums, which a reduction then adds; the gradients first allocated are
+   thrown away.
 3. Group norm computes per-channel factors (forward) or sums (backward) in float32.
-4. cuDNN's batch norm takes a workspace in its persistent mode, which PyTorch chooses for channels-last input: per
-   block of rows 8 bytes a channel (and a flag for every 16 in the forward pass), and 1 KiB of control data; channels
-   count in multiples of 64.
+4. cuDNN's batch norm takes a workspace in its persistent mode, which PyTorch chooses for channels-last input:
+   per block of rows 8 bytes a channel (and a flag for every 16 in the forward pass), and 1 KiB of control
+   data; channels count in multiples of 64.
 5. PyTorch's own batch norm (bfloat16, or where cuDNN is not eligible) stages channels-last reductions.
 6. `SyncBatchNorm`'s parts of it (statistics, their exchange, normalising) are in `synchronised.py`.
 
 Source: `aten/src/ATen/native/cuda/layer_norm_kernel.cu` (`LaunchGammaBetaBackwardCUDAKernel`),
 `group_norm_kernel.cu`, `Normalization.cu` and `Normalization.cuh` (`flexible_launch_configs`),
-`aten/src/ATen/native/cudnn/BatchNorm.cpp`. The formula of cuDNN's workspace is not PyTorch's: it was read off 46 recorded
-workspaces of ResNet-50 (H200, cuDNN 9.19) and 16 of other shapes, which it gives to the byte.
+`aten/src/ATen/native/cudnn/BatchNorm.cpp`. The formula of cuDNN's workspace is not PyTorch's: it was read off
+46 recorded workspaces of ResNet-50 (H200, cuDNN 9.19) and 16 of other shapes, which it gives to the byte.
 
 Not modelled: fewer than 8 channels, and row-block sizes cuDNN chooses on other devices.
 """
@@ -45,7 +46,8 @@ _MOST_BLOCKS = 64 * 1024 // 2
 
 @rule("aten::native_layer_norm", "aten::_fused_rms_norm")
 def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Layer and RMS norm work on contiguous tensors: input, weight or bias that is not is copied before the results."""
+    """Layer and RMS norm work on contiguous tensors: input, weight or bias that is not is copied before the
+    results."""
     for name in ("input", "weight", "bias"):
         script.temporary(contiguous_copy_bytes(operator.tensor(name)))
     script.outputs()
@@ -53,16 +55,16 @@ def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
 
 @rule("aten::native_layer_norm_backward", name="layer-norm-grad")
 def layer_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Copies of what is not contiguous; with more than 65,536 rows and few columns, weight and bias gradients are
-    summed in two stages: partial sums of a row for every 32 rows, and gradients that are thrown away.
+    """Copies of what is not contiguous; with more than 65,536 rows and few columns, weight and bias gradients
+    are summed in two stages: partial sums of a row for every 32 rows, and gradients that are thrown away.
     """
     _rows_backward(operator, device, script, operator.flags("output_mask", 3))
 
 
 @rule("aten::_fused_rms_norm_backward", name="rms-norm-grad")
 def rms_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """As layer norm's backward pass, for a weight alone: copies of what is not contiguous and, with more than 65,536
-    rows and few columns, partial sums of the weight's gradient and a gradient that is thrown away.
+    """As layer norm's backward pass, for a weight alone: copies of what is not contiguous and, with more than
+    65,536 rows and few columns, partial sums of the weight's gradient and a gradient that is thrown away.
     """
     _rows_backward(operator, device, script, (*operator.flags("output_mask", 2), False))
 
@@ -118,8 +120,8 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
 
 @rule("aten::native_group_norm_backward", name="group-norm-grad")
 def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Two sums a sample and channel in the accumulator's type; for the input's gradient also two factors a sample and
-    group, and one a sample and channel with a weight.
+    """Two sums a sample and channel in the accumulator's type; for the input's gradient also two factors a
+    sample and group, and one a sample and channel with a weight.
     """
     source = operator.tensor("input")
     script.outputs()
@@ -149,15 +151,16 @@ def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
 
 
 def _is_persistent(source: TensorMeta) -> bool:
-    """`getCudnnBatchNormMode` asks the input's suggested memory format; ambiguous shapes count as contiguous."""
+    """`getCudnnBatchNormMode` asks the input's suggested memory format; ambiguous shapes count as
+    contiguous."""
     return len(source.shape) > 2 and suggests_channels_last(source)
 
 
 @rule("aten::cudnn_batch_norm", sure=Basis.MEASURED)
 def cudnn_batch_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """cuDNN takes a workspace in its persistent mode, which PyTorch chooses in training for channels-last input: for
-    each block of rows 8 bytes a channel and a flag for every 16, and 1 KiB of control data; channels count in
-    multiples of 64.
+    """cuDNN takes a workspace in its persistent mode, which PyTorch chooses in training for channels-last
+    input: for each block of rows 8 bytes a channel and a flag for every 16, and 1 KiB of control data;
+    channels count in multiples of 64.
 
     Results: (out, mean, inverse std, reserve)
     Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
@@ -174,8 +177,8 @@ def cudnn_batch_norm(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::cudnn_batch_norm_backward", name="cudnn-batch-norm-grad", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The gradient is brought into the input's memory format by a copy; then, for channels-last input, the workspace
-    of cuDNN's persistent mode: 8 bytes a channel for every 96 rows, and 1 KiB of control data.
+    """The gradient is brought into the input's memory format by a copy; then, for channels-last input, the
+    workspace of cuDNN's persistent mode: 8 bytes a channel for every 96 rows, and 1 KiB of control data.
 
     Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
     """
@@ -192,8 +195,8 @@ def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script
 
 
 def channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[int, int]:
-    """Bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last tensor over thread
-    blocks (`flexible_launch_configs`).
+    """Bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last tensor over
+    thread blocks (`flexible_launch_configs`).
     """
     channels = source.shape[1]
     rows = source.element_count // channels
@@ -223,9 +226,9 @@ def _is_a_row(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 @rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """PyTorch's own batch norm in training: a channels-last input is reduced over thread blocks through a staging
-    buffer with semaphores; one that is neither channels-last nor contiguous is converted to the accumulator's type
-    and reduced.
+    """PyTorch's own batch norm in training: a channels-last input is reduced over thread blocks through a
+    staging buffer with semaphores; one that is neither channels-last nor contiguous is converted to the
+    accumulator's type and reduced.
     """
     source = operator.tensor("input")
     script.outputs()
@@ -253,9 +256,9 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
 
 @rule("aten::native_batch_norm_backward", "aten::batch_norm_backward", name="native-batch-norm-grad")
 def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Channels-last goes through two sums a channel, with a staging buffer, then an elementwise kernel; in evaluation
-    the inverse deviation is computed anew if the forward pass (cuDNN's) saved none. Otherwise input and gradient are seen as batch,
-    channels and the rest, which takes a copy where that is not one row.
+    """Channels-last goes through two sums a channel, with a staging buffer, then an elementwise kernel; in
+    evaluation the inverse deviation is computed anew if the forward pass (cuDNN's) saved none. Otherwise
+    input and gradient are seen as batch, channels and the rest, which takes a copy where that is not one row.
     """
     grad, source = operator.tensor("grad_out"), operator.tensor("input")
     if source is None or source.element_count == 0:

@@ -1,14 +1,14 @@
 """Kernels that copy many tensors at once and read where they lie from a table on the device.
 
-1. `split_with_sizes_copy` into given tensors copies every part in one kernel, where all are contiguous and of one type:
-   a table of 64-bit numbers has two addresses and a size for each part, a running count of blocks with one entry more
-   than there are parts, and an entry for each block. A block copies 128 x 16 bytes, or as many times that as keep the
-   number of blocks below what the GPU holds twice over.
-2. `_chunk_cat` pads and gathers every tensor in one kernel: six numbers for each tensor, two more, and an entry for each
-   block of 128 x 16 bytes of a tensor's part.
+1. `split_with_sizes_copy` into given tensors copies every part in one kernel, where all are contiguous and of
+   one type: a table of 64-bit numbers has two addresses and a size for each part, a running count of blocks
+   with one entry more than there are parts, and an entry for each block. A block copies 128 x 16 bytes, or as
+   many times that as keep the number of blocks below what the GPU holds twice over.
+2. `_chunk_cat` pads and gathers every tensor in one kernel: six numbers for each tensor, two more, and an
+   entry for each block of 128 x 16 bytes of a tensor's part.
 
-FSDP2 unshards parameters with the first and reduces gradients with the second (`_fsdp_collectives.py`), where they are
-called `fsdp::split_with_sizes_copy` and `fsdp::chunk_cat`.
+FSDP2 unshards parameters with the first and reduces gradients with the second (`_fsdp_collectives.py`), where
+they are called `fsdp::split_with_sizes_copy` and `fsdp::chunk_cat`.
 
 Source: `aten/src/ATen/native/cuda/TensorShape.cu` (`split_with_sizes_copy_out_cuda_contiguous_no_cast`,
 `get_chunk_cat_metadata`, `pack_vecs`).

@@ -1,11 +1,14 @@
-"""Pooling, padding and resizing; and the other kernels that copy a first argument that is not contiguous, and nothing else.
+"""Pooling, padding and resizing; and the other kernels that copy a first argument that is not contiguous, and
+nothing else.
 
-1. Kernels run in the memory format the input suggests. An input dense in that format is read in place, any other is
-   copied to it, after the results are allocated; so are the gradient and the saved indices in the backward pass.
+1. Kernels run in the memory format the input suggests. An input dense in that format is read in place, any
+   other is copied to it, after the results are allocated; so are the gradient and the saved indices in the
+   backward pass.
 2. Kernels with a contiguous path alone copy whatever is not contiguous.
 
 Source: `aten/src/ATen/native/cuda/` `DilatedMaxPool2d.cu`, `DilatedMaxPool3d.cu`, `AveragePool2d.cu`,
-`AveragePool3d.cu`, `AdaptiveAveragePooling.cu`, `AdaptiveMaxPooling2d.cu`, `UpSample*.cu`, `ReflectionPad.cu`,
+`AveragePool3d.cu`, `AdaptiveAveragePooling.cu`, `AdaptiveMaxPooling2d.cu`, `UpSample*.cu`,
+`ReflectionPad.cu`,
 `ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`, `ScanKernels.cpp` (`cummax`, `cummin`).
 
 Not modelled: results that are resized in place by the caller.
@@ -34,7 +37,8 @@ def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
     return 0 if fits else bytes_of(tensor)
 
 
-# Below so many channels the nearest neighbour of a channels-last image is looked up in a contiguous copy of it.
+# Below so many channels the nearest neighbour of a channels-last image is looked up in a contiguous copy of
+# it.
 _FEW_CHANNELS = 4
 
 
@@ -46,8 +50,8 @@ _FEW_CHANNELS = 4
     name="pooling",
 )
 def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels run in the memory format the input suggests: an input dense in that format is read in place, any other
-    is copied to it after the results are allocated.
+    """Kernels run in the memory format the input suggests: an input dense in that format is read in place,
+    any other is copied to it after the results are allocated.
     """
     source = operator.tensor("self")
     script.outputs()
@@ -69,8 +73,8 @@ def bilinear(operator: Operator, _device: DeviceProfile, script: Script) -> None
 
 @rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward", name="pooling-grad")
 def either_format_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Gradient, input and, for max pooling, the saved indices are each copied if they are not dense in the memory
-    format the input suggests.
+    """Gradient, input and, for max pooling, the saved indices are each copied if they are not dense in the
+    memory format the input suggests.
     """
     grad, source = operator.tensor("grad_output"), operator.tensor("self")
     script.outputs()
@@ -85,7 +89,8 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
 
 @rule("aten::_adaptive_avg_pool2d", name="adaptive-average")
 def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Images in neither memory format are copied before the result is allocated; a single one is read as it lies."""
+    """Images in neither memory format are copied before the result is allocated; a single one is read as it
+    lies."""
     source = operator.tensor("self")
     if source is not None and len(source.shape) == _IMAGES and not is_channels_last(source):
         script.temporary(contiguous_copy_bytes(source))
@@ -94,7 +99,8 @@ def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::_adaptive_avg_pool2d_backward", name="adaptive-average-grad")
 def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The gradient is read as it lies where the input is channels last, else copied if it is not contiguous."""
+    """The gradient is read as it lies where the input is channels last, else copied if it is not
+    contiguous."""
     script.outputs()
     grad, source = operator.tensor("grad_output"), operator.tensor("self")
     if source is not None and not suggests_channels_last(source):
@@ -110,9 +116,10 @@ def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script
     name="resize",
 )
 def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The input, or the gradient, is read in place if it is dense in the memory format it suggests, else copied. One that is channels
-    last and has fewer than four channels is resized contiguous, into a contiguous result that is copied over (recorded with three
-    channels, and with 32 otherwise; four is where the kernels' source draws the line).
+    """The input, or the gradient, is read in place if it is dense in the memory format it suggests, else
+    copied. One that is channels last and has fewer than four channels is resized contiguous, into a
+    contiguous result that is copied over (recorded with three channels, and with 32 otherwise; four is where
+    the kernels' source draws the line).
 
     Source: UpSampleNearest2d.cu, UpSampleBilinear2d.cu.
     """
@@ -129,8 +136,8 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
 def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy every operand that is not contiguous, and compute a result that is to
-    be strided beside it and copy it over.
+    """Kernels with a contiguous path alone copy every operand that is not contiguous, and compute a result
+    that is to be strided beside it and copy it over.
     """
     script.outputs()
     backward = operator.name.endswith("_backward")
@@ -148,8 +155,8 @@ def contiguous_results(operator: Operator, _device: DeviceProfile, script: Scrip
 
 @rule("aten::im2col")
 def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Before the result: a contiguous copy of the input where it is not, and always one more of the input's size
-    (recorded).
+    """Before the result: a contiguous copy of the input where it is not, and always one more of the input's
+    size (recorded).
     """
     source = operator.tensor("self")
     script.temporary(contiguous_copy_bytes(source))
@@ -160,7 +167,8 @@ def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::col2im")
 def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result is made as large as the input and resized: one that is smaller keeps that memory, a larger one is taken anew.
+    """The result is made as large as the input and resized: one that is smaller keeps that memory, a larger
+    one is taken anew.
 
     Source: aten/src/ATen/native/cuda/Col2Im.cu, `col2im_cuda`.
     """
@@ -201,6 +209,7 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     "aten::_adaptive_avg_pool3d_backward",
 )
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results."""
+    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the
+    results."""
     script.outputs()
     script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))

@@ -1,7 +1,9 @@
-"""Quantizing: PyTorch's fake quantization, whose scales are learned or observed; bitsandbytes, and the steps of its optimizers.
+"""Quantizing: PyTorch's fake quantization, whose scales are learned or observed; bitsandbytes, and the steps
+of its optimizers.
 
-Source: `aten/src/ATen/native/quantized/` `FakeQuantPerTensorAffine.cpp`, `FakeQuantPerChannelAffine.cpp`, `cuda/FusedObsFakeQuant.cu`;
-bitsandbytes 0.50, `backends/cuda/ops.py`: the library's kernels are given all the memory they use. What
+Source: `aten/src/ATen/native/quantized/` `FakeQuantPerTensorAffine.cpp`, `FakeQuantPerChannelAffine.cpp`,
+`cuda/FusedObsFakeQuant.cu`; bitsandbytes 0.50, `backends/cuda/ops.py`: the library's kernels are given all
+the memory they use. What
 `gemm_4bit` does is recorded operator by operator (`capture/pytorch/kernels/quantized.py`).
 """
 
@@ -25,7 +27,8 @@ _MATRIX, _FLOAT = 2, 4
 
 @rule("bitsandbytes::quantize_4bit", "bitsandbytes::quantize_blockwise")
 def bitsandbytes_quantize(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A contiguous copy of the input if it is not; the scales are made before the values, though they come second.
+    """A contiguous copy of the input if it is not; the scales are made before the values, though they come
+    second.
 
     Source: `backends/cuda/ops.py` (`quantize_4bit`, `quantize_blockwise`).
     """
@@ -44,7 +47,8 @@ def bitsandbytes_quantize(operator: Operator, device: DeviceProfile, script: Scr
 def bitsandbytes_in_place(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The kernels take nothing besides the result, if there is one.
 
-    Source: `backends/cuda/ops.py`: results are made before the kernels are called; steps write to parameters and state.
+    Source: `backends/cuda/ops.py`: results are made before the kernels are called; steps write to parameters
+    and state.
     """
     del operator, device
     script.outputs()
@@ -52,9 +56,11 @@ def bitsandbytes_in_place(operator: Operator, device: DeviceProfile, script: Scr
 
 @rule("bitsandbytes::int8_linear_matmul")
 def bitsandbytes_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Nothing besides the result; the library's handle of cuBLAS is its own, beside those of PyTorch's threads.
+    """Nothing besides the result; the library's handle of cuBLAS is its own, beside those of PyTorch's
+    threads.
 
-    Source: `backends/cuda/ops.py` (`_int8_linear_matmul_impl`), `functional.py` (`CUBLAS_Context`), `csrc/ops.cuh` (`Context`).
+    Source: `backends/cuda/ops.py` (`_int8_linear_matmul_impl`), `functional.py` (`CUBLAS_Context`),
+    `csrc/ops.cuh` (`Context`).
     """
     del operator, device
     script.library("cublas@bitsandbytes")
@@ -70,10 +76,11 @@ def bitsandbytes_product(operator: Operator, device: DeviceProfile, script: Scri
     name="quantize",
 )
 def quantize(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The result, and a copy of what is neither contiguous nor channels-last; its extremes first, where they decide the scale.
+    """The result, and a copy of what is neither contiguous nor channels-last; its extremes first, where they
+    decide the scale.
 
-    Source: `aten/src/ATen/quantized/Quantizer.cpp`, `native/quantized/QTensor.cpp` (`quantize_per_tensor_dynamic`).
-    Not modelled: what a tensor quantized by channels keeps of its scales.
+    Source: `aten/src/ATen/quantized/Quantizer.cpp`, `native/quantized/QTensor.cpp`
+    (`quantize_per_tensor_dynamic`). Not modelled: what a tensor quantized by channels keeps of its scales.
     """
     source = operator.tensor("self")
     if source is not None and operator.name.endswith("_dynamic") and source.element_count:
@@ -90,8 +97,8 @@ def quantize(operator: Operator, device: DeviceProfile, script: Script) -> None:
     name="learned-quantize-grad",
 )
 def learned_quantization_gradient(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Gradients of scale and zero point for every element, then their sums; of channels, the zero points as whole numbers, of which the
-    smallest and the largest are looked at.
+    """Gradients of scale and zero point for every element, then their sums; of channels, the zero points as
+    whole numbers, of which the smallest and the largest are looked at.
     """
     source, points = operator.tensor("self"), operator.tensor("zero_point")
     if source is None or points is None or not source.element_count:
@@ -118,7 +125,8 @@ def learned_quantization_gradient(operator: Operator, device: DeviceProfile, scr
 
 @rule("aten::_fused_moving_avg_obs_fq_helper", name="observed-quantize")
 def observed_quantization(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A copy of what is not contiguous, its smallest and largest value (of each row, where rows are quantized apart), then the results."""
+    """A copy of what is not contiguous, its smallest and largest value (of each row, where rows are quantized
+    apart), then the results."""
     source = operator.tensor("self")
     if source is None or not source.shape:
         return

@@ -1,16 +1,19 @@
-"""Recurrent layers of cuDNN (copies to time-major order, workspace, the reserve kept for the backward pass), and cells.
+"""Recurrent layers of cuDNN (copies to time-major order, workspace, the reserve kept for the backward pass),
+and cells.
 
-1. Forward: a contiguous time-major copy of the input (batch-first input is transposed), the results, a flat weight
-   buffer where the weights do not lie in one, the workspace, and in training the reserve.
-2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace; the weight
-   gradients are views of one buffer, or of a layer without biases copies of its parts.
+1. Forward: a contiguous time-major copy of the input (batch-first input is transposed), the results, a flat
+   weight buffer where the weights do not lie in one, the workspace, and in training the reserve.
+2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace;
+   the weight gradients are views of one buffer, or of a layer without biases copies of its parts.
 3. Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold.
-4. A cell (`nn.GRUCell`, `nn.LSTMCell`) makes what its backward pass needs before its state; there the gradients of biases
-   are sums over the batch.
+4. A cell (`nn.GRUCell`, `nn.LSTMCell`) makes what its backward pass needs before its state; there the
+   gradients of biases are sums over the batch.
 
-Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp` (`_cudnn_rnn`,
-`_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda` and their backward); orders and the 24 bytes of dropout's state from recorded histories (H200).
-Not modelled: double backward.
+Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp`
+(`_cudnn_rnn`,
+`_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda` and their
+backward); orders and the 24 bytes of dropout's state from recorded histories (H200). Not modelled: double
+backward.
 """
 
 from __future__ import annotations
@@ -66,8 +69,9 @@ def _layer(operator: Operator, device: DeviceProfile, backward: bool = False) ->
 
 
 def _algorithm(layer: Recurrent, device: DeviceProfile, backward: bool) -> Algorithm:
-    """What PyTorch asks cuDNN for (`get_algo`): nothing special of packed sequences, projections and float64; persistent kernels of
-    small layers (`use_rnn_persist_small_h`), and in float16 of some of one layer (`use_persist_common_heuristics`,
+    """What PyTorch asks cuDNN for (`get_algo`): nothing special of packed sequences, projections and float64;
+    persistent kernels of small layers (`use_rnn_persist_small_h`), and in float16 of some of one layer
+    (`use_persist_common_heuristics`,
     `use_persist_device_heuristics`)."""
     if layer.rows is not None or layer.projection or layer.dtype == "float64":
         return "standard"
@@ -94,8 +98,8 @@ def _time_major(operator: Operator, tensor: TensorMeta) -> TensorMeta:
 
 @rule("aten::_cudnn_rnn", name="cudnn-recurrent", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A contiguous time-major copy of the input, the results, a flat weight buffer where the weights do not lie in one,
-    cuDNN's workspace and, in training, the reserve it keeps for the backward pass.
+    """A contiguous time-major copy of the input, the results, a flat weight buffer where the weights do not
+    lie in one, cuDNN's workspace and, in training, the reserve it keeps for the backward pass.
     """
     layer, source = _layer(operator, device), operator.tensor("input")
     if layer is None or source is None:
@@ -114,8 +118,9 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 @rule("aten::_cudnn_rnn_backward", name="cudnn-recurrent-grad", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Zeros for gradients nobody sent; then twice, for data and for weights, the time-major copies and cuDNN's
-    workspace. The weights' gradients are views of one buffer; without biases, which cuDNN's buffer has all the same, copies of its parts.
+    """Zeros for gradients nobody sent; then twice, for data and for weights, the time-major copies and
+    cuDNN's workspace. The weights' gradients are views of one buffer; without biases, which cuDNN's buffer
+    has all the same, copies of its parts.
     """
     layer, source = _layer(operator, device, backward=True), operator.tensor("input")
     if layer is None or source is None:
@@ -149,8 +154,8 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
 
 @rule("aten::_cudnn_init_dropout_state", name="cudnn-dropout-state", sure=(Basis.EXACT, Basis.MEASURED))
 def dropout_state(_operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold (recorded on an
-    H200), after a seed of 8 bytes.
+    """Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold (recorded
+    on an H200), after a seed of 8 bytes.
     """
     script.library("cudnn")
     script.release(script.temporary(_SEED_BYTES))
@@ -175,7 +180,8 @@ def recurrent_cell(operator: Operator, _device: DeviceProfile, script: Script) -
 def recurrent_cell_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The gradients of gates and state, then those of the biases, each a sum of the gates' over the batch.
 
-    Results: (gates, state, bias) of an LSTM; (input gates, hidden gates, state, input bias, hidden bias) of a GRU.
+    Results: (gates, state, bias) of an LSTM; (input gates, hidden gates, state, input bias, hidden bias) of a
+    GRU.
     """
     gates_count, biases_at = (1, 2) if operator.name.startswith("aten::_thnn_fused_lstm") else (2, 3)
     for index in range(biases_at):

@@ -1,18 +1,19 @@
 """Reductions: when one result needs several thread blocks, they meet in a staging buffer in global memory.
 
-1. A thread block is as wide as the fastest dimension of the input allows (at most 512 threads); loads are vectorised
-   along the input when the reduced dimension is the fast one, along the results otherwise.
-2. A reduced dimension is spread over a warp's lanes if it is the fast one, over a block's warps if that leaves every
-   thread enough values, and over `blocks_per_result` thread blocks if a thread would still add up 256 values or more
-   and the results alone do not fill the GPU: this depends on its SM count.
-3. Only the last needs memory: a **buffer** of accumulator size × results × blocks per result (× the lanes and vector
-   width that hold separate results), then a **semaphore** of 4 bytes per column of blocks, both until the call ends.
-4. A loop too long for 32-bit offsets runs in parts, each with its own buffer; a 16-bit float result (or one its
-   accumulator cannot be stored in) then needs an accumulation buffer over all of the results as well.
+1. A thread block is as wide as the fastest dimension of the input allows (at most 512 threads); loads are
+   vectorised along the input when the reduced dimension is the fast one, along the results otherwise.
+2. A reduced dimension is spread over a warp's lanes if it is the fast one, over a block's warps if that
+   leaves every thread enough values, and over `blocks_per_result` thread blocks if a thread would still add
+   up 256 values or more and the results alone do not fill the GPU: this depends on its SM count.
+3. Only the last needs memory: a **buffer** of accumulator size × results × blocks per result (× the lanes and
+   vector width that hold separate results), then a **semaphore** of 4 bytes per column of blocks, both until
+   the call ends.
+4. A loop too long for 32-bit offsets runs in parts, each with its own buffer; a 16-bit float result (or one
+   its accumulator cannot be stored in) then needs an accumulation buffer over all of the results as well.
 5. A source that must be converted first (integer sums, bool means) is copied whole, before the buffer.
 
-Source: `ReduceConfig`, `setReduceConfig` and `gpu_reduce_kernel` of `aten/src/ATen/native/cuda/Reduce.cuh` (unchanged
-between torch 2.11 and 2.13), `make_reduction_from_out_ty` of `ReduceOpsUtils.h`.
+Source: `ReduceConfig`, `setReduceConfig` and `gpu_reduce_kernel` of `aten/src/ATen/native/cuda/Reduce.cuh`
+(unchanged between torch 2.11 and 2.13), `make_reduction_from_out_ty` of `ReduceOpsUtils.h`.
 
 Not modelled: reductions on several streams (each call allocates on the current one).
 """
@@ -65,8 +66,8 @@ def _power_of_two_below(value: int) -> int:
 def staging(
     loop: IteratedLoop, element_bytes: int, offset: int, kernel: ReductionKernel, device: DeviceProfile
 ) -> Staging:
-    """Bytes of the staging buffer and its semaphores for one launch: both 0 when every result fits one thread block,
-    or when blocks and results fill the GPU. `offset`: the input's storage offset in elements.
+    """Bytes of the staging buffer and its semaphores for one launch: both 0 when every result fits one thread
+    block, or when blocks and results fill the GPU. `offset`: the input's storage offset in elements.
     """
     outputs = loop.output_element_count
     inputs_per_output = loop.element_count // outputs
@@ -142,10 +143,10 @@ def reduce(
     keepdim: bool = False,
     accumulates_in_result: bool = True,
 ) -> None:
-    """One result that many thread blocks add to is met in a staging buffer in global memory: accumulator size x
-    results x blocks a result, then 4 bytes of semaphore a column of blocks; both are given back before the
-    reduction returns. A loop too long for 32-bit offsets runs in parts, and a narrow result then accumulates in a
-    buffer over all results.
+    """One result that many thread blocks add to is met in a staging buffer in global memory: accumulator size
+    x results x blocks a result, then 4 bytes of semaphore a column of blocks; both are given back before the
+    reduction returns. A loop too long for 32-bit offsets runs in parts, and a narrow result then accumulates
+    in a buffer over all results.
     """
     if source.element_count == 0:
         return
@@ -170,8 +171,8 @@ def reduce(
 @part("type-conversion")
 def converted(script: Script, source: TensorMeta, dtype: str) -> tuple[TensorMeta, int | None]:
     """A source of another type than the kernel computes in (integer sums, bool means) is copied whole by
-    `source.to(dtype)`; dense tensors keep their strides. Returns the copy and its token, or the source itself and
-    None.
+    `source.to(dtype)`; dense tensors keep their strides. Returns the copy and its token, or the source itself
+    and None.
     """
     if source.dtype == dtype:
         return source, None
@@ -187,7 +188,8 @@ def reduced_dims(source: TensorMeta, dims: tuple[int, ...] | None) -> frozenset[
     return frozenset(dim % rank if rank else 0 for dim in dims) & frozenset(range(rank))
 
 
-# Releases of torch that ask for the smallest and the largest value of an index or of what is counted in one pass (their binaries:
+# Releases of torch that ask for the smallest and the largest value of an index or of what is counted in one
+# pass (their binaries:
 # `index_put_` with accumulation, `bincount`; tests/runtimes/pytorch/scratch/test_older_releases.py).
 BOTH_AT_ONCE = Span(since=(2, 13))
 

@@ -1,11 +1,12 @@
 """Operators that reduce: sums, means, norms, moments, extremes, logic, and what is made of them.
 
-Each names its accumulator, and the widths of its loads where they differ from `reduction.py`'s default; the rest
-follows from shape and strides.
+Each names its accumulator, and the widths of its loads where they differ from `reduction.py`'s default; the
+rest follows from shape and strides.
 
 Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu`, `ReduceMomentKernel.cu`, `ReduceNormKernel.cu`,
-`ReduceLogicKernel.cu`, `Reduce{Max,Min}ValuesKernel.cu`, `ReduceArg{Max,Min}ReductionKernel.cu`, `ReduceAMinMaxKernel.cu`;
-input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`; `SummaryOps.cu` for `histc`.
+`ReduceLogicKernel.cu`, `Reduce{Max,Min}ValuesKernel.cu`, `ReduceArg{Max,Min}ReductionKernel.cu`,
+`ReduceAMinMaxKernel.cu`; input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`;
+`SummaryOps.cu` for `histc`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 
 def _sum_like(operator: Operator, device: DeviceProfile, script: Script, *, wide_loads: bool = False) -> None:
-    """sum, prod, mean, norm: accumulate in `accumulator_dtype`; integers are converted to the result's type first."""
+    """sum, prod, mean, norm: accumulate in `accumulator_dtype`; integers are converted to the result's type
+    first."""
     source, result = operator.inputs[0], operator.outputs[0]
     if result is None:
         return
@@ -51,15 +53,17 @@ def _sum_like(operator: Operator, device: DeviceProfile, script: Script, *, wide
 
 @rule("aten::sum", "aten::sum.dim_IntList", "aten::nansum", "aten::mean", "aten::mean.dim")
 def sum_and_mean(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction. Half
-    precision loads 8 inputs at a time, here alone (`is_16_bits`, ReduceSumProdKernel.cu, ReduceMomentKernel.cu).
+    """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction.
+    Half precision loads 8 inputs at a time, here alone (`is_16_bits`, ReduceSumProdKernel.cu,
+    ReduceMomentKernel.cu).
     """
     _sum_like(operator, device, script, wide_loads=True)
 
 
 @rule("aten::prod", "aten::prod.dim_int")
 def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction."""
+    """The result, a copy of integers and bools in the result's type, and the staging memory of the
+    reduction."""
     _sum_like(operator, device, script)
 
 
@@ -77,8 +81,8 @@ def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 @rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")
 def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Variance, deviation and their pairs with the mean: the results, then the staging memory of a reduction whose
-    accumulator is a running (mean, squares, int32 count, float count).
+    """Variance, deviation and their pairs with the mean: the results, then the staging memory of a reduction
+    whose accumulator is a running (mean, squares, int32 count, float count).
 
     Loads are vectorised by 2 (`gpu_reduce_kernel<scalar_t, out_t, 2>`, ReduceMomentKernel.cu).
     """
@@ -102,8 +106,8 @@ def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::all", "aten::any", "aten::_is_all_true", "aten::_is_any_true", name="all-any")
 def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The results are bool, but the staging memory of the reduction is of the input's type (`func_wrapper<bool>`,
-    ReduceLogicKernel.cu).
+    """The results are bool, but the staging memory of the reduction is of the input's type
+    (`func_wrapper<bool>`, ReduceLogicKernel.cu).
     """
     source = operator.inputs[0]
     dims = operator.integers("dim")
@@ -128,8 +132,8 @@ def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::amax", "aten::amin", "aten::max", "aten::min")
 def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Largest and smallest values: the results, then the staging memory of a reduction that accumulates in the type
-    itself, or, where positions are wanted too, in pairs of value and 64-bit index (16 bytes).
+    """Largest and smallest values: the results, then the staging memory of a reduction that accumulates in
+    the type itself, or, where positions are wanted too, in pairs of value and 64-bit index (16 bytes).
     """
     if operator.name.endswith((".dim", ".dim_max", ".dim_min")):
         _with_index(operator, device, script)
@@ -170,8 +174,8 @@ def _with_index(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 @rule("aten::argmax", "aten::argmin", name="argmax")
 def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Positions of extremes: staging memory of (value, index) pairs of 16 bytes. Without `dim` a non-contiguous input
-    is flattened, which copies it (`argmax_argmin_impl`, ReduceOps.cpp).
+    """Positions of extremes: staging memory of (value, index) pairs of 16 bytes. Without `dim` a
+    non-contiguous input is flattened, which copies it (`argmax_argmin_impl`, ReduceOps.cpp).
     """
     source = operator.inputs[0]
     if operator.argument("dim") is not None:
@@ -241,8 +245,8 @@ def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 @rule("aten::histc")
 def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Where the limits are equal (as they are unless given) the extremes are found first, each with a reduction's
-    staging memory.
+    """Where the limits are equal (as they are unless given) the extremes are found first, each with a
+    reduction's staging memory.
     """
     source = operator.inputs[0]
     script.outputs()
@@ -257,8 +261,8 @@ def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 @rule("aten::abs", "aten::abs_", "aten::angle")
 def magnitude(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Pointwise; a complex argument's magnitude is computed as complex, a temporary of the input's size, and its real
-    part copied (UnaryOps.cpp).
+    """Pointwise; a complex argument's magnitude is computed as complex, a temporary of the input's size, and
+    its real part copied (UnaryOps.cpp).
     """
     source = operator.inputs[0]
     script.outputs()

@@ -2,11 +2,11 @@
 
 1. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), says it. The overload
    "default" is no part of a name: rules see "aten::max" for "aten::max.default".
-2. Without a rule, results are allocated in order, and nothing else. For operators `inert.py` lists that is the
-   whole truth.
-3. Any other operator is **unknown**: its results are all that is known, and `known` is False. What its kernel takes besides has no
-   bound that could be proven (`cdist` with p=1 takes 384 MiB in its backward pass, for operands of 0.9), so every figure is then a lower bound
-   (`Estimate.at_least`).
+2. Without a rule, results are allocated in order, and nothing else. For operators `inert.py` lists that is
+   the whole truth.
+3. Any other operator is **unknown**: its results are all that is known, and `known` is False. What its kernel
+   takes besides has no bound that could be proven (`cdist` with p=1 takes 384 MiB in its backward pass, for
+   operands of 0.9), so every figure is then a lower bound (`Estimate.at_least`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from analyzer.runtimes.pytorch.scratch.script import OF_OPERATOR, Give, ScratchR
 from analyzer.runtimes.rules import place
 
 _DEFAULT = ".default"
-# Norms and products under `linalg_` are PyTorch's own kernels, triangular systems cuBLAS's: no solver is loaded (NVML of recorded runs).
+# Norms and products under `linalg_` are PyTorch's own kernels, triangular systems cuBLAS's: no solver is
+# loaded (NVML of recorded runs).
 _OWN_KERNELS = (
     "aten::linalg_vector_norm",
     "aten::linalg_matrix_norm",

@@ -1,17 +1,18 @@
 """Drawing from distributions, and counting.
 
-1. **multinomial** of one draw, or without replacement, checks its weights and draws as the largest of weight / exponential:
-   largest and smallest weight and the flags made of them; sums and whether one is zero; exponentials of the weights' size;
-   their largest places (one), or largest k with their values. The flags stay until the end.
-2. Several draws with replacement keep three arrays of the weights' size: a copy, normalised ones, and their running sums, which of a single
-   row are CUB's scan.
+1. **multinomial** of one draw, or without replacement, checks its weights and draws as the largest of weight
+   / exponential: largest and smallest weight and the flags made of them; sums and whether one is zero;
+   exponentials of the weights' size; their largest places (one), or largest k with their values. The flags
+   stay until the end.
+2. Several draws with replacement keep three arrays of the weights' size: a copy, normalised ones, and their
+   running sums, which of a single row are CUB's scan.
 3. **bincount** looks for the smallest and the largest value before the counts are made (not of uint8).
 4. **Dirichlet** draws gamma variates into the result and divides by their sums.
 5. **bernoulli** takes probabilities as float32, for results of float64 as float64.
 
-Source: `aten/src/ATen/native/Distributions.cpp` (`multinomial_out`), `cuda/MultinomialKernel.cu`, `cuda/SummaryOps.cu`
-(`_bincount_cuda_template`), `cuda/Distributions.cpp` (`_s_dirichlet_cuda`), `cuda/DistributionTemplates.h` (`bernoulli_kernel`);
-orders and sizes as recorded (H200, torch 2.11,
+Source: `aten/src/ATen/native/Distributions.cpp` (`multinomial_out`), `cuda/MultinomialKernel.cu`,
+`cuda/SummaryOps.cu` (`_bincount_cuda_template`), `cuda/Distributions.cpp` (`_s_dirichlet_cuda`),
+`cuda/DistributionTemplates.h` (`bernoulli_kernel`); orders and sizes as recorded (H200, torch 2.11,
 `tests/data/operators_h200.json.gz`).
 
 Not modelled: counts summed in memory of each thread block (`weights` with many bins).
@@ -59,7 +60,8 @@ def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
 
 @rule("aten::bernoulli", "aten::bernoulli_")
 def bernoulli(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Probabilities of another type than the kernel reads are converted; without an argument they are the tensor itself."""
+    """Probabilities of another type than the kernel reads are converted; without an argument they are the
+    tensor itself."""
     target, chances = operator.tensor("self"), operator.tensor("p")
     script.outputs()
     if operator.name == "aten::bernoulli" and operator.argument("p") is None:
@@ -70,9 +72,9 @@ def bernoulli(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 @rule("aten::multinomial", sure=(Basis.EXACT, Basis.MEASURED))
 def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Of one draw, or without replacement: flags of what the weights are checked for, exponentials of the weights' size,
-    and what finding the largest takes. Several draws with replacement: a copy of the weights, normalised ones, and
-    their running sums.
+    """Of one draw, or without replacement: flags of what the weights are checked for, exponentials of the
+    weights' size, and what finding the largest takes. Several draws with replacement: a copy of the weights,
+    normalised ones, and their running sums.
     """
     weights = operator.tensor("self")
     script.outputs()
@@ -129,8 +131,8 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
 
 @rule("aten::bincount")
 def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Smallest and largest value, one after the other (from torch 2.13 on in one pass), each with a reduction's staging memory; then the counts. Weights other than
-    float32 are converted to float64 first.
+    """Smallest and largest value, one after the other (from torch 2.13 on in one pass), each with a
+    reduction's staging memory; then the counts. Weights other than float32 are converted to float64 first.
     """
     source = operator.tensor("self")
     if source is None or source.element_count == 0:
@@ -160,7 +162,8 @@ def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 @rule("aten::normal", "aten::normal_")
 def normal(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, and, where means are a tensor and their deviation a number, one like it, which only its shape is taken of.
+    """The result, and, where means are a tensor and their deviation a number, one like it, which only its
+    shape is taken of.
 
     Source: `aten/src/ATen/native/DistributionTemplates.h` (`normal_out_impl`).
     """

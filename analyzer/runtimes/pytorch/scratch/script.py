@@ -1,7 +1,8 @@
 """What one operator allocates while it runs, in order: its outputs, and memory of its own.
 
-A rule is a function `(operator, device, script) -> None` registered under the operator's name with `@rule`. It lists
-the kernel's allocations, in the order the kernel makes them, on the `script`; what several rules do alike is a part (`@part`):
+A rule is a function `(operator, device, script) -> None` registered under the operator's name with `@rule`.
+It lists the kernel's allocations, in the order the kernel makes them, on the `script`; what several rules do
+alike is a part (`@part`):
 
     @rule("aten::some_op")
     def some_op(operator, device, script):
@@ -9,24 +10,27 @@ the kernel's allocations, in the order the kernel makes them, on the `script`; w
         script.output(0)                    # the first result is allocated now
         script.release(copy)                # given back now
 
-1. Results a rule does not mention are allocated, in order, before anything else the rule does if it mentions none,
-   otherwise after. Results that are views or in-place allocate nothing: `output` on them is no allocation.
+1. Results a rule does not mention are allocated, in order, before anything else the rule does if it mentions
+   none, otherwise after. Results that are views or in-place allocate nothing: `output` on them is no
+   allocation.
 2. Temporaries a rule does not release are given back when the operator ends, last taken first (C++ locals).
 3. A result the kernel keeps in host memory (random-number seeds of attention) is named by `on_host` and never
-   allocated; one whose storage is larger than its shape says (a loss reduced in place) by `output(index, nbytes)`.
-4. `workspace` is memory a library takes once per thread and keeps (cuBLAS): taken at this point the first time only.
-5. Each byte says how sure it is (`Basis`): EXACT (decided by the framework's code), MEASURED (a library's choice,
-   from recorded measurements), BOUNDED (neither: an upper bound).
-6. An operator without a rule allocates its results only. `inert.py` lists the operators for which that is right;
-   anything else without a rule counts as unknown (`registry.py`).
-7. A rule has a name that the output cites and `analyze explain` explains: its function's, with hyphens, unless `name`
-   says another. What several rules do alike (cuBLAS's workspace, a reduction's staging) is a `part` with a name of
-   its own, which the bytes it takes carry instead.
-8. A part that holds for some releases of torch only says `since` and `until` (`analyzer/releases.py`); under others it
-   takes nothing.
+   allocated; one whose storage is larger than its shape says (a loss reduced in place) by `output(index,
+   nbytes)`.
+4. `workspace` is memory a library takes once per thread and keeps (cuBLAS): taken at this point the first
+   time only.
+5. Each byte says how sure it is (`Basis`): EXACT (decided by the framework's code), MEASURED (a library's
+   choice, from recorded measurements), BOUNDED (neither: an upper bound).
+6. An operator without a rule allocates its results only. `inert.py` lists the operators for which that is
+   right; anything else without a rule counts as unknown (`registry.py`).
+7. A rule has a name that the output cites and `analyze explain` explains: its function's, with hyphens,
+   unless `name` says another. What several rules do alike (cuBLAS's workspace, a reduction's staging) is a
+   `part` with a name of its own, which the bytes it takes carry instead.
+8. A part that holds for some releases of torch only says `since` and `until` (`analyzer/releases.py`); under
+   others it takes nothing.
 
-`analyzer.rule` is this decorator: a user's rule is one like any other. It may not take an operator from an existing
-rule unless it says `replace=True`.
+`analyzer.rule` is this decorator: a user's rule is one like any other. It may not take an operator from an
+existing rule unless it says `replace=True`.
 """
 
 from __future__ import annotations
@@ -59,11 +63,14 @@ class Basis(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
+    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule
+    named.
 
-    plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans, asked for one after the other where
+    plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans,
+    asked for one after the other where
         there is no room. assumed: bytes by which it may be larger or smaller, since nobody was asked.
-    tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan yet, and once it is given
+    tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan
+    yet, and once it is given
         back the allocator's cache is emptied.
     """
 
@@ -87,8 +94,8 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Result number `index` is allocated, if it is a new storage; `nbytes` overrides the captured size, by the rule
-    named."""
+    """Result number `index` is allocated, if it is a new storage; `nbytes` overrides the captured size, by
+    the rule named."""
 
     index: int
     nbytes: int | None = None
@@ -100,9 +107,11 @@ Step: TypeAlias = Take | Give | Output
 
 @dataclass(slots=True)
 class Script:
-    """Records what a rule says; `finish` adds the results nobody mentioned and gives back the temporaries still held.
+    """Records what a rule says; `finish` adds the results nobody mentioned and gives back the temporaries
+    still held.
 
-    host_outputs: results that are never allocated on the device. rule: the name of the rule, or part of one, at work.
+    host_outputs: results that are never allocated on the device. rule: the name of the rule, or part of one,
+    at work.
     torch_release: the one whose parts hold.
     """
 
@@ -123,7 +132,8 @@ class Script:
         smaller: Sequence[int] = (),
         assumed: int = 0,
     ) -> int:
-        """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
+        """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for
+        `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
@@ -132,8 +142,8 @@ class Script:
         return token
 
     def trials(self, nbytes: int, basis: Basis, plan: str, assumed: int = 0) -> None:
-        """The first time the thread needs a plan of that name: `nbytes`, of which `assumed` are not known, while all are tried, then an
-        empty cache.
+        """The first time the thread needs a plan of that name: `nbytes`, of which `assumed` are not known,
+        while all are tried, then an empty cache.
 
         Where there is no room for them half is taken, and so on.
         """
@@ -160,7 +170,8 @@ class Script:
 
     @contextlib.contextmanager
     def function(self) -> Iterator[None]:
-        """While open, a function of PyTorch's runs: at its end it gives back what it holds, the last taken first."""
+        """While open, a function of PyTorch's runs: at its end it gives back what it holds, the last taken
+        first."""
         before = set(self._open)
         yield
         for token in [token for token in reversed(self._open) if token not in before]:
@@ -173,7 +184,8 @@ class Script:
             self._next += 1
 
     def output(self, index: int, nbytes: int | None = None) -> None:
-        """Result `index` is allocated now; `nbytes` where its shape does not tell (cuDNN's reserve, a shrunk loss)."""
+        """Result `index` is allocated now; `nbytes` where its shape does not tell (cuDNN's reserve, a shrunk
+        loss)."""
         if index < self.output_count and index not in self.host_outputs:
             self.steps.append(Output(index, nbytes, "" if nbytes is None else self.rule))
 
@@ -187,7 +199,8 @@ class Script:
         self.host_outputs.add(index)
 
     def library(self, family: str) -> None:
-        """The operator loads this library family's modules ("cublas", "cudnn", "cusolver", "cufft") the first time."""
+        """The operator loads this library family's modules ("cublas", "cudnn", "cusolver", "cufft") the first
+        time."""
         self.libraries.add(family)
 
     def finish(self) -> tuple[Step, ...]:
@@ -209,7 +222,8 @@ Tell: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
 
 @dataclass(frozen=True, slots=True)
 class ScratchRule:
-    """A rule under its name. operators: those it covers, none for a part. sure: how the bytes it takes may be known.
+    """A rule under its name. operators: those it covers, none for a part. sure: how the bytes it takes may be
+    known.
 
     span: the releases of torch it holds for.
     """
@@ -234,10 +248,12 @@ def rule(
 ) -> Callable[[Tell], Tell]:
     """Register a rule under operator names: "aten::mm" serves every overload, "aten::mm.out" just that one.
 
-    name: what the output calls it, by default the function's name with hyphens. sure: how its own bytes may be known.
-    replace: it may take operators that have a rule already, or need none. Running the same definition again (a module
-    executed twice) replaces the first.
-    Raises RuleError for an operator that has a rule already and for a name that is taken or not fit to be one.
+    name: what the output calls it, by default the function's name with hyphens. sure: how its own bytes may
+    be known.
+    replace: it may take operators that have a rule already, or need none. Running the same definition again
+    (a module executed twice) replaces the first.
+    Raises RuleError for an operator that has a rule already and for a name that is taken or not fit to be
+    one.
     """
 
     def register(function: Tell) -> Tell:

@@ -3,10 +3,11 @@
 1. Lengths are summed up to offsets, behind a zero; of offsets the lengths are taken.
 2. What is not contiguous is copied; segments of numbers, not of rows, are CUB's, which takes a byte.
 
-3. Before all that lengths are checked, unless `unsafe` says they need not be: the least of them, then each row's sum.
+3. Before all that lengths are checked, unless `unsafe` says they need not be: the least of them, then each
+   row's sum.
 
-Source: `aten/src/ATen/native/SegmentReduce.cpp`, `cuda/SegmentReduce.cu` (`_get_complete_sum`); as PyTorch's own host code asks under the
-emulated runtime (torch 2.11); the checks as recorded on an H200.
+Source: `aten/src/ATen/native/SegmentReduce.cpp`, `cuda/SegmentReduce.cu` (`_get_complete_sum`); as PyTorch's
+own host code asks under the emulated runtime (torch 2.11); the checks as recorded on an H200.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Selection by values: where something is not zero, and what a mask selects or writes.
 
-1. **nonzero** counts first (CUB's sum, 4 bytes a block that may run at once), then writes one position a dimension for each (CUB's
-   select). What is not contiguous is copied before.
-2. A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how many there are is told by the
-   result, or by the values written; where neither tells, it is as many as the mask has elements.
+1. **nonzero** counts first (CUB's sum, 4 bytes a block that may run at once), then writes one position a
+   dimension for each (CUB's select). What is not contiguous is copied before.
+2. A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how
+   many there are is told by the result, or by the values written; where neither tells, it is as many as the
+   mask has elements.
 3. **masked_scatter** sums up the mask, 8 bytes an element.
 
-Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp` (`masked_select_out_cuda_impl`,
+Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp`
+(`masked_select_out_cuda_impl`,
 `masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh` (`cub.py`).
 Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
 
@@ -36,7 +38,8 @@ _POSITION_BYTES = _COUNT_BYTES = 8
 def _positions(
     script: Script, device: DeviceProfile, mask: TensorMeta, count: int | None, result: int | None = None
 ) -> int:
-    """`nonzero`: where `count` elements are not zero (all, if that is not known), as a temporary or as a result; the temporary's token."""
+    """`nonzero`: where `count` elements are not zero (all, if that is not known), as a temporary or as a
+    result; the temporary's token."""
     elements = mask.element_count
     copy = script.temporary(contiguous_copy_bytes(mask))
     counted = script.temporary(4)
@@ -73,8 +76,8 @@ def looked_through(
 def selected(
     source: TensorMeta, indices: Sequence[TensorMeta | None], values: TensorMeta, written: bool = False
 ) -> int | None:
-    """How many positions a mask among the indices has, by the values it selects; None where values that are written are spread over
-    all of them."""
+    """How many positions a mask among the indices has, by the values it selects; None where values that are
+    written are spread over all of them."""
     covered = [1 if index is None or index.dtype not in MASKS else len(index.shape) for index in indices]
     behind = len(source.shape) - sum(covered)
     given = [place for place, index in enumerate(indices) if index is not None]
@@ -89,7 +92,8 @@ def selected(
 
 @rule("aten::nonzero")
 def nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """How many elements are not zero is summed up, then where they are is written: 8 bytes each and dimension."""
+    """How many elements are not zero is summed up, then where they are is written: 8 bytes each and
+    dimension."""
     source = operator.tensor("self")
     if source is not None:
         _positions(script, device, source, None, result=0)
@@ -108,8 +112,8 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 @rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")
 def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan. Mask and values are copied where they are
-    not contiguous, a mask also where it is broadcast.
+    """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan. Mask and values
+    are copied where they are not contiguous, a mask also where it is broadcast.
     """
     target, mask, source = (operator.tensor(name) for name in ("self", "mask", "source"))
     script.outputs()

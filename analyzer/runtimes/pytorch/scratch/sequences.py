@@ -1,7 +1,9 @@
-"""Kernels whose memory their histories tell: results, copies of what is not contiguous, and temporaries as large as one of their tensors.
+"""Kernels whose memory their histories tell: results, copies of what is not contiguous, and temporaries as
+large as one of their tensors.
 
-`sequences.json` has the steps of each by the release of torch that was asked, written by `python -m benchmarks operators rules` from what
-PyTorch's own host code asked for on the emulated runtime, in three types and layouts. A step is one of
+`sequences.json` has the steps of each by the release of torch that was asked, written by `python -m
+benchmarks operators rules` from what PyTorch's own host code asked for on the emulated runtime, in three
+types and layouts. A step is one of
 
     o         the next result
     x?        a copy of argument x, where it is not contiguous
@@ -13,7 +15,8 @@ PyTorch's own host code asked for on the emulated runtime, in three types and la
     -2        the third of the temporaries is given back
     cublas    cuBLAS's workspace
 
-where x is an argument by its name, or o0, o1 for a result. What is not given back lives until the kernel is done.
+where x is an argument by its name, or o0, o1 for a result. What is not given back lives until the kernel is
+done.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Convolutions without cuDNN, called by their own names: windows as columns, one sample after the other, and cuBLAS.
+"""Convolutions without cuDNN, called by their own names: windows as columns, one sample after the other, and
+cuBLAS.
 
 1. Input and weight are copied where they are not contiguous; where a sample has no batch it is given one.
-2. The columns of one sample: as many rows as a window has elements, and a column for each place of the result. A kernel of size 1 that
-   neither skips nor pads needs none.
+2. The columns of one sample: as many rows as a window has elements, and a column for each place of the
+   result. A kernel of size 1 that neither skips nor pads needs none.
 3. A transposed one with a bias adds it as a product with ones.
 
-Source: `aten/src/ATen/native/cuda/` `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`, `NaiveConvolutionTranspose2d.cu` and `3d.cu`,
-`DepthwiseConv2d.cu`; orders and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11).
+Source: `aten/src/ATen/native/cuda/` `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`,
+`NaiveConvolutionTranspose2d.cu` and `3d.cu`,
+`DepthwiseConv2d.cu`; orders and sizes as PyTorch's own host code asks under the emulated runtime (torch
+2.11).
 
 Not modelled: gradients.
 """
@@ -29,7 +32,8 @@ from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows, products
     name="slow-convolution",
 )
 def slow_convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Copies of what is not contiguous, the result, then a sample's windows as columns, which cuBLAS multiplies."""
+    """Copies of what is not contiguous, the result, then a sample's windows as columns, which cuBLAS
+    multiplies."""
     source, weight, result = operator.tensor("self"), operator.tensor("weight"), operator.outputs[0]
     if source is None or weight is None or result is None:
         return

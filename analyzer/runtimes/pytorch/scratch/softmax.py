@@ -30,8 +30,8 @@ _PADDING, _MASKED_ROW = 1, 1024
 
 @rule("aten::_softmax", "aten::_log_softmax", name="softmax-transposed")
 def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The kernel works on a contiguous tensor: any other input (a transposed one) is copied after the result is
-    allocated.
+    """The kernel works on a contiguous tensor: any other input (a transposed one) is copied after the result
+    is allocated.
     """
     script.outputs()
     script.temporary(contiguous_copy_bytes(operator.tensor("self")))
@@ -47,8 +47,8 @@ def log_softmax_backward(operator: Operator, _device: DeviceProfile, script: Scr
 
 @rule("aten::_softmax_backward_data", name="softmax-grad")
 def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Gradient times output is a temporary of the gradient's size, laid out as a pointwise result; it and the output
-    are copied where they are not contiguous.
+    """Gradient times output is a temporary of the gradient's size, laid out as a pointwise result; it and the
+    output are copied where they are not contiguous.
     """
     grad, output = operator.tensor("grad_output"), operator.tensor("output")
     script.outputs()
@@ -63,10 +63,11 @@ def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::_masked_softmax", name="masked-softmax")
 def masked_softmax(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """One kernel over rows of up to 1,024, where the input is contiguous and the mask is one of padding, or as large as the input and
-    contiguous; else what is masked, and its softmax, before the result.
+    """One kernel over rows of up to 1,024, where the input is contiguous and the mask is one of padding, or
+    as large as the input and contiguous; else what is masked, and its softmax, before the result.
 
-    Source: `aten/src/ATen/native/transformers/cuda/attention.cu` and `cuda/SoftMax.cu` (`masked_softmax_cuda`).
+    Source: `aten/src/ATen/native/transformers/cuda/attention.cu` and `cuda/SoftMax.cu`
+    (`masked_softmax_cuda`).
     """
     source, mask = operator.tensor("self"), operator.tensor("mask")
     if source is None or mask is None:
@@ -81,8 +82,8 @@ def masked_softmax(operator: Operator, _device: DeviceProfile, script: Script) -
 
 @rule("aten::_safe_softmax")
 def safe_softmax(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Softmax of the math attention path: also a mask of masked elements, a flag a row, the reduction of the mask, and
-    a scalar; an input that is converted or not contiguous is copied.
+    """Softmax of the math attention path: also a mask of masked elements, a flag a row, the reduction of the
+    mask, and a scalar; an input that is converted or not contiguous is copied.
     """
     source, result = operator.tensor("self"), operator.outputs[0]
     if source is None or result is None:

@@ -1,19 +1,22 @@
 """Sorting, the largest k, and random permutations.
 
-1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of indices.
-2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by value
-   with (segment, position) pairs, then by segment; more of them each for itself, with second buffers of keys and
-   indices. A dimension that is not the fast one is copied first.
-3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per block and
-   256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
-   blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread. More than 4,096 values a row are then sorted as `sort`
-   does, into other tensors, from which they are copied back (`TensorTopK.cpp`).
+1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of
+   indices.
+2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by
+   value with (segment, position) pairs, then by segment; more of them each for itself, with second buffers of
+   keys and indices. A dimension that is not the fast one is copied first.
+3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per
+   block and 256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block
+   of 256 threads takes 4 to 64 elements a thread: as many as it needs for all blocks to run at once, at 40 of
+   a multiprocessor's 65,536 registers a thread. More than 4,096 values a row are then sorted as `sort` does,
+   into other tensors, from which they are copied back (`TensorTopK.cpp`).
 4. The median of all elements is picked from the sorted ones.
-5. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
-   to about 30,000 positions, 64-bit keys above.
+5. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit
+   keys up to about 30,000 positions, 64-bit keys above.
 
 Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
-(`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`, `Sorting.cpp` (`median_impl`); orders and sizes checked with recorded requests.
+(`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`, `Sorting.cpp`
+(`median_impl`); orders and sizes checked with recorded requests.
 
 Not modelled: results too large for 32-bit indices.
 """
@@ -54,8 +57,9 @@ _SHARED_ROWS = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), 
 _BLOCK_THREADS = 256
 _BLOCKS_AT_ONCE = 65536 // (40 * _BLOCK_THREADS)
 _LEAST_ITEMS, _MOST_ITEMS = 4, 64
-# Releases of torch in which a row's last thread block sums its digits up itself, instead of a kernel with sums in memory, and those that
-# keep what is wanted in place, not in two sets (their binaries' requests: `python -m benchmarks releases matrix`).
+# Releases of torch in which a row's last thread block sums its digits up itself, instead of a kernel with
+# sums in memory, and those that keep what is wanted in place, not in two sets (their binaries' requests:
+# `python -m benchmarks releases matrix`).
 _COUNTS_WITHIN, _ONE_SET = Span(until=(2, 9)), Span(until=(2, 6))
 
 
@@ -68,9 +72,10 @@ def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
 
 @rule("aten::sort", "aten::argsort.stable")
 def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Up to 4,096 elements along the dimension are sorted in the results, with a temporary row of indices. Longer rows
-    go through CUB: a single row with a temporary of indices; several at once by value, with (segment, position)
-    pairs, then by segment; 128 and more each for itself, with second buffers of keys and indices. A dimension that is not the fast one is copied first.
+    """Up to 4,096 elements along the dimension are sorted in the results, with a temporary row of indices.
+    Longer rows go through CUB: a single row with a temporary of indices; several at once by value, with
+    (segment, position) pairs, then by segment; 128 and more each for itself, with second buffers of keys and
+    indices. A dimension that is not the fast one is copied first.
     """
     source = operator.tensor("self")
     script.outputs()
@@ -107,8 +112,9 @@ def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: in
 
 @rule("aten::mode", sure=(Basis.EXACT, Basis.BOUNDED))
 def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A copy whose rows lie along the dimension, where they do not. Rows of more than 2,048 elements are sorted one after the other, with
-    their positions and CUB's temporary, which is bounded; what is made of the sorted ones takes as much again at most.
+    """A copy whose rows lie along the dimension, where they do not. Rows of more than 2,048 elements are
+    sorted one after the other, with their positions and CUB's temporary, which is bounded; what is made of
+    the sorted ones takes as much again at most.
 
     Source: `aten/src/ATen/native/cuda/Sorting.cpp` (`mode_kernel_impl`), `TensorModeKernel.cu`.
     """
@@ -133,8 +139,9 @@ def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::median", "aten::nanmedian")
 def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Of all elements: they are sorted, into a copy and with their positions, and the one in the middle is picked, of `nanmedian` once those
-    that are no numbers have been counted. Along a dimension: the results alone.
+    """Of all elements: they are sorted, into a copy and with their positions, and the one in the middle is
+    picked, of `nanmedian` once those that are no numbers have been counted. Along a dimension: the results
+    alone.
     """
     source = operator.tensor("self")
     if source is None or source.element_count == 0 or len(operator.outputs) != 1:
@@ -154,7 +161,8 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def _middle(script: Script, device: DeviceProfile, count: int) -> int:
-    """The token of the place in the middle: how many are no numbers is taken from how many there are, and halved."""
+    """The token of the place in the middle: how many are no numbers is taken from how many there are, and
+    halved."""
     flags = TensorMeta(0, (count,), (1,), "bool", 0)
     held = [script.temporary(count), script.temporary(_INDEX_BYTES)]
     numbers, copy = converted(script, flags, "int64")
@@ -182,8 +190,9 @@ def searchsorted(operator: Operator, device: DeviceProfile, script: Script) -> N
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))
 def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """What is not contiguous is copied. Few long rows are shared by several thread blocks: counts a block, 256-bin
-    histograms of digits, and the temporary of CUB's scan, twice. More than 4,096 values a row are sorted afterwards, into other tensors.
+    """What is not contiguous is copied. Few long rows are shared by several thread blocks: counts a block,
+    256-bin histograms of digits, and the temporary of CUB's scan, twice. More than 4,096 values a row are
+    sorted afterwards, into other tensors.
     """
     source, values = operator.tensor("self"), operator.outputs[0]
     script.outputs()
@@ -204,7 +213,8 @@ def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, size: int) -> None:
-    """What finding the largest k of rows of `size` elements takes besides its results, if thread blocks share a row."""
+    """What finding the largest k of rows of `size` elements takes besides its results, if thread blocks share
+    a row."""
     rows = source.element_count // size
     least = next((elements for most, elements in _SHARED_ROWS if rows <= most), 400)
     if size < least:
@@ -231,8 +241,8 @@ def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, 
 
 @rule("aten::randperm")
 def randperm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Random keys are sorted with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up to
-    about 30,000 positions, 64-bit keys above; with CUB's temporary.
+    """Random keys are sorted with the positions: as many bits as make repeated keys rare enough, so 32-bit
+    keys up to about 30,000 positions, 64-bit keys above; with CUB's temporary.
     """
     count = operator.integer("n")
     script.outputs()

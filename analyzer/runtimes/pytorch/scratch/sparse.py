@@ -1,21 +1,25 @@
 """Sparse tensors: sorting their entries, and products by cuSPARSE.
 
-1. **coalesce** sorts the flattened indices with their positions by comparison and keeps the first of each run, both with
-   thrust; then the values' result is made, and values that are not contiguous are copied.
-2. **Products** with a dense matrix give cuSPARSE a buffer of 8 bytes for every 512 entries. Of CSR matrices another of its
-   algorithms is asked, with 64-bit indices; what it takes is known of one program's peak, and counted as bounded.
+1. **coalesce** sorts the flattened indices with their positions by comparison and keeps the first of each
+   run, both with thrust; then the values' result is made, and values that are not contiguous are copied.
+2. **Products** with a dense matrix give cuSPARSE a buffer of 8 bytes for every 512 entries. Of CSR matrices
+   another of its algorithms is asked, with 64-bit indices; what it takes is known of one program's peak, and
+   counted as bounded.
 3. **Products of two** sparse matrices keep every pair that is multiplied, twice.
-4. **Bags of embeddings** make, in this order, the bags' sizes, which bag each index is of, the result and, for the maximum,
-   where it was.
+4. **Bags of embeddings** make, in this order, the bags' sizes, which bag each index is of, the result and,
+   for the maximum, where it was.
 
-Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseBlasImpl.cpp` (`spmm`,
+Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseBlasImpl.cpp`
+(`spmm`,
 `spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`, `cuda/EmbeddingBag.cu`; order and
-sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052 entries (H200, torch
+sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052
+entries (H200, torch
 2.11, `tests/data/h200`).
 
 Not modelled: cuSPARSE on other GPUs.
 
-The dense parts sparse operators consist of are recorded in `capture/pytorch/kernels/sparse.py` and `compressed.py`.
+The dense parts sparse operators consist of are recorded in `capture/pytorch/kernels/sparse.py` and
+`compressed.py`.
 """
 
 from __future__ import annotations
@@ -36,8 +40,8 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 @rule("aten::_coalesce", name="coalesce")
 def coalesce(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Thrust sorts the indices with their positions by merging, then keeps one of each: temporaries one after the other.
-    The result follows; values that are not contiguous are copied.
+    """Thrust sorts the indices with their positions by merging, then keeps one of each: temporaries one after
+    the other. The result follows; values that are not contiguous are copied.
     """
     flat, values = operator.tensor("flat_indices"), operator.tensor("values")
     if flat is None or values is None:
@@ -59,9 +63,10 @@ def sparse_product(operator: Operator, _device: DeviceProfile, script: Script) -
 
 @rule("aten::_sparse_addmm", name="compressed-product", sure=Basis.BOUNDED)
 def compressed_product(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """cuSPARSE's buffer while it multiplies a CSR matrix (`CUSPARSE_SPMM_CSR_ALG2`, a vector's `CUSPARSE_SPMV_ALG_DEFAULT`),
-    taken to be 16 bytes for every 64 rows and entries, and 528. No request of it was recorded; at the peak of one program (GCN2
-    on 2,708 nodes with 13,264 entries) it was 4,608 bytes once rounded, which this gives.
+    """cuSPARSE's buffer while it multiplies a CSR matrix (`CUSPARSE_SPMM_CSR_ALG2`, a vector's
+    `CUSPARSE_SPMV_ALG_DEFAULT`), taken to be 16 bytes for every 64 rows and entries, and 528. No request of
+    it was recorded; at the peak of one program (GCN2 on 2,708 nodes with 13,264 entries) it was 4,608 bytes
+    once rounded, which this gives.
     """
     offsets, values = operator.tensor("row_offsets"), operator.tensor("values")
     if offsets is not None and values is not None and values.element_count:
@@ -71,11 +76,12 @@ def compressed_product(operator: Operator, _device: DeviceProfile, script: Scrip
 
 @rule("aten::_sparse_sparse_matmul", name="product-of-sparse", sure=(Basis.MEASURED, Basis.BOUNDED))
 def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """cuSPARSE's two buffers, then the columns and values of the result. The first is 12 bytes for every entry of the first
-    matrix, a scan of so many and 56, as in all 147 products of Graph U-Net's recorded run (`pyg_graph_unet`, H200). In the
-    second its default algorithm keeps all that is multiplied, row, column and value of every pair, twice: 24 bytes a pair of
-    32-bit values in that run (published for 64-bit ones: "~6 GB" for 216 million pairs, CuPy's issue 7044; this says 32).
-    What the sort takes besides, 27,919 bytes for 75,538 pairs, is bounded by a quarter byte a pair and 16 KiB.
+    """cuSPARSE's two buffers, then the columns and values of the result. The first is 12 bytes for every
+    entry of the first matrix, a scan of so many and 56, as in all 147 products of Graph U-Net's recorded run
+    (`pyg_graph_unet`, H200). In the second its default algorithm keeps all that is multiplied, row, column
+    and value of every pair, twice: 24 bytes a pair of 32-bit values in that run (published for 64-bit ones:
+    "~6 GB" for 216 million pairs, CuPy's issue 7044; this says 32). What the sort takes besides, 27,919 bytes
+    for 75,538 pairs, is bounded by a quarter byte a pair and 16 KiB.
     """
     values, pairs = operator.tensor("values"), operator.integer("pairs")
     if values is not None and pairs:
@@ -92,8 +98,8 @@ def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script
     sure=(Basis.EXACT, Basis.BOUNDED),
 )
 def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Strides; positions sorted by their row's number with thrust; how long each row is, by thrust's reduction, whose
-    temporary is bounded by half a byte an entry; where each begins, and its largest value.
+    """Strides; positions sorted by their row's number with thrust; how long each row is, by thrust's
+    reduction, whose temporary is bounded by half a byte an entry; where each begins, and its largest value.
     """
     indices, rows = operator.tensor("indices"), operator.integer("rows")
     if indices is None or not indices.element_count:

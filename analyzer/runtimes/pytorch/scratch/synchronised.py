@@ -1,7 +1,8 @@
-"""Batch norm over all ranks (`SyncBatchNorm`), in its parts: a rank's own statistics, everybody's as one, normalising.
+"""Batch norm over all ranks (`SyncBatchNorm`), in its parts: a rank's own statistics, everybody's as one,
+normalising.
 
-1. A rank's statistics and the sums of the backward pass are reduced over thread blocks through a staging buffer with
-   semaphores where the tensor is channels-last; contiguous tensors take nothing.
+1. A rank's statistics and the sums of the backward pass are reduced over thread blocks through a staging
+   buffer with semaphores where the tensor is channels-last; contiguous tensors take nothing.
 2. What ranks tell each other are tensors of the program like any other (`torch/nn/modules/_functions.py`).
 
 Source: `aten/src/ATen/native/cuda/Normalization.cu` and `Normalization.cuh`.
@@ -32,7 +33,8 @@ def _has_channels_innermost(tensor: TensorMeta) -> bool:
 
 
 def _merged_copy_bytes(tensor: TensorMeta) -> int:
-    """Bytes of `tensor.reshape(samples, channels, -1)`: none where the last dimensions already lie behind each other."""
+    """Bytes of `tensor.reshape(samples, channels, -1)`: none where the last dimensions already lie behind
+    each other."""
     inner = [(n, step) for n, step in zip(tensor.shape[2:], tensor.stride[2:], strict=True) if n != 1]
     merges = all(outer[1] == within[0] * within[1] for outer, within in itertools.pairwise(inner))
     return 0 if merges else bytes_of(tensor)
@@ -40,8 +42,8 @@ def _merged_copy_bytes(tensor: TensorMeta) -> int:
 
 @rule("aten::batch_norm_stats")
 def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """What `SyncBatchNorm` takes of its own input: a channels-last one is reduced over thread blocks through a staging
-    buffer with semaphores.
+    """What `SyncBatchNorm` takes of its own input: a channels-last one is reduced over thread blocks through
+    a staging buffer with semaphores.
 
     Results: (mean, inverse deviation)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_stats_cuda`), `Normalization.cuh`.
@@ -59,7 +61,8 @@ def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::batch_norm_update_stats")
 def batch_norm_update_stats(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """As `batch_norm_stats`; what is neither contiguous nor channels-last is reduced as any tensor is, 16-bit floats from a copy in float32.
+    """As `batch_norm_stats`; what is neither contiguous nor channels-last is reduced as any tensor is, 16-bit
+    floats from a copy in float32.
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_mean_var`).
     """
@@ -74,8 +77,8 @@ def batch_norm_update_stats(operator: Operator, device: DeviceProfile, script: S
 
 @rule("aten::batch_norm_gather_stats")
 def batch_norm_gather_stats(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """All ranks' statistics as one, where every rank has as many elements: their number is copied to the device, a whole
-    number a rank, and converted to the type of the running mean.
+    """All ranks' statistics as one, where every rank has as many elements: their number is copied to the
+    device, a whole number a rank, and converted to the type of the running mean.
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_gather_stats_cuda`).
     """
@@ -91,8 +94,8 @@ def batch_norm_gather_stats(operator: Operator, _device: DeviceProfile, script: 
 
 @rule("aten::batch_norm_elemt")
 def batch_norm_elemt(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Nothing besides the result; where the input is neither contiguous nor channels-last (of four dimensions), a one for a
-    weight that is not there, and a zero for a bias.
+    """Nothing besides the result; where the input is neither contiguous nor channels-last (of four
+    dimensions), a one for a weight that is not there, and a zero for a bias.
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_elementwise`).
     """
@@ -107,10 +110,11 @@ def batch_norm_elemt(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::batch_norm_backward_reduce", name="batch-norm-reduce-grad")
 def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Two sums a channel and two gradients; channels-last tensors are reduced over thread blocks through a staging buffer
-    with semaphores.
+    """Two sums a channel and two gradients; channels-last tensors are reduced over thread blocks through a
+    staging buffer with semaphores.
 
-    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_reduce_cuda`), `Normalization.cuh`.
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_reduce_cuda`),
+    `Normalization.cuh`.
     """
     grad, source = operator.tensor("grad_out"), operator.tensor("input")
     if grad is None or source is None or source.element_count == 0:
@@ -127,7 +131,8 @@ def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, scrip
 
 @rule("aten::batch_norm_backward_elemt", name="batch-norm-elemt-grad")
 def batch_norm_backward_elemt(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Nothing besides the result where the gradient is channels-last, else copies of input and gradient that cannot be flattened.
+    """Nothing besides the result where the gradient is channels-last, else copies of input and gradient that
+    cannot be flattened.
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_elemt_cuda`).
     """

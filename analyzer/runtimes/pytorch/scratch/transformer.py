@@ -1,13 +1,14 @@
-"""PyTorch's fused transformer operators, which `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` use in
-evaluation without gradients.
+"""PyTorch's fused transformer operators, which `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` use
+in evaluation without gradients.
 
-1. **Attention**: one product for query, key and value together; the attended values; their projection, which is the
-   result. The first two go when it is done. With weights wanted, the scores are kept instead of fused away.
-2. **Encoder layer** (norm last): attention's result; the first norm, with mean and deviation per row; the wide
-   hidden layer; the second product; the second norm, which is the result.
+1. **Attention**: one product for query, key and value together; the attended values; their projection, which
+   is the result. The first two go when it is done. With weights wanted, the scores are kept instead of fused
+   away.
+2. **Encoder layer** (norm last): attention's result; the first norm, with mean and deviation per row; the
+   wide hidden layer; the second product; the second norm, which is the result.
 
-Source: `aten/src/ATen/native/transformers/attention.cpp` (`native_multi_head_attention_cuda`), `transformer.cpp`
-(`transformer_encoder_layer_forward`); orders and sizes as recorded (H200, torch 2.11).
+Source: `aten/src/ATen/native/transformers/attention.cpp` (`native_multi_head_attention_cuda`),
+`transformer.cpp` (`transformer_encoder_layer_forward`); orders and sizes as recorded (H200, torch 2.11).
 
 Not modelled: padding masks, which turn the input into a nested tensor.
 """
@@ -28,8 +29,8 @@ from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 @rule("aten::_native_multi_head_attention", name="fused-attention")
 def multi_head_attention(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """One product for query, key and value together; the attended values; their projection, which is the result. The
-    first two go when it is done. With weights wanted, the scores are kept instead of fused away.
+    """One product for query, key and value together; the attended values; their projection, which is the
+    result. The first two go when it is done. With weights wanted, the scores are kept instead of fused away.
     """
     source = operator.tensor("query")
     if source is None or len(source.shape) != 3:
@@ -63,8 +64,8 @@ def multi_head_attention(operator: Operator, device: DeviceProfile, script: Scri
 
 @rule("aten::_transformer_encoder_layer_fwd", name="fused-encoder-layer")
 def encoder_layer(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Attention's temporaries; the first norm, with mean and deviation a row; the wide hidden layer; the second
-    product; the second norm, which is the result (norm last).
+    """Attention's temporaries; the first norm, with mean and deviation a row; the wide hidden layer; the
+    second product; the second norm, which is the result (norm last).
     """
     source, hidden = operator.tensor("src"), operator.tensor("ffn_weight_1")
     if source is None or hidden is None or len(source.shape) != 3:

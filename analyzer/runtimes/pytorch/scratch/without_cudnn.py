@@ -1,15 +1,18 @@
-"""Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`), and their gradients.
+"""Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`), and their
+gradients.
 
-1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS (`slow_convolution.py`). Which one follows from the shape: transposed;
-   dilated, or of volumes; else the plain one. Depthwise ones are `convolution.py`'s.
+1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS (`slow_convolution.py`). Which one
+   follows from the shape: transposed; dilated, or of volumes; else the plain one. Depthwise ones are
+   `convolution.py`'s.
 2. With several groups each is one convolution of copies of its channels, and their results are joined.
-3. Gradients: the plain kernel makes the input's, its columns, the bias's, then the weight's; the dilated one all results, then the
-   columns, and a sum of the bias a sample; the transposed one takes columns for the input's and again for the weight's. A gradient
-   that is not contiguous is copied.
+3. Gradients: the plain kernel makes the input's, its columns, the bias's, then the weight's; the dilated one
+   all results, then the columns, and a sum of the bias a sample; the transposed one takes columns for the
+   input's and again for the weight's. A gradient that is not contiguous is copied.
 
-Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolution_backward`), `cuda/ConvolutionMM2d.cu`,
-`cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and `3d.cu`; order and sizes as PyTorch's own host code asks under
-the emulated runtime (torch 2.11, tests/data/emulation/without_cudnn.json).
+Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolution_backward`),
+`cuda/ConvolutionMM2d.cu`,
+`cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and `3d.cu`; order and sizes as
+PyTorch's own host code asks under the emulated runtime (torch 2.11, tests/data/emulation/without_cudnn.json).
 """
 
 from __future__ import annotations
@@ -145,7 +148,8 @@ def _one_backward(
     wanted: tuple[bool, ...],
     sizes: tuple[int, int, int] | None,
 ) -> list[tuple[int, int]]:
-    """One group: the results, or temporaries of these sizes, which are returned, each with its result's place."""
+    """One group: the results, or temporaries of these sizes, which are returned, each with its result's
+    place."""
     made: list[tuple[int, int]] = []
 
     def result(index: int) -> None:

@@ -1,8 +1,8 @@
 """Scratch the CUDA and CPU kernels take from the arena while they run.
 
-1. A rule, one topic a file, says what an operator's kernel takes (`registry`). Operators without a rule take none: their
-   kernels (elementwise, normalisation, copies, matrix products, whose workspace cuBLAS keeps outside the arena) declare
-   no scratch in the sources below.
+1. A rule, one topic a file, says what an operator's kernel takes (`registry`). Operators without a rule take
+   none: their kernels (elementwise, normalisation, copies, matrix products, whose workspace cuBLAS keeps
+   outside the arena) declare no scratch in the sources below.
 2. Of an operator whose kernels nothing is known of only the results are counted, and it is named.
 
 Source: `core/providers/cuda/{nn,math,tensor,rnn,reduction}`, `contrib_ops/cuda`, `core/providers/cpu`,
@@ -38,21 +38,24 @@ __all__ = ["RULES", "KernelSettings", "Takes", "before_outputs", "scratch", "tak
 
 # The topics register their rules when they are imported.
 _TOPICS = (
-    attention, convolution, cpu_arithmetic, cpu_attention, cpu_integer, cpu_recurrent, cpu_resize, products, recurrent,
+    attention, convolution, cpu_arithmetic, cpu_attention, cpu_integer, cpu_recurrent, cpu_resize, products,
+    recurrent,
     reduction, tables,
 )  # fmt: skip
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", NHWC})
-# Copies between host and device that ONNX Runtime inserts (`rewrite/copies.py`): the result, and nothing besides.
+# Copies between host and device that ONNX Runtime inserts (`rewrite/copies.py`): the result, and nothing
+# besides.
 _COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 KNOWN_CONTRIB = frozenset(
     {
         "Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear",
-        "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
-        "GatherBlockQuantized", "Gelu", "GroupQueryAttention", "MatMulNBits", "MultiHeadAttention", "QuantizeLinear",
-        "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat",
-        "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid",
-        "QLinearSoftmax", "QLinearWhere", "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
+        "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul",
+        "FusedMatMulActivation", "GatherBlockQuantized", "Gelu", "GroupQueryAttention", "MatMulNBits",
+        "MultiHeadAttention", "QuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm",
+        "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool",
+        "QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax",
+        "QLinearWhere", "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization",
+        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
     }
 )  # fmt: skip
 
@@ -64,13 +67,15 @@ def scratch(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
 
 
 def takes_scratch(node: Node) -> bool:
-    """Whether the node's kernel may take anything, at some size: there is a rule, or nothing is known of it."""
+    """Whether the node's kernel may take anything, at some size: there is a rule, or nothing is known of
+    it."""
     return node.kernel in RULES[node.provider] or unknown(node)
 
 
 def unknown(node: Node) -> bool:
-    """Operators whose kernels these rules know nothing of: custom domains, rarer contrib operators, names ONNX does not
-    know, functions of ONNX that no provider has a kernel for and that kept their place (`rewrite/bodies.py`)."""
+    """Operators whose kernels these rules know nothing of: custom domains, rarer contrib operators, names
+    ONNX does not know, functions of ONNX that no provider has a kernel for and that kept their place
+    (`rewrite/bodies.py`)."""
     if node.domain == "com.microsoft":
         return node.op not in KNOWN_CONTRIB
     if node.domain in extensions.DOMAINS:

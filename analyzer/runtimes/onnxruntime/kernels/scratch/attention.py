@@ -26,8 +26,8 @@ _ACCUMULATED = 128
 
 @rule("cuda", "com.microsoft.MultiHeadAttention")
 def _multi_head(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """attention_impl.cu: half precision runs flash attention (a table of splits); float32 runs memory-efficient
-    attention from 256 tokens on, below it transposed operands and scores twice."""
+    """attention_impl.cu: half precision runs flash attention (a table of splits); float32 runs
+    memory-efficient attention from 256 tokens on, below it transposed operands and scores twice."""
     x = graph.values[node.inputs[0]]
     shape = x.shape or ()
     if len(shape) < 3:
@@ -56,8 +56,8 @@ def _attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """ONNX's Attention in numbers: element bytes, rank, batch, heads, rows (of queries), keys there and keys in all; bytes of
-    query, key, value and result as they are."""
+    """ONNX's Attention in numbers: element bytes, rank, batch, heads, rows (of queries), keys there and keys
+    in all; bytes of query, key, value and result as they are."""
 
     element: int
     rank: int
@@ -76,13 +76,14 @@ class _Sizes:
 
 @rule("cuda", "Attention")
 def _onnx_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """llm/attention.cc: scratch by the kernel it chooses. Flash attention: half precision, no mask, no scores returned.
-    Memory-efficient attention: heads a multiple of 8 wide, a mask only where its rows are aligned to 16 bytes, in float32 as many
-    key as query heads. Else unfused.
+    """llm/attention.cc: scratch by the kernel it chooses. Flash attention: half precision, no mask, no scores
+    returned. Memory-efficient attention: heads a multiple of 8 wide, a mask only where its rows are aligned
+    to 16 bytes, in float32 as many key as query heads. Else unfused.
 
-    Each takes its operands transposed where they are not laid out as it wants (fused: batch, rows, heads; unfused: batch,
-    heads, rows), new keys and values too where there is a cache; flash a number a row, and parts of the result where keys are
-    split; unfused the scores twice in float32. A boolean mask becomes numbers, and lengths of keys are counted for a cache.
+    Each takes its operands transposed where they are not laid out as it wants (fused: batch, rows, heads;
+    unfused: batch, heads, rows), new keys and values too where there is a cache; flash a number a row, and
+    parts of the result where keys are split; unfused the scores twice in float32. A boolean mask becomes
+    numbers, and lengths of keys are counted for a cache.
     """
     sizes = _sizes(node, graph)
     if sizes is None:
@@ -152,8 +153,8 @@ def _sizes(node: Node, graph: RuntimeGraph) -> _Sizes | None:
 
 
 def _split(sizes: _Sizes, processors: int) -> list[int]:
-    """Sums and results of the parts into which flash attention splits the keys where heads and rows alone leave processors idle:
-    the fewest parts that keep them at least 85 % as busy as the best number does.
+    """Sums and results of the parts into which flash attention splits the keys where heads and rows alone
+    leave processors idle: the fewest parts that keep them at least 85 % as busy as the best number does.
 
     Source: flash_attention/flash_api.cc (`get_num_splits_and_buffer_sizes`, `num_splits_heuristic`).
     """

@@ -70,8 +70,8 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Question | None:
 
 @rule("cuda", "Conv", "ConvTranspose")
 def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """conv.cc: the workspace of the first plan of the heuristics that are searched (`cudnn_conv_algo_search`), as cuDNN answers it
-    (`libraries/cudnn/choices.py`)."""
+    """conv.cc: the workspace of the first plan of the heuristics that are searched
+    (`cudnn_conv_algo_search`), as cuDNN answers it (`libraries/cudnn/choices.py`)."""
     found = convolution_of(node, graph)
     if found is None or found.dtype not in ELEMENT_BYTES:
         return []
@@ -82,8 +82,8 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
 
 
 def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
-    """Bytes by which the workspace of a convolution cuDNN was not asked about may be larger or smaller. A search over many batches at once
-    keeps no ranges."""
+    """Bytes by which the workspace of a convolution cuDNN was not asked about may be larger or smaller. A
+    search over many batches at once keeps no ranges."""
     found = convolution_of(node, graph)
     if found is None or found.dtype not in ELEMENT_BYTES or _at_many(found):
         return 0
@@ -123,8 +123,8 @@ def _at_batches(question: Question, settings: KernelSettings) -> Takes:
 
 @rule("cpu", "Conv", "com.microsoft.FusedConv")
 def _cpu_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than positions the
-    whole column matrix; otherwise a part of it a thread."""
+    """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than
+    positions the whole column matrix; otherwise a part of it a thread."""
     found = convolution_of(node, graph)
     if found is None:
         return []

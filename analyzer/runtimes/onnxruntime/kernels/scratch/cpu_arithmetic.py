@@ -1,4 +1,5 @@
-"""Kernels of the CPU provider that compute element by element, or normalize, beside an intermediate tensor."""
+"""Kernels of the CPU provider that compute element by element, or normalize, beside an intermediate
+tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def _cpu_softmax(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> T
 
 @rule("cpu", "MeanVarianceNormalization")
 def _cpu_mean_variance(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """mean_variance_normalization.cc: unless the axes are the last ones, input and result once more, transposed."""
+    """mean_variance_normalization.cc: unless the axes are the last ones, input and result once more,
+    transposed."""
     source = graph.values[node.inputs[0]]
     rank = len(source.shape or ())
     if not rank:
@@ -60,8 +62,8 @@ def _cpu_batch_norm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -
 
 @rule("cpu", "Sum", "Mean", "Max", "Min", before_outputs=True)
 def _cpu_variadic(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """element_wise_ops.cc (UntypedBroadcastVariadic): inputs are combined one after another, each time in a tensor of
-    its own, of which two live at a time; the last combination goes to the result."""
+    """element_wise_ops.cc (UntypedBroadcastVariadic): inputs are combined one after another, each time in a
+    tensor of its own, of which two live at a time; the last combination goes to the result."""
     if len(node.inputs) < 3 or (graph.opset < 8 and node.op in ("Sum", "Mean", "Max", "Min")):
         return []
     size = element_bytes(graph, node.inputs[0])
@@ -90,8 +92,8 @@ def broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
 
 @rule("cpu", "DFT")
 def _cpu_dft(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """dft.cc: lengths that are no power of two by Bluestein's algorithm: the chirp, its transform, the signal and the
-    signal's transform, each of the next power of two from twice the length on."""
+    """dft.cc: lengths that are no power of two by Bluestein's algorithm: the chirp, its transform, the signal
+    and the signal's transform, each of the next power of two from twice the length on."""
     shape = shape_of(graph, node.inputs[0])
     axis = int(node.attributes.get("axis", 1))
     if graph.opset >= 20:
@@ -115,8 +117,9 @@ def _cpu_dft(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes
 
 @rule("cpu", "DeformConv")
 def _cpu_deform_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """deform_conv.cc: for one image, a position (four corners with their weights, 32 bytes) a tap and output, outputs
-    in eights, and the column matrix. Measured: onnxruntime 1.31, four shapes (`benchmarks/onnx/backend.py`)."""
+    """deform_conv.cc: for one image, a position (four corners with their weights, 32 bytes) a tap and output,
+    outputs in eights, and the column matrix. Measured: onnxruntime 1.31, four shapes
+    (`benchmarks/onnx/backend.py`)."""
     w, y = shape_of(graph, node.inputs[1]), shape_of(graph, node.outputs[0])
     if len(w) < 3 or len(y) != len(w):
         return []

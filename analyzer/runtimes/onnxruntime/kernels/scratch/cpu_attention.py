@@ -16,7 +16,8 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
 
 @rule("cpu", "Attention")
 def _cpu_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """llm/attention.cc: the scores of every head, one head's in float32 where they are in half precision, and the mask as numbers where it is boolean or made causal."""
+    """llm/attention.cc: the scores of every head, one head's in float32 where they are in half precision, and
+    the mask as numbers where it is boolean or made causal."""
     query, key = shape_of(graph, node.inputs[0]), shape_of(graph, node.inputs[1])
     size = element_bytes(graph, node.inputs[0])
     if len(query) not in (3, 4) or len(key) != len(query):

@@ -33,9 +33,9 @@ def _cpu_conv_integer(node: Node, graph: RuntimeGraph, settings: KernelSettings)
 
 @rule("cpu", "QLinearConv", "com.microsoft.QLinearConv")
 def _cpu_qlinear_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """qlinearconv.cc: filters that are no constants in another order; one image's sums in 32 bits unless products are
-    symmetric; input and result of one image with channels last; pointers to the input for depthwise and symmetric
-    convolutions, columns for others that are not pointwise."""
+    """qlinearconv.cc: filters that are no constants in another order; one image's sums in 32 bits unless
+    products are symmetric; input and result of one image with channels last; pointers to the input for
+    depthwise and symmetric convolutions, columns for others that are not pointwise."""
     x, w, y = (shape_of(graph, name) for name in (node.inputs[0], node.inputs[3], node.outputs[0]))
     last = bool(node.attributes.get("channels_last", 0))
     if last and x and y:
@@ -71,8 +71,8 @@ def _cpu_dynamic_matmul(node: Node, graph: RuntimeGraph, settings: KernelSetting
 
 @rule("cpu", "com.microsoft.QGemm")
 def _cpu_qgemm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """quant_gemm.cc: operands that are read transposed, in the other order, unless packed; the product in 32-bit integers if
-    the result is quantized."""
+    """quant_gemm.cc: operands that are read transposed, in the other order, unless packed; the product in
+    32-bit integers if the result is quantized."""
     takes = []
     if node.attributes.get("transA", 0):
         takes.append(math.prod(shape_of(graph, node.inputs[0])))

@@ -43,9 +43,9 @@ def _cpu_rnn(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes
 
 @rule("cpu", "LSTM")
 def _cpu_lstm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """uni_directional_lstm.cc (AllocateBuffers), deep_cpu_lstm.cc: last states that are no results; for each direction
-    two rows of zeros, three states, the four gates of every step, summed biases, and input and result reversed for the
-    backward one; sequence lengths where none are given."""
+    """uni_directional_lstm.cc (AllocateBuffers), deep_cpu_lstm.cc: last states that are no results; for each
+    direction two rows of zeros, three states, the four gates of every step, summed biases, and input and
+    result reversed for the backward one; sequence lengths where none are given."""
     sizes = _sizes(node, graph)
     if sizes is None:
         return []
@@ -64,9 +64,9 @@ def _cpu_lstm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Take
 
 @rule("cpu", "GRU")
 def _cpu_gru(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """deep_cpu_gru.cc (AllocateBuffers): the last state if it is no result; for each direction two states, biases
-    repeated for the batch, the three gates of every step, and input and result reversed for the backward one; sequence
-    lengths where none are given."""
+    """deep_cpu_gru.cc (AllocateBuffers): the last state if it is no result; for each direction two states,
+    biases repeated for the batch, the three gates of every step, and input and result reversed for the
+    backward one; sequence lengths where none are given."""
     sizes = _sizes(node, graph)
     if sizes is None:
         return []

@@ -18,8 +18,9 @@ _SUPPORT = {"linear": 2.0, "cubic": 4.0}  # width of the filter, in positions of
 
 @rule("cpu", "Resize", "Upsample")
 def _cpu_resize(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """upsample.cc: linear by two positions and two weights a row and column; with antialias (upsample_antialias.h) a
-    window of weights for each row and column, and the image resized in one direction."""
+    """upsample.cc: linear by two positions and two weights a row and column; with antialias
+    (upsample_antialias.h) a window of weights for each row and column, and the image resized in one
+    direction."""
     source, result = shape_of(graph, node.inputs[0]), shape_of(graph, node.outputs[0])
     mode = node.attributes.get("mode", "nearest")
     if mode not in _SUPPORT or source == result or len(source) < 2 or len(source) != len(result):

@@ -1,8 +1,10 @@
-"""What a kernel takes where dimensions are `Lanes` (`parametric/lanes.py`): one whole number for each of many batches.
+"""What a kernel takes where dimensions are `Lanes` (`parametric/lanes.py`): one whole number for each of many
+batches.
 
-A rule that decides alike for all batches is asked once. Otherwise it is asked for those that it decides alike for, and for one
-batch after the other where it needs a single number; what they say is put together again. Where a kernel takes memory fewer times
-at some batch than at others, the last have no bytes there: an arena has no chunk for such a request.
+A rule that decides alike for all batches is asked once. Otherwise it is asked for those that it decides alike
+for, and for one batch after the other where it needs a single number; what they say is put together again.
+Where a kernel takes memory fewer times at some batch than at others, the last have no bytes there: an arena
+has no chunk for such a request.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ _N_BITS_ROWS = 8
 
 @rule("cuda", "MatMul", "com.microsoft.FusedMatMul")
 def _matmul(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """matmul.cc: stacks of unequal batch shapes, or by one vector, are multiplied through tables of pointers."""
+    """matmul.cc: stacks of unequal batch shapes, or by one vector, are multiplied through tables of
+    pointers."""
     left, right = (_batch(node, graph, place) for place in (0, 1))
     if 1 in (len(shape_of(graph, name)) for name in node.inputs):
         count = math.prod((*left, *right))

@@ -18,10 +18,10 @@ _WORK_BYTES = 8 << 20  # of cuDNN's work space a direction, whatever the sizes a
 
 @rule("cuda", "LSTM", "GRU", "RNN")
 def _recurrent(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """cudnn_rnn_base.cc: sequence lengths, Y where the model does not ask for it, weights in cuDNN's layout unless
-    cached, cuDNN's work space, and Y once more to reorder two directions. The work space is a fit without residue to
-    246 measurements (H200, cuDNN 9.19; LSTM, GRU, RNN; `tests/data/ort/kernels.json.gz`), in half precision to four more
-    (`tests/data/h200/onnx_cuda.json.gz`)."""
+    """cudnn_rnn_base.cc: sequence lengths, Y where the model does not ask for it, weights in cuDNN's layout
+    unless cached, cuDNN's work space, and Y once more to reorder two directions. The work space is a fit
+    without residue to 246 measurements (H200, cuDNN 9.19; LSTM, GRU, RNN; `tests/data/ort/kernels.json.gz`),
+    in half precision to four more (`tests/data/h200/onnx_cuda.json.gz`)."""
     x, w = shape_of(graph, node.inputs[0]), shape_of(graph, node.inputs[1])
     size = element_bytes(graph, node.inputs[0])
     hidden = int(node.attributes.get("hidden_size", 0))

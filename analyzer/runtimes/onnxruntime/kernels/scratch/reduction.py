@@ -24,9 +24,9 @@ _SUMS = frozenset({"ReduceSum", "ReduceMean"})
     ),
 )
 def _reduce(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """reduction_ops.cc: sums and means over leading axes need nothing, over trailing ones partial sums and a counter a
-    row (reduction_functions.cu); everything else a copy of the input in float32 for cuDNN, bfloat16 also input and result
-    in float32."""
+    """reduction_ops.cc: sums and means over leading axes need nothing, over trailing ones partial sums and a
+    counter a row (reduction_functions.cu); everything else a copy of the input in float32 for cuDNN, bfloat16
+    also input and result in float32."""
     source = graph.values[node.inputs[0]]
     shape = source.shape or ()
     axes = _axes(node, graph, len(shape))
@@ -103,7 +103,8 @@ def _batch_norm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Ta
 
 @rule("cuda", "InstanceNormalization")
 def _instance_norm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """instance_norm.cc: with more than one sample, scale and bias are repeated for each and statistics kept, in float32."""
+    """instance_norm.cc: with more than one sample, scale and bias are repeated for each and statistics kept,
+    in float32."""
     x = shape_of(graph, node.inputs[0])
     if len(x) < 2 or x[0] <= 1:
         return []

@@ -1,10 +1,10 @@
 """Where scratch rules are registered: by provider and operator.
 
-A rule is a function (node, graph, settings) -> [(bytes, basis), ...]: memory a kernel takes after its outputs, or before
-them where it says so, in order, given back when the kernel returns.
+A rule is a function (node, graph, settings) -> [(bytes, basis), ...]: memory a kernel takes after its
+outputs, or before them where it says so, in order, given back when the kernel returns.
 
-A dimension may stand for many batches at once (`parametric/lanes.py`): it computes and compares as a whole number does, and a rule
-that needs more of it is asked batch by batch (`lanes.py`).
+A dimension may stand for many batches at once (`parametric/lanes.py`): it computes and compares as a whole
+number does, and a rule that needs more of it is asked batch by batch (`lanes.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ RULES: dict[str, dict[str, KernelRule]] = {"cuda": {}, "cpu": {}}
 
 
 def rule(provider: str, *operators: str, before_outputs: bool = False) -> Callable[[Estimate], Estimate]:
-    """Register a function as the provider's rule for these operators, with their domain in front unless that is ONNX's."""
+    """Register a function as the provider's rule for these operators, with their domain in front unless that
+    is ONNX's."""
 
     def register(takes: Estimate) -> Estimate:
         for operator in operators:

@@ -18,7 +18,8 @@ _SORTED_AT_ONCE = 2048  # elements that CUB's radix sort takes without memory of
 
 @rule("cuda", "Concat")
 def _concat(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """concat.cc: equal pieces (up to 32) need no tables; otherwise pointers, sizes, ranges and the axis map."""
+    """concat.cc: equal pieces (up to 32) need no tables; otherwise pointers, sizes, ranges and the axis
+    map."""
     shapes = [shape_of(graph, name) for name in node.inputs]
     axis = int(node.attributes.get("axis", 0))
     count = len(shapes)
@@ -30,7 +31,8 @@ def _concat(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
 
 @rule("cuda", "Split")
 def _split(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """split.cc: as Concat; three parts of the last axis go by a kernel of their own. Sizes only data tells may be unequal."""
+    """split.cc: as Concat; three parts of the last axis go by a kernel of their own. Sizes only data tells
+    may be unequal."""
     shape = shape_of(graph, node.inputs[0])
     axis = int(node.attributes.get("axis", 0))
     parts = [shape_of(graph, name) for name in node.outputs if name]
@@ -58,8 +60,9 @@ def _gather_nd(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
 
 @rule("cuda", "Resize")
 def _resize(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """resize_impl.cu: the map from output to input positions. With antialias (resize_antialias_impl.cu) for each of two axes
-    weights, where they begin and what lies outside: images of 4 and of 512 rows on an H200, halved."""
+    """resize_impl.cu: the map from output to input positions. With antialias (resize_antialias_impl.cu) for
+    each of two axes weights, where they begin and what lies outside: images of 4 and of 512 rows on an H200,
+    halved."""
     shape = shape_of(graph, node.outputs[0])
     mode = node.attributes.get("mode", "nearest")
     if int(node.attributes.get("antialias", 0)) and len(shape) > 1:
@@ -80,7 +83,8 @@ def _antialiased(source: tuple[int, ...], shape: tuple[int, ...], reach: int) ->
 
 @rule("cuda", "MaxPool")
 def _max_pool(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """pool.cc: 8-bit integers are pooled in float32, input and result. Measured: int8 and uint8 on an H200."""
+    """pool.cc: 8-bit integers are pooled in float32, input and result. Measured: int8 and uint8 on an
+    H200."""
     if graph.values[node.inputs[0]].dtype not in ("int8", "uint8"):
         return []
     return [(4 * math.prod(shape_of(graph, name)), "exact") for name in (node.inputs[0], node.outputs[0])]
@@ -100,8 +104,8 @@ def _deform_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> T
 
 @rule("cuda", "NonMaxSuppression")
 def _non_max_suppression(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
-    """non_max_suppression_impl.cu: one class at a time: indices, scores and boxes before and after sorting, what sorting takes,
-    a bit a pair of boxes, what is kept, two numbers, and what choosing the kept takes."""
+    """non_max_suppression_impl.cu: one class at a time: indices, scores and boxes before and after sorting,
+    what sorting takes, a bit a pair of boxes, what is kept, two numbers, and what choosing the kept takes."""
     boxes = shape_of(graph, node.inputs[0])
     if len(boxes) < 2:
         return []

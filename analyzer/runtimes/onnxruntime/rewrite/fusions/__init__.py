@@ -1,11 +1,13 @@
-"""Fusions: several nodes that ONNX Runtime runs as one kernel. The table says in which order, at which level, for whom.
+"""Fusions: several nodes that ONNX Runtime runs as one kernel. The table says in which order, at which level,
+for whom.
 
-1. Level 1 (basic) is for both providers and repeated with the eliminations until nothing changes; level 2 (extended)
-   runs once, after nodes are assigned to providers.
-2. A pattern's inner results must have one reader and be no graph output. A new node takes the next index and keeps the
-   name of the result it makes.
+1. Level 1 (basic) is for both providers and repeated with the eliminations until nothing changes; level 2
+   (extended) runs once, after nodes are assigned to providers.
+2. A pattern's inner results must have one reader and be no graph output. A new node takes the next index and
+   keeps the name of the result it makes.
 
-Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`) for the order; each fusion names its file.
+Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`) for the order; each fusion names
+its file.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ BASIC, EXTENDED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A fusion's turn: at a level, for these providers, in models of operator sets from `opset` to the one `before`."""
+    """A fusion's turn: at a level, for these providers, in models of operator sets from `opset` to the one
+    `before`."""
 
     level: int
     fusion: Fusion

@@ -64,8 +64,8 @@ def gelu(editor: Editor, node: Node) -> None:
     makes=(f"{MICROSOFT}.FastGelu",),
 )
 def fast_gelu(editor: Editor, node: Node) -> None:
-    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x^3 by Pow; or the same as sqrt(2/pi) x (1 + 0.044715 x x). Not where the
-    graph returns the result."""
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x^3 by Pow; or the same as sqrt(2/pi) x (1 + 0.044715
+    x x). Not where the graph returns the result."""
     matched = _by_power(editor, node) if node.op == "Pow" else _by_products(editor, node)
     if matched is None:
         return
@@ -101,7 +101,8 @@ def _by_power(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
 
 
 def _by_products(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
-    """x and the nodes of sqrt(2/pi) x (1 + 0.044715 x x), from the innermost product on (`CheckFirstFormula`)."""
+    """x and the nodes of sqrt(2/pi) x (1 + 0.044715 x x), from the innermost product on
+    (`CheckFirstFormula`)."""
     factors = [name for name in node.inputs if close_to(scalar(editor, name), 0.044715)]
     found = chain(editor, node, "Mul", "Add", "Mul") if factors else None
     if found is None:

@@ -1,5 +1,5 @@
-"""Convolutions with what stands around them: padding, BatchNormalization folded into the weights, activations in the CPU's
-kernel."""
+"""Convolutions with what stands around them: padding, BatchNormalization folded into the weights, activations
+in the CPU's kernel."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
     makes=("Conv", "ConvTranspose"),
 )
 def conv_batch_norm(editor: Editor, node: Node) -> None:
-    """Inference-time BatchNormalization with constant operands after a Conv, or from 1.31 on a ConvTranspose, with constant
-    weights."""
+    """Inference-time BatchNormalization with constant operands after a Conv, or from 1.31 on a ConvTranspose,
+    with constant weights."""
     if node.op == "ConvTranspose" and editor.graph.release not in _NORMALISES_TRANSPOSED:
         return
     norm = editor.only_user(node)
@@ -43,8 +43,8 @@ def conv_batch_norm(editor: Editor, node: Node) -> None:
 
 @fusion("ConvAddFusion", "conv_add_fusion.cc", begins=("Conv",), takes=("Add",), makes=("Conv",))
 def conv_add(editor: Editor, node: Node) -> None:
-    """Conv with constant weights and the sum with a constant of [C, 1, 1] or [1, C, 1, 1] behind it: the constant, which
-    stands second, joins the bias."""
+    """Conv with constant weights and the sum with a constant of [C, 1, 1] or [1, C, 1, 1] behind it: the
+    constant, which stands second, joins the bias."""
     add = _constant_operation(editor, node, "Add")
     if add is None:
         return
@@ -56,8 +56,8 @@ def conv_add(editor: Editor, node: Node) -> None:
 
 @fusion("ConvMulFusion", "conv_mul_fusion.cc", begins=("Conv",), takes=("Mul",), makes=("Conv",))
 def conv_mul(editor: Editor, node: Node) -> None:
-    """Conv with constant weights and the product with a constant, a scalar or of [C, 1, 1], behind it: the constant, which
-    stands second, joins weights and bias."""
+    """Conv with constant weights and the product with a constant, a scalar or of [C, 1, 1], behind it: the
+    constant, which stands second, joins weights and bias."""
     mul = _constant_operation(editor, node, "Mul")
     if mul is None:
         return
@@ -68,7 +68,8 @@ def conv_mul(editor: Editor, node: Node) -> None:
 
 
 def _constant_operation(editor: Editor, node: Node, op: str) -> Node | None:
-    """The only reader of a Conv whose weights are constants, if it joins the result with a constant second operand."""
+    """The only reader of a Conv whose weights are constants, if it joins the result with a constant second
+    operand."""
     after = editor.only_user(node)
     if not is_op(after, op) or len(after.inputs) != 2 or after.inputs[0] != node.outputs[0]:
         return None
@@ -81,7 +82,8 @@ def _constant_operation(editor: Editor, node: Node, op: str) -> Node | None:
 
 
 def _one_a_channel(weights: tuple[int, ...], constant: tuple[int, ...], missing: tuple[int, ...]) -> bool:
-    """Whether a constant has one element a filter, at the channels' axis, ones elsewhere; the batch's may be missing."""
+    """Whether a constant has one element a filter, at the channels' axis, ones elsewhere; the batch's may be
+    missing."""
     axis = 1 - (len(weights) - len(constant))
     if len(weights) - len(constant) not in missing or constant[axis] != weights[0]:
         return False
@@ -134,8 +136,8 @@ def conv_activation(editor: Editor, node: Node) -> None:
     makes=("Conv", "AveragePool", "MaxPool"),
 )
 def pad(editor: Editor, node: Node) -> None:
-    """Zeros put around height, width and the like are padding of the convolution or pool behind, or behind a Cast; not of a
-    MaxPool's from 1.32 on, for which they are no zeros but the least there is."""
+    """Zeros put around height, width and the like are padding of the convolution or pool behind, or behind a
+    Cast; not of a MaxPool's from 1.32 on, for which they are no zeros but the least there is."""
     after = editor.only_user(node)
     cast = after if is_op(after, "Cast") else None
     target = editor.only_user(cast) if cast is not None else after
@@ -162,8 +164,8 @@ def pad(editor: Editor, node: Node) -> None:
 
 
 def _zeros_around(editor: Editor, node: Node) -> tuple[int, ...] | None:
-    """What a Pad adds before each axis from the third on, then behind each; None if it adds elsewhere, something else than
-    zeros, or nobody knows."""
+    """What a Pad adds before each axis from the third on, then behind each; None if it adds elsewhere,
+    something else than zeros, or nobody knows."""
     if node.attributes.get("mode", "constant") != "constant" or len(node.inputs) > _PAD_INPUTS:
         return None
     if editor.graph.opset < _PAD_INPUTS_OPSET:

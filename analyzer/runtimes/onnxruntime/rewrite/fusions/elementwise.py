@@ -31,8 +31,8 @@ def div_mul(editor: Editor, node: Node) -> None:
 
 @fusion("NotWhereFusion", "not_where_fusion.cc", begins=("Not",), takes=("Where",), makes=("Where",))
 def not_where(editor: Editor, node: Node) -> None:
-    """Where of a Not that only conditions of Wheres read: the other way round, without the Not. Until 1.24 it stays (seen in the
-    releases)."""
+    """Where of a Not that only conditions of Wheres read: the other way round, without the Not. Until 1.24 it
+    stays (seen in the releases)."""
     result = node.outputs[0]
     readers = editor.users(result)
     if not readers or result in editor.final or editor.graph.release not in _TURNS_WHERE:

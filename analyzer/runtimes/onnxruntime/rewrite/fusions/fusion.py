@@ -1,4 +1,5 @@
-"""What a fusion is: a function that joins nodes, with what it begins at, what it takes in and makes, and its source.
+"""What a fusion is: a function that joins nodes, with what it begins at, what it takes in and makes, and its
+source.
 
 Operators of ONNX go by their name, others by "domain.name".
 """
@@ -19,7 +20,8 @@ MICROSOFT = "com.microsoft"
 class Fusion:
     """name: of ONNX Runtime's transformer; source: its file under `core/optimizer`.
 
-    begins: operators it is tried at; takes: operators it looks for around them; makes: what the fused node may be.
+    begins: operators it is tried at; takes: operators it looks for around them; makes: what the fused node
+    may be.
     """
 
     name: str

@@ -20,8 +20,8 @@ def biases(rows: int | str, columns: int | str) -> tuple[Symbols, ...]:
     "GemmTransposeFusion", "gemm_transpose_fusion.cc", begins=("Gemm",), takes=("Transpose",), makes=("Gemm",)
 )
 def gemm_transpose(editor: Editor, node: Node) -> None:
-    """A Transpose that only Gemms read is Gemm's attribute; so is one that alone reads a Gemm without bias, whose operands then
-    change places."""
+    """A Transpose that only Gemms read is Gemm's attribute; so is one that alone reads a Gemm without bias,
+    whose operands then change places."""
     if editor.edge_count(node.outputs[0]) > 1:
         return
     inputs, gone = list(node.inputs), []

@@ -18,7 +18,8 @@ _TO_FLOAT = "MatMulIntegerToFloat"
     makes=(f"{MICROSOFT}.{_TO_FLOAT}",),
 )
 def integer_to_float(editor: Editor, node: Node) -> None:
-    """MatMulInteger, Cast, and Mul by a product of two scales; then Add of a constant [..., 1, N] if there is one."""
+    """MatMulInteger, Cast, and Mul by a product of two scales; then Add of a constant [..., 1, N] if there is
+    one."""
     if editor.value(node.inputs[0]).dtype == "float16":
         return
     cast, scales = (_first_maker(editor, node, op) for op in ("Cast", "Mul"))
@@ -64,7 +65,8 @@ def _bias(editor: Editor, node: Node) -> tuple[Node | None, str]:
     makes=(f"{MICROSOFT}.DynamicQuantizeMatMul",),
 )
 def dynamic_matmul(editor: Editor, node: Node) -> None:
-    """A product that alone reads all three results of a DynamicQuantizeLinear quantizes its operand itself."""
+    """A product that alone reads all three results of a DynamicQuantizeLinear quantizes its operand
+    itself."""
     maker = editor.maker.get(node.inputs[0])
     if not is_op(maker, "DynamicQuantizeLinear") or len(node.inputs) < 5:
         return

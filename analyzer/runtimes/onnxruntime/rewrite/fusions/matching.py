@@ -52,7 +52,8 @@ def replace(
     editor: Editor, last: Node, rest: list[Node], op: str, inputs: list[str], domain: str = "",
     attributes: dict[str, Any] | None = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """A fused node in place of `last` and the nodes before it, called like its operator unless a name is given."""
+    """A fused node in place of `last` and the nodes before it, called like its operator unless a name is
+    given."""
     editor.add(
         op if name is None else name, op, inputs, list(last.outputs), attributes, domain, last.provider
     )

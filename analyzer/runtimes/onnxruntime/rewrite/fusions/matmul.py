@@ -18,7 +18,8 @@ _FUSED = (f"{MICROSOFT}.FusedMatMul",)
 _NBITS_BIAS = 5  # place of the bias among MatMulNBits' inputs
 _TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
 _ACTIVATIONS = (
-    "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",
+    "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh",
+    "ThresholdedRelu",
 )  # fmt: skip
 
 
@@ -26,8 +27,9 @@ _ACTIVATIONS = (
     "MatMulAddFusion", "matmul_add_fusion.cc", begins=("MatMul",), takes=("Add",), makes=("Gemm", "Reshape")
 )
 def matmul_add(editor: Editor, node: Node) -> None:
-    """Matrices of a floating type, and a bias of [N], [1, N], [M, 1] or [M, N]: Gemm. So is a stack of matrices of known shape with
-    a bias of [N], between two Reshapes; but not in what AttentionFusion looks for (`attention_projection`)."""
+    """Matrices of a floating type, and a bias of [N], [1, N], [M, 1] or [M, N]: Gemm. So is a stack of
+    matrices of known shape with a bias of [N], between two Reshapes; but not in what AttentionFusion looks
+    for (`attention_projection`)."""
     _matmul_add(editor, node, keep_attention=True)
 
 
@@ -77,8 +79,9 @@ def _reshape(editor: Editor, node: Node, source: str, result: str, shape: tuple[
 
 
 def attention_projection(editor: Editor, node: Node, add: Node) -> bool:
-    """Whether a product and its sum are one of the four of an attention layer as AttentionFusion knows it: three products
-    and one sum read a LayerNormalization, and the sum's other operand is the fourth pair's (`AttentionPatternCache`)."""
+    """Whether a product and its sum are one of the four of an attention layer as AttentionFusion knows it:
+    three products and one sum read a LayerNormalization, and the sum's other operand is the fourth pair's
+    (`AttentionPatternCache`)."""
     norm = editor.maker.get(node.inputs[0])
     found = [norm] if is_op(norm, "LayerNormalization") else []
     following = editor.only_user(add)
@@ -123,8 +126,9 @@ def gemm_activation(editor: Editor, node: Node) -> None:
     makes=_FUSED,
 )
 def matmul_transpose(editor: Editor, node: Node) -> None:
-    """A Transpose of the last two axes, or of the first behind the batch ([rows, batch, columns]), or of both, is an
-    attribute of FusedMatMul; the batch's axes must keep their order. Not of a value that is multiplied by itself."""
+    """A Transpose of the last two axes, or of the first behind the batch ([rows, batch, columns]), or of
+    both, is an attribute of FusedMatMul; the batch's axes must keep their order. Not of a value that is
+    multiplied by itself."""
     if editor.value(node.outputs[0]).dtype not in _TYPES or node.inputs[0] == node.inputs[1]:
         return
     found: dict[int, tuple[Node, bool, bool]] = {}
@@ -162,8 +166,8 @@ def matmul_transpose(editor: Editor, node: Node) -> None:
 
 
 def _transposed(perm: Perm) -> tuple[bool, bool] | None:
-    """Whether the last two axes change places, and whether the first goes behind the batch; None if it is neither (or no
-    such permutation) (`GetTransposeNodeFromOutput`)."""
+    """Whether the last two axes change places, and whether the first goes behind the batch; None if it is
+    neither (or no such permutation) (`GetTransposeNodeFromOutput`)."""
     rank = len(perm)
     if rank < 2 or rank - 1 not in perm[-2:]:
         return None

@@ -61,8 +61,8 @@ def layer_norm(editor: Editor, node: Node) -> None:
     makes=("SimplifiedLayerNormalization",),
 )
 def rms_norm(editor: Editor, node: Node) -> None:
-    """x / sqrt(mean(x^2) + eps) * scale, the quotient by Div: a product with the root's Reciprocal, as dynamo writes it, is
-    not looked for."""
+    """x / sqrt(mean(x^2) + eps) * scale, the quotient by Div: a product with the root's Reciprocal, as dynamo
+    writes it, is not looked for."""
     found = chain(editor, node, "ReduceMean", "Add", "Sqrt", "Div", "Mul")
     if found is None or not close_to(scalar(editor, node.inputs[1]), 2.0):
         return
@@ -83,7 +83,8 @@ def rms_norm(editor: Editor, node: Node) -> None:
     makes=(f"{MICROSOFT}.SkipLayerNormalization",),
 )
 def skip_layer_norm(editor: Editor, node: Node) -> None:
-    """The sum of two tensors of three dimensions and LayerNormalization; one summand may carry a bias (formats 1 to 3)."""
+    """The sum of two tensors of three dimensions and LayerNormalization; one summand may carry a bias
+    (formats 1 to 3)."""
     if editor.value(node.inputs[0]).dtype not in _SKIP_TYPES:
         return
     add = maker_of(editor, node, 0)
@@ -102,8 +103,8 @@ def skip_layer_norm(editor: Editor, node: Node) -> None:
 
 
 def _over_last_axis(editor: Editor, mean: Node) -> bool:
-    """Whether a mean keeps its dimensions and is over the last axis alone, an axis that is named (`CheckAxesOnReduceMean`;
-    normalizations over several axes are joined by training builds only)."""
+    """Whether a mean keeps its dimensions and is over the last axis alone, an axis that is named
+    (`CheckAxesOnReduceMean`; normalizations over several axes are joined by training builds only)."""
     axes = editor.graph.axes(mean)
     if axes is None or len(axes) != 1 or not mean.attributes.get("keepdims", 1):
         return False

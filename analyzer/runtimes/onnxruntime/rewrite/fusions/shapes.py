@@ -22,8 +22,8 @@ _INPUTS_OPSET = 13  # from it on, the sizes of Split's parts and the axes of Uns
     makes=("Reshape",),
 )
 def reshape(editor: Editor, node: Node) -> None:
-    """A target shape put together from constants and sizes is a constant: 0 for a size that stays in its place, -1 for one
-    other. Otherwise a Reshape and what follows it to shapes that
+    """A target shape put together from constants and sizes is a constant: 0 for a size that stays in its
+    place, -1 for one other. Otherwise a Reshape and what follows it to shapes that
     are known, Reshapes, Squeezes and Unsqueezes, are one Reshape (`FuseContiguousReshapes`)."""
     if node.attributes.get("allowzero", 0):
         return
@@ -57,8 +57,9 @@ def _to_constant(editor: Editor, node: Node) -> bool:
 
 
 def _stays(editor: Editor, name: str, root: str, axis: int) -> bool:
-    """Whether the value is Unsqueeze(Gather(Shape(x), axis)), for an x that is `root`, or whose size there has the same number or
-    name as that of `root` (`Match_Shape`); until 1.28 none but `root` itself (seen in the releases)."""
+    """Whether the value is Unsqueeze(Gather(Shape(x), axis)), for an x that is `root`, or whose size there
+    has the same number or name as that of `root` (`Match_Shape`); until 1.28 none but `root` itself (seen in
+    the releases)."""
     unsqueeze = editor.maker.get(name)
     gather = maker_of(editor, unsqueeze, 0) if is_op(unsqueeze, "Unsqueeze") else None
     shape = maker_of(editor, gather, 0) if is_op(gather, "Gather") else None
@@ -73,8 +74,8 @@ def _stays(editor: Editor, name: str, root: str, axis: int) -> bool:
 
 
 def _contiguous(editor: Editor, node: Node) -> None:
-    """A Reshape and those that alone read it in turn, Squeeze and Unsqueeze among them, each to a known shape: one. One
-    that takes a 0 for no elements ends the run since 1.27 (tried with the releases)."""
+    """A Reshape and those that alone read it in turn, Squeeze and Unsqueeze among them, each to a known
+    shape: one. One that takes a 0 for no elements ends the run since 1.27 (tried with the releases)."""
     run = [node]
     while is_op(following := editor.only_user(run[-1]), "Reshape", "Squeeze", "Unsqueeze"):
         symbols = editor.value(following.outputs[0]).symbols

@@ -20,7 +20,8 @@ AXIS_OPSET = 13  # before it, Softmax's axis is 1 where none is given, afterward
     makes=(f"{MICROSOFT}.BiasSoftmax",),
 )
 def bias_softmax(editor: Editor, node: Node) -> None:
-    """The bias is broadcast over outer axes, those it does not have among them, or over the axes just before the softmax's."""
+    """The bias is broadcast over outer axes, those it does not have among them, or over the axes just before
+    the softmax's."""
     if len(node.inputs) != 2:
         return
     softmax = editor.only_user(node)
@@ -42,8 +43,8 @@ def bias_softmax(editor: Editor, node: Node) -> None:
 
 
 def _broadcast_bias(whole: Symbols, bias: Symbols, axis: int) -> bool:
-    """Equal from the softmax's axis on; before it, ones then equal sizes, or equal sizes then ones. Axes of 1 on both sides
-    are either."""
+    """Equal from the softmax's axis on; before it, ones then equal sizes, or equal sizes then ones. Axes of 1
+    on both sides are either."""
     if whole[axis:] != bias[axis:]:
         return False
     pairs = [pair for pair in zip(whole[:axis], bias[:axis], strict=True) if pair != (1, 1)]

@@ -1,16 +1,20 @@
-"""Operators between DequantizeLinear and QuantizeLinear that the CPU provider computes on integers (level extended).
+"""Operators between DequantizeLinear and QuantizeLinear that the CPU provider computes on integers (level
+extended).
 
-1. A **group** is an operator, the DQs that make its operands and the Qs that read its results: each DQ has no other
-   reader, the operator's results no other than the Qs. A Relu or Clip before the Q that the Q's range makes
-   redundant belongs to it.
-2. Operators that only move elements lose their DQ and Q if these are a pair; ArgMax its DQ. AveragePool, LeakyRelu,
-   GlobalAveragePool, Sigmoid, Softmax, Add, Mul, Concat, Where, Conv, MatMul and Gemm become QLinear operators. MatMul without a
-   Q becomes MatMulIntegerToFloat, Gemm without one QGemm with a float result.
-3. Types: operands and result alike; 16 bits only for what moves elements; a Conv or MatMul of int8 operands stays float on
-   x86. Before, a Q and DQ of int8 that only read each other become uint8 there.
+1. A **group** is an operator, the DQs that make its operands and the Qs that read its results: each DQ has no
+   other reader, the operator's results no other than the Qs. A Relu or Clip before the Q that the Q's range
+   makes redundant belongs to it.
+2. Operators that only move elements lose their DQ and Q if these are a pair; ArgMax its DQ. AveragePool,
+   LeakyRelu, GlobalAveragePool, Sigmoid, Softmax, Add, Mul, Concat, Where, Conv, MatMul and Gemm become
+   QLinear operators. MatMul without a Q becomes MatMulIntegerToFloat, Gemm without one QGemm with a float
+   result.
+3. Types: operands and result alike; 16 bits only for what moves elements; a Conv or MatMul of int8 operands
+   stays float on x86. Before, a Q and DQ of int8 that only read each other become uint8 there.
 4. MatMul with weights of 4 bits in blocks behind a DQ becomes MatMulNBits, on the CUDA provider too.
 
-Source: `core/optimizer/qdq_transformer/selectors_actions/{qdq_selector_action_transformer,qdq_selectors,qdq_actions}.cc`,
+Source:
+`core/optimizer/qdq_transformer/selectors_actions/` (`qdq_selector_action_transformer.cc`, `qdq_selectors.cc`,
+`qdq_actions.cc`),
 `qdq_s8_to_u8.cc`, `core/framework/node_unit.cc` (`CanCreateNodeGroup`).
 """
 
@@ -206,7 +210,8 @@ def _resampling(editor: Editor, group: Group) -> bool:
 
 
 def _choosing(editor: Editor, group: Group) -> bool:
-    """MaxPool and reductions to the largest or least: the scale must be positive, or the order would change."""
+    """MaxPool and reductions to the largest or least: the scale must be positive, or the order would
+    change."""
     if group.node.op == "MaxPool" and since_version("MaxPool", editor.graph.opset) != 12:
         return False
     scale = scalar_of(editor, group.result.inputs[SCALE]) if group.results else None
@@ -391,8 +396,8 @@ ACTIONS: dict[str, Callable[[Editor, Group], bool]] = {
     **dict.fromkeys(("MaxPool", "ReduceMax", "ReduceMin"), _choosing),
     **dict.fromkeys(
         (
-            "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Squeeze", "Tile", "Transpose",
-            "Unsqueeze",
+            "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Squeeze", "Tile",
+            "Transpose", "Unsqueeze",
         ),
         _moving,
     ),

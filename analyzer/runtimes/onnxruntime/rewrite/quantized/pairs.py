@@ -1,11 +1,12 @@
 """QuantizeLinear and DequantizeLinear: what a node of them is, and when two of them undo each other.
 
 1. A node **quantizes** to the type of its zero point; without one to what its attribute says, else uint8.
-2. Two nodes are a **pair** if both have scale and zero point, all constant scalars (of rank 0, or one element), and
-   these are equal.
+2. Two nodes are a **pair** if both have scale and zero point, all constant scalars (of rank 0, or one
+   element), and these are equal.
 3. An **edge** leads from a value to one place of a node that reads it, or (no node) to the graph's result.
 
-Source: `core/optimizer/qdq_transformer/qdq_util.cc` (`IsQDQPairSupported`, `QOrDQNodeHasConstantScalarScaleAndZeroPoint`,
+Source: `core/optimizer/qdq_transformer/qdq_util.cc` (`IsQDQPairSupported`,
+`QOrDQNodeHasConstantScalarScaleAndZeroPoint`,
 `MatchQNode`, `MatchDQNode`), `core/graph/graph_utils.cc` (`GetNodeOutputEdges`).
 """
 
@@ -92,7 +93,8 @@ def scalar_of(editor: Editor, name: str) -> Any:
 
 
 def edges(editor: Editor, value: str) -> list[Edge]:
-    """Every use of a value by operands of nodes, in the order of nodes, then of places; the graph's result last."""
+    """Every use of a value by operands of nodes, in the order of nodes, then of places; the graph's result
+    last."""
     found = [
         Edge(value, node, place)
         for node in editor.users(value)

@@ -1,7 +1,7 @@
 """What is left around QuantizeLinear and DequantizeLinear on the CPU provider (level extended).
 
-1. A Relu whose result only a Q reads goes if the Q's zero point is its type's least value: the Q cuts off the same. A
-   Clip goes if the Q's range lies within it.
+1. A Relu whose result only a Q reads goes if the Q's zero point is its type's least value: the Q cuts off the
+   same. A Clip goes if the Q's range lies within it.
 2. After all fusions, a DQ whose readers are all Qs of its own parameters goes with them.
 
 Source: `core/optimizer/qdq_transformer/{relu_quantizelinear,clip_quantizelinear,qdq_final_cleanup}.cc`.
@@ -45,7 +45,8 @@ def drop_activations(editor: Editor) -> None:
 
 
 def _relu(editor: Editor, after: Node) -> bool:
-    """Whether the zero point is the least value; of other types than whole numbers of 8 and 16 bits nothing is asked."""
+    """Whether the zero point is the least value; of other types than whole numbers of 8 and 16 bits nothing
+    is asked."""
     zero = scalar_of(editor, after.inputs[ZERO_POINT])
     limits = _LIMITS.get(editor.value(after.inputs[ZERO_POINT]).dtype)
     return zero is not None and (limits is None or int(zero) == limits[0])
@@ -72,7 +73,8 @@ def _bound(editor: Editor, node: Node, place: int, attribute: str, default: floa
 
 
 def clean_up(editor: Editor) -> None:
-    """A DQ and the Qs that take its step back go, if each Q has one reader, or is the graph's result and has none."""
+    """A DQ and the Qs that take its step back go, if each Q has one reader, or is the graph's result and has
+    none."""
     for node in editor.ordered(*DEQUANTIZES):
         if node.index not in editor.graph.nodes:
             continue

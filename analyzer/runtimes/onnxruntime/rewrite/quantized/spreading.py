@@ -1,15 +1,17 @@
 """Quantization spread through the graph, before nodes are assigned to providers (level basic).
 
-1. **Double pairs**: Q, DQ, Q, DQ in a chain become the first Q and the last DQ, with a scale and zero point that hold what
-   both ranges have in common.
-2. **Propagation**: before a Q and behind a DQ, a pair of the same parameters is put around each operator that only moves
-   elements (MaxPool, Reshape, Transpose, Squeeze, Unsqueeze, Slice), so that it can run on integers.
-3. **Weights and biases** that are still float behind a dequantized operand of Conv, ConvTranspose or Gemm, whose result is
-   quantized, are quantized too, to int8 and int32.
+1. **Double pairs**: Q, DQ, Q, DQ in a chain become the first Q and the last DQ, with a scale and zero point
+   that hold what both ranges have in common.
+2. **Propagation**: before a Q and behind a DQ, a pair of the same parameters is put around each operator that
+   only moves elements (MaxPool, Reshape, Transpose, Squeeze, Unsqueeze, Slice), so that it can run on
+   integers.
+3. **Weights and biases** that are still float behind a dequantized operand of Conv, ConvTranspose or Gemm,
+   whose result is quantized, are quantized too, to int8 and int32.
 4. **One DQ a reader**: a DQ that several operands read is repeated for each but the first.
 5. **Where** with one dequantized operand and one constant scalar gets a DQ of one element for the other.
 
-Source: `core/optimizer/double_qdq_pairs_remover.cc`, `qdq_transformer/{qdq_propagation,weight_bias_quantization,
+Source: `core/optimizer/double_qdq_pairs_remover.cc`,
+`qdq_transformer/{qdq_propagation,weight_bias_quantization,
 ensure_unique_dq_for_node_unit,where_dummy_dq}.cc`.
 """
 
@@ -98,7 +100,8 @@ def _remove_double(editor: Editor, first: Node) -> None:
 
 
 def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[Any, Any] | None:
-    """Scale and zero point that hold what both ranges share; () if they are equal, None if they are not known."""
+    """Scale and zero point that hold what both ranges share; () if they are equal, None if they are not
+    known."""
     names = [(node.inputs[SCALE], node.inputs[ZERO_POINT]) for node in (one, other)]
     if names[0] == names[1]:
         return ()
@@ -297,8 +300,8 @@ def _new(editor: Editor, like: str, stem: str, dtype: str) -> str:
 
 
 def one_reader_each(editor: Editor) -> None:
-    """A DQ that several operands read is repeated for each but the first; one that is the graph's result, or that a
-    subgraph reads, for each."""
+    """A DQ that several operands read is repeated for each but the first; one that is the graph's result, or
+    that a subgraph reads, for each."""
     for node in editor.ordered(*DEQUANTIZES):
         uses = edges(editor, node.outputs[0])
         readers = [edge for edge in uses if edge.node is not None]
@@ -307,18 +310,21 @@ def one_reader_each(editor: Editor) -> None:
             continue
         for edge in readers if kept else readers[1:]:
             value = editor.value(edge.value)
-            # Its shape is inferred from the integers: the names the file gives the original's dimensions are not its own.
+            # Its shape is inferred from the integers: the names the file gives the original's dimensions are
+            # not its own.
             symbols = editor.value(node.inputs[0]).symbols
             name = editor.new_value(edge.value, value.shape, symbols, f"{edge.value}/duplicated")
             editor.add(
-                f"{node.name}/duplicated", node.op, list(node.inputs), [name], dict(node.attributes), node.domain,
+                f"{node.name}/duplicated", node.op, list(node.inputs), [name], dict(node.attributes),
+                node.domain,
                 node.provider,
             )  # fmt: skip
             reroute(editor, edge, name)
 
 
 def dequantize_scalars(editor: Editor) -> None:
-    """A constant scalar that a Where chooses beside a dequantized operand comes out of a DQ of one element."""
+    """A constant scalar that a Where chooses beside a dequantized operand comes out of a DQ of one
+    element."""
     for node in editor.ordered("Where"):
         if len(node.inputs) != 3:
             continue

@@ -1,14 +1,15 @@
 """The transpose optimizer: Transposes are pushed down through other operators to meet and cancel.
 
-1. Nodes are visited in execution order. If an input of a node comes from a Transpose and the node's operator has a
-   handler, pushing is weighed: each input that would have to be transposed costs its rank (dimensions of 1 not
-   counted), a constant 0, an input from a Transpose by the same permutation, which would vanish, minus its rank if all
-   readers of that Transpose have handlers (0 otherwise). If the sum is negative and no output leads on to another Transpose, the largest output's
-   rank is added. Negative: push.
-2. Pushing (`pushing`, `handlers`) transposes the inputs by the inverse permutation (constants in place, cancelling pairs
-   vanish, composing pairs merge) and puts a Transpose behind each output; axis attributes follow the permutation.
-3. Two Transposes in a row always merge (`pushing`), as a Transpose does with a Reshape that is one; a Reshape that splits axes goes
-   first (`reshaping`). `Shape` of a Transpose becomes `Gather(Shape(x), perm)`.
+1. Nodes are visited in execution order. If an input of a node comes from a Transpose and the node's operator
+   has a handler, pushing is weighed: each input that would have to be transposed costs its rank (dimensions
+   of 1 not counted), a constant 0, an input from a Transpose by the same permutation, which would vanish,
+   minus its rank if all readers of that Transpose have handlers (0 otherwise). If the sum is negative and no
+   output leads on to another Transpose, the largest output's rank is added. Negative: push.
+2. Pushing (`pushing`, `handlers`) transposes the inputs by the inverse permutation (constants in place,
+   cancelling pairs vanish, composing pairs merge) and puts a Transpose behind each output; axis attributes
+   follow the permutation.
+3. Two Transposes in a row always merge (`pushing`), as a Transpose does with a Reshape that is one; a Reshape
+   that splits axes goes first (`reshaping`). `Shape` of a Transpose becomes `Gather(Shape(x), perm)`.
 
 Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc`.
 Not modelled: QuantizeLinear/DequantizeLinear units.
@@ -28,7 +29,8 @@ _UNKNOWN_RANK = 5
 
 
 def run(editor: Editor, *, layout: bool = False) -> None:
-    """One pass over the graph, in execution order. `layout`: after a layout change its Transposes are pushed at any cost."""
+    """One pass over the graph, in execution order. `layout`: after a layout change its Transposes are pushed
+    at any cost."""
     nodes = editor.order()
     leading: set[str] = set()
     for node in reversed(nodes):

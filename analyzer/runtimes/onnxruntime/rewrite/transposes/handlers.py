@@ -1,7 +1,8 @@
 """How a Transpose before an operator is pushed behind it, operator by operator.
 
-A handler transposes the node's inputs by the inverse permutation, its outputs by the permutation, and lets axis
-attributes and operands follow; it answers whether it could. Operators not in `HANDLERS` stop a Transpose.
+A handler transposes the node's inputs by the inverse permutation, its outputs by the permutation, and lets
+axis attributes and operands follow; it answers whether it could. Operators not in `HANDLERS` stop a
+Transpose.
 
 Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc` (`handler_map`).
 """
@@ -27,10 +28,10 @@ Handler = Callable[[Editor, Node, Perm], bool]
 
 _UNARY = frozenset(
     {
-        "Cast", "Exp", "Identity", "LeakyRelu", "Log", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh", "Abs", "Not", "Ceil",
-        "Floor", "Neg", "Erf", "HardSigmoid", "Round", "IsInf", "IsNaN", "Selu", "Shrink", "Sign", "Softplus", "Softsign",
-        "ThresholdedRelu", "Celu", "HardSwish", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Asin", "Acos", "Atan", "Asinh",
-        "Acosh", "Atanh", "Clip", "CastLike",
+        "Cast", "Exp", "Identity", "LeakyRelu", "Log", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh", "Abs",
+        "Not", "Ceil", "Floor", "Neg", "Erf", "HardSigmoid", "Round", "IsInf", "IsNaN", "Selu", "Shrink",
+        "Sign", "Softplus", "Softsign", "ThresholdedRelu", "Celu", "HardSwish", "Sin", "Cos", "Tan", "Sinh",
+        "Cosh", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh", "Clip", "CastLike",
     }
 )  # fmt: skip
 _REDUCE = frozenset(

@@ -1,4 +1,5 @@
-"""Permutations of axes, as Transpose's attribute gives them: axis i of the result is axis `perm[i]` of what is read."""
+"""Permutations of axes, as Transpose's attribute gives them: axis i of the result is axis `perm[i]` of what
+is read."""
 
 from __future__ import annotations
 

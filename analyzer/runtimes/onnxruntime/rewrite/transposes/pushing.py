@@ -1,7 +1,9 @@
-"""How a Transpose is moved: the inputs of a node transposed, its outputs transposed back, two in a row merged.
+"""How a Transpose is moved: the inputs of a node transposed, its outputs transposed back, two in a row
+merged.
 
-1. An input is transposed by the inverse permutation: a constant in place; behind a Transpose that it cancels, what that
-   one reads; behind another, both become one; if the value is transposed that way for someone already, that result.
+1. An input is transposed by the inverse permutation: a constant in place; behind a Transpose that it cancels,
+   what that one reads; behind another, both become one; if the value is transposed that way for someone
+   already, that result.
 2. Every output gets a Transpose behind it, unless the permutation changes nothing.
 3. Two Transposes in a row become one, or none if they cancel.
 """
@@ -22,8 +24,8 @@ from analyzer.runtimes.onnxruntime.rewrite.transposes.permutation import (
 
 BROADCAST = frozenset(
     {
-        "Add", "Max", "Min", "Mul", "Sub", "Div", "And", "Or", "Xor", "Mod", "PRelu", "BitShift", "Equal", "Greater",
-        "Less", "GreaterOrEqual", "LessOrEqual", "Mean", "Sum", "Pow", "Where",
+        "Add", "Max", "Min", "Mul", "Sub", "Div", "And", "Or", "Xor", "Mod", "PRelu", "BitShift", "Equal",
+        "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Mean", "Sum", "Pow", "Where",
     }
 )  # fmt: skip
 
@@ -99,7 +101,8 @@ def merge(editor: Editor, transpose: Node, node: Node, perm: Perm) -> bool:
 
 
 def merge_by(editor: Editor, transpose: Node, node: Node, perm: Perm, second: Perm) -> bool:
-    """A Transpose and a node behind it that permutes by `second` become one Transpose, or none if they cancel."""
+    """A Transpose and a node behind it that permutes by `second` become one Transpose, or none if they
+    cancel."""
     if second == inverse_of(perm):
         _cancel(editor, transpose.inputs[0], node)
     else:
@@ -110,8 +113,9 @@ def merge_by(editor: Editor, transpose: Node, node: Node, perm: Perm, second: Pe
 
 
 def _cancel(editor: Editor, source: str, node: Node) -> None:
-    """The node's result is `source`: its readers read that. A result of the graph is made by the node that makes `source`,
-    unless that is one too, or nobody's; then by an Identity (`RemoveCancelingTransposeNodes`)."""
+    """The node's result is `source`: its readers read that. A result of the graph is made by the node that
+    makes `source`, unless that is one too, or nobody's; then by an Identity
+    (`RemoveCancelingTransposeNodes`)."""
     result = node.outputs[0]
     editor.remove(node)
     if result not in editor.final and not any(result in user.implicit for user in editor.users(result)):

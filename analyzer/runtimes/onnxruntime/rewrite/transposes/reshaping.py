@@ -1,13 +1,15 @@
 """A Reshape behind a Transpose: it is a Transpose itself, or it splits axes and can go first.
 
 1. Both need every size of what is transposed as a number, and a target whose values are known.
-2. A Reshape to the same rank that keeps all sizes above 1 in their order moves axes as a Transpose would: the two merge, or
-   cancel.
-3. A Reshape that splits each axis into one or more that follow each other is done before the Transpose, which then moves
-   the parts of an axis together. A size of 1 belongs to the axis that comes after it; one at the end belongs to none.
+2. A Reshape to the same rank that keeps all sizes above 1 in their order moves axes as a Transpose would: the
+   two merge, or cancel.
+3. A Reshape that splits each axis into one or more that follow each other is done before the Transpose, which
+   then moves the parts of an axis together. A size of 1 belongs to the axis that comes after it; one at the
+   end belongs to none.
 
-Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc` (`HandleReshape`); 3 is new in 1.29 (pull request
-29660 of microsoft/onnxruntime; seen in the releases). Compared with a real one in `tests/runtimes/onnxruntime/test_rewrites_against_ort.py`.
+Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc` (`HandleReshape`); 3 is new in
+1.29 (pull request 29660 of microsoft/onnxruntime; seen in the releases). Compared with a real one in
+`tests/runtimes/onnxruntime/test_rewrites_against_ort.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def reshape(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def handled(editor: Editor, node: Node) -> bool:
-    """Whether a Reshape counts among the readers that let a Transpose go: any since 1.29, before only one that is a Transpose itself."""
+    """Whether a Reshape counts among the readers that let a Transpose go: any since 1.29, before only one
+    that is a Transpose itself."""
     changed = _change(editor, node)
     return editor.graph.release in _SPLITS_FIRST or (
         changed is not None and _as_transpose(*changed) is not None
@@ -84,7 +87,8 @@ def _sizes(before: tuple[int, ...], target: list[int], zero_is_zero: bool) -> tu
 
 
 def _as_transpose(before: tuple[int, ...], after: tuple[int, ...]) -> Perm | None:
-    """The permutation that the change of sizes is; None if it is none. Sizes of 1 may move, all others keep their order."""
+    """The permutation that the change of sizes is; None if it is none. Sizes of 1 may move, all others keep
+    their order."""
     if len(before) != len(after):
         return None
     left, perm = list(range(len(before))), []
@@ -113,7 +117,8 @@ def _split(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[int, .
 
 
 def _into_transpose(editor: Editor, node: Node) -> Node:
-    """A Transpose in place of the Reshape, which is another node; what it reads and how is set by whoever merges it."""
+    """A Transpose in place of the Reshape, which is another node; what it reads and how is set by whoever
+    merges it."""
     made = editor.add("Transpose", "Transpose", [node.inputs[0]], list(node.outputs), {}, "", node.provider)
     editor.remove(node)
     return made
