@@ -28,6 +28,7 @@ from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.kernels import (
+    complex_moments,
     composite,
     custom,
     detection,
@@ -211,7 +212,8 @@ def cuda_environment(
         recorder.described = described
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
         recorder.results({**shapes.kernels(), **META_KERNELS}, BY_SHAPES_ALONE)
-        recorder.needs({**copies.OWN, **indices.OWN, **composite.OWN}, custom.followed)
+        own = {**copies.OWN, **indices.OWN, **composite.OWN, **complex_moments.OWN}
+        recorder.needs(own, custom.followed)
         recorder.of_parts = sparse.OF_PARTS
         with cuda_functions(device, recorder), nested_attention(alike):
             yield recorder

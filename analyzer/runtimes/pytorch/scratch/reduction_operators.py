@@ -33,9 +33,16 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 
-def _sum_like(operator: Operator, device: DeviceProfile, script: Script, *, wide_loads: bool = False) -> None:
-    """sum, prod, mean, norm: accumulate in `accumulator_dtype`; integers are converted to the result's type
-    first."""
+def _sum_like(
+    operator: Operator,
+    device: DeviceProfile,
+    script: Script,
+    *,
+    wide_loads: bool = False,
+    real: bool = False,
+) -> None:
+    """sum, prod, mean, norm: accumulate in `accumulator_dtype`, of complex numbers in the result's type where
+    that is `real`; integers are converted to the result's type first."""
     source, result = operator.inputs[0], operator.outputs[0]
     if result is None:
         return
@@ -47,7 +54,7 @@ def _sum_like(operator: Operator, device: DeviceProfile, script: Script, *, wide
         computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
     copy, _ = converted(script, source, computes_in)
     vector = 8 if wide_loads and dtype_bytes(copy.dtype) == 2 else 4
-    kernel = ReductionKernel(accumulator_bytes(copy.dtype), vector)
+    kernel = ReductionKernel(accumulator_bytes(result.dtype if real else copy.dtype), vector)
     reduce(script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel=kernel, keepdim=keepdim)
 
 
@@ -75,8 +82,9 @@ def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
     "aten::linalg__powsum",
 )
 def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The result, a copy where it is of another type, and the staging memory of the reduction."""
-    _sum_like(operator, device, script)
+    """The result, a copy where it is of another type, and the staging memory of the reduction; magnitudes of
+    complex numbers are summed up as real ones."""
+    _sum_like(operator, device, script, real=operator.inputs[0].dtype.startswith("complex"))
 
 
 @rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")

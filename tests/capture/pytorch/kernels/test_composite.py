@@ -225,3 +225,19 @@ def test_a_view_in_place_of_known_zeros_is_still_known() -> None:
         zeros = torch.zeros(2, 1, 2, 1, device="cuda")
         zeros.squeeze_(3)
         assert zeros.shape == (2, 1, 2) and zeros.tolist() == [[[0.0, 0.0]], [[0.0, 0.0]]]
+
+
+# Of complex64 (320, 320, 320), as PyTorch's own host code asks under the emulated runtime (torch 2.11, an H200):
+# the staging memory and the semaphores of each of two reductions, and the sum.
+REDUCED = [8448, 4, -4, -8448]
+MOMENTS = {
+    aten.var.correction: [4, *REDUCED, 4, *REDUCED, 4, -4, -4],
+    aten.std.correction: [4, *REDUCED, 4, *REDUCED, 4, -4, -4],
+    aten.std_mean.correction: [4, 4, *REDUCED, 4, 4, *REDUCED, 4, 8, -4, -4, -4, -4],
+}
+
+
+@pytest.mark.parametrize("func", MOMENTS, ids=str)
+def test_moments_of_complex_numbers_are_those_of_both_parts(func: Any) -> None:
+    x = ["T", [320, 320, 320], "complex64", [102400, 320, 1]]
+    assert asked(func, [x]) == MOMENTS[func]
