@@ -17,12 +17,12 @@ import torch
 from torch._prims_common import compute_elementwise_output_strides
 
 from analyzer.capture.pytorch.device import build
-from analyzer.capture.pytorch.device.communication import communication
+from analyzer.capture.pytorch.device.communication import Communication
 from analyzer.capture.pytorch.device.generators import defaults, generator_class
 from analyzer.capture.pytorch.device.graphs import graphs
 from analyzer.capture.pytorch.device.host import Pinned
 from analyzer.capture.pytorch.device.legacy_types import default_tensor_type, legacy_types
-from analyzer.capture.pytorch.device.memory import answers
+from analyzer.capture.pytorch.device.memory import MemoryAnswers
 from analyzer.capture.pytorch.device.streams import streams
 from analyzer.capture.pytorch.kernels.attention import KEEPS_PROJECTIONS, AttentionChoice, is_scripting
 from analyzer.capture.pytorch.kernels.detection import loading
@@ -78,10 +78,10 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     found = {
         **build.answers(),
         **_attention(AttentionChoice(recorder.alike)),
-        **_answers(device, recorder),
+        **_Answers(device, recorder).functions(),
         **_memory_without_an_allocator(device, recorder),
         **streams(recorder),
-        **communication(recorder),
+        **Communication(recorder).functions(),
         **graphs(recorder),
         **legacy_types(),
         "ops.load_library": loading(),
@@ -91,7 +91,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     if device.releases["torch"] in KEEPS_PROJECTIONS:
         found["jit.is_scripting"] = is_scripting
     if recorder.memory is not None:
-        found |= answers(recorder.memory, recorder.storages.happened)
+        found |= MemoryAnswers(recorder.memory, recorder.storages.happened).functions()
     resize = torch.UntypedStorage.resize_
 
     def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
@@ -132,11 +132,144 @@ def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
-    """Name below `torch` -> replacement."""
-    alike = recorder.alike
+class _Answers:
+    """Functions that are no topic of their own."""
+
+    def __init__(self, device: DeviceProfile, recorder: Recorder) -> None:
+        self._device, self._recorder = device, recorder
+        self._to_dlpack, self._from_dlpack = torch._C._to_dlpack, torch.utils.dlpack.from_dlpack
+        self._grouped = torch._C._group_tensors_by_device_and_dtype
+
+    def functions(self) -> dict[str, Any]:
+        """Name below `torch` -> replacement."""
+        recorder = self._recorder
+        return {
+            **{f"{module}to_dlpack": self._export for module in ("", "utils.dlpack.")},
+            **{f"{module}from_dlpack": self._bring_in for module in ("", "utils.dlpack.")},
+            **self._of_the_device(),
+            **self._of_its_libraries(),
+            **{f"cuda.{name}": _says(value) for name, value in _SENSORS.items()},
+            **self._of_the_accelerator(),
+            "cuda.default_generators": defaults(recorder.gpu_count),
+            "cuda.get_rng_state": _state,
+            "cuda.get_rng_state_all": lambda: [_state() for _ in range(recorder.gpu_count)],
+            "cuda.initial_seed": _says(0),
+            **{f"cuda.{name}": _says(None) for name in _SEEDING},
+            **{name: _says(None) for name in _SILENT},
+            "cuda.device_of": lambda *_, **__: contextlib.nullcontext(),
+            "cuda.device": _Current,
+            "backends.cudnn.is_acceptable": lambda t: (
+                t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
+            ),
+            "backends.cudnn.benchmark_limit": build.table()["_C._cuda_get_cudnn_benchmark_limit()"],
+            "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
+            "_C._cuda_getDeviceCount": lambda: recorder.gpu_count,
+            "_C._cuda_jiterator_compile_and_launch_kernel": _jitted,
+            "_C._cuda_getCurrentRawStream": lambda *a: 0,
+            "_has_compatible_shallow_copy_type": lambda *a: True,
+            "_use_cudnn_rnn_flatten_weight": lambda: True,
+            "_C._group_tensors_by_device_and_dtype": self._grouped_on_cuda,
+            "overrides.has_torch_function": lambda _: False,
+            "autograd.has_torch_function": lambda _: False,
+        }
+
+    def _of_the_device(self) -> dict[str, Any]:
+        device, recorder, alike = self._device, self._recorder, self._recorder.alike
+        architectures = build.table()["_C._cuda_getArchFlags()"].split()
+        return {
+            "cuda.is_available": _says(True),
+            "cuda.is_initialized": _says(True),
+            "cuda.device_count": lambda: recorder.gpu_count,
+            "cuda.current_device": lambda: recorder.gpu.index,
+            "cuda.get_device_name": alike.alone(_says(device.name)),
+            "cuda.get_device_capability": alike.alone(_says(device.compute_capability)),
+            "cuda.get_device_properties": alike.alone(_says(_properties(device))),
+            # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that
+            # nobody here follows: im2col in cuDNN's place, attention in other types. A program that asks is
+            # refused on them, not under-estimated.
+            "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
+            "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
+            "cuda.can_device_access_peer": _says(recorder.gpu_count > 1),
+            "cuda.get_arch_list": lambda: list(architectures),
+            "cuda.get_gencode_flags": lambda: " ".join(
+                f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in architectures
+            ),
+        }
+
+    def _of_its_libraries(self) -> dict[str, Any]:
+        depth = itertools.count(1)
+        return {
+            "cuda.get_sync_debug_mode": _says(0),
+            "cuda.current_blas_handle": _says(1),
+            "cuda.current_solver_handle": _says(1),
+            "cuda.cudart": lambda: _CudaRuntime,
+            "cuda.caching_allocator_enable": self._enable,
+            "cuda.memory._dump_snapshot": self._no_snapshot,
+            "cuda.memory_snapshot": lambda *_, **__: [],
+            "cuda.memory._snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
+            "cuda.list_gpu_processes": _says("no processes are running"),
+            "cuda.nvtx.range_push": _says(0),
+            "cuda.nvtx.range_pop": _says(0),
+            "cuda.nvtx.range_start": lambda *_, **__: next(depth),
+        }
+
+    def _of_the_accelerator(self) -> dict[str, Any]:
+        """The same by PyTorch's newer names."""
+        recorder = self._recorder
+        return {
+            "accelerator.current_accelerator": _says(CUDA_TYPE),
+            "accelerator.get_device_capability": lambda *_, **__: {
+                "supported_dtypes": set(torch.backends.cudnn.CUDNN_TENSOR_DTYPES) | {torch.bfloat16}
+            },
+            "accelerator.device_index": lambda *_, **__: contextlib.nullcontext(),
+            "accelerator.is_available": _says(True),
+            "accelerator.device_count": lambda: recorder.gpu_count,
+            "accelerator.current_device_index": lambda: recorder.gpu.index,
+            "accelerator.current_device_idx": lambda: recorder.gpu.index,
+            "_C._get_accelerator": _says(CUDA_TYPE),
+        }
+
+    def _grouped_on_cuda(self, *arguments: Any) -> dict[Any, Any]:
+        return {
+            (self._recorder.gpu if where.type == "meta" else where, dtype): group
+            for (where, dtype), group in self._grouped(*arguments).items()
+        }
+
+    def _no_snapshot(self, *_: Any, **__: Any) -> None:
+        self._recorder.note(
+            "no snapshot of the allocator is written: analyze --format snapshot writes the estimate's"
+        )
+
+    def _enable(self, value: bool = True) -> None:
+        if not value:
+            self._recorder.note(
+                "the program switches PyTorch's caching allocator off: its requests are counted as if it"
+                " had not"
+            )
+
+    def _export(self, tensor: torch.Tensor) -> Any:
+        return tensor if tensor.is_cuda else self._to_dlpack(tensor)
+
+    def _bring_in(self, ext_tensor: Any, **rest: Any) -> torch.Tensor:
+        if isinstance(ext_tensor, torch.Tensor) and ext_tensor.is_cuda:
+            return ext_tensor.detach()  # the same memory
+        return self._from_dlpack(ext_tensor, **rest)
+
+
+def _says(answer: Any) -> Any:
+    """A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by
+    identity."""
+    return lambda *_, **__: answer
+
+
+def _state(*_: Any, **__: Any) -> torch.Tensor:
+    return torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu")
+
+
+def _properties(device: DeviceProfile) -> types.SimpleNamespace:
+    """`torch.cuda.get_device_properties`."""
     shared = _SHARED_BYTES.get(device.compute_capability, 49152)
-    properties = types.SimpleNamespace(
+    return types.SimpleNamespace(
         name=device.name,
         major=device.compute_capability[0],
         minor=device.compute_capability[1],
@@ -157,111 +290,6 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         pci_device_id=0,
         pci_domain_id=0,
     )
-    grouped = torch._C._group_tensors_by_device_and_dtype
-
-    def grouped_on_cuda(*arguments: Any) -> dict[Any, Any]:
-        return {
-            (recorder.gpu if where.type == "meta" else where, dtype): group
-            for (where, dtype), group in grouped(*arguments).items()
-        }
-
-    def state(*_: Any, **__: Any) -> torch.Tensor:
-        return torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu")
-
-    def says(answer: Any) -> Any:
-        # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by
-        # identity.
-        return lambda *_, **__: answer
-
-    def no_snapshot(*_: Any, **__: Any) -> None:
-        recorder.note(
-            "no snapshot of the allocator is written: analyze --format snapshot writes the estimate's"
-        )
-
-    def enable(value: bool = True) -> None:
-        if not value:
-            recorder.note(
-                "the program switches PyTorch's caching allocator off: its requests are counted as if it"
-                " had not"
-            )
-
-    exported, imported = torch._C._to_dlpack, torch.utils.dlpack.from_dlpack
-
-    def export(tensor: torch.Tensor) -> Any:
-        return tensor if tensor.is_cuda else exported(tensor)
-
-    def bring_in(ext_tensor: Any, **rest: Any) -> torch.Tensor:
-        if isinstance(ext_tensor, torch.Tensor) and ext_tensor.is_cuda:
-            return ext_tensor.detach()  # the same memory
-        return imported(ext_tensor, **rest)
-
-    depth = itertools.count(1)
-    architectures = build.table()["_C._cuda_getArchFlags()"].split()
-    return {
-        **{f"{module}to_dlpack": export for module in ("", "utils.dlpack.")},
-        **{f"{module}from_dlpack": bring_in for module in ("", "utils.dlpack.")},
-        "cuda.is_available": says(True),
-        "cuda.is_initialized": says(True),
-        "cuda.device_count": lambda: recorder.gpu_count,
-        "cuda.current_device": lambda: recorder.gpu.index,
-        "cuda.get_device_name": alike.alone(says(device.name)),
-        "cuda.get_device_capability": alike.alone(says(device.compute_capability)),
-        "cuda.get_device_properties": alike.alone(says(properties)),
-        # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that nobody
-        # here follows: im2col in cuDNN's place, attention in other types. A program that asks is refused on
-        # them, not under-estimated.
-        "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
-        "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
-        "cuda.can_device_access_peer": says(recorder.gpu_count > 1),
-        "cuda.get_arch_list": lambda: list(architectures),
-        "cuda.get_gencode_flags": lambda: " ".join(
-            f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in architectures
-        ),
-        "cuda.get_sync_debug_mode": says(0),
-        "cuda.current_blas_handle": says(1),
-        "cuda.current_solver_handle": says(1),
-        "cuda.cudart": lambda: _CudaRuntime,
-        "cuda.caching_allocator_enable": enable,
-        "cuda.memory._dump_snapshot": no_snapshot,
-        "cuda.memory_snapshot": lambda *_, **__: [],
-        "cuda.memory._snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
-        "cuda.list_gpu_processes": says("no processes are running"),
-        "cuda.nvtx.range_push": says(0),
-        "cuda.nvtx.range_pop": says(0),
-        "cuda.nvtx.range_start": lambda *_, **__: next(depth),
-        **{f"cuda.{name}": says(value) for name, value in _SENSORS.items()},
-        "accelerator.current_accelerator": says(CUDA_TYPE),
-        "accelerator.get_device_capability": lambda *_, **__: {
-            "supported_dtypes": set(torch.backends.cudnn.CUDNN_TENSOR_DTYPES) | {torch.bfloat16}
-        },
-        "accelerator.device_index": lambda *_, **__: contextlib.nullcontext(),
-        "accelerator.is_available": says(True),
-        "accelerator.device_count": lambda: recorder.gpu_count,
-        "accelerator.current_device_index": lambda: recorder.gpu.index,
-        "accelerator.current_device_idx": lambda: recorder.gpu.index,
-        "_C._get_accelerator": says(CUDA_TYPE),
-        "cuda.default_generators": defaults(recorder.gpu_count),
-        "cuda.get_rng_state": state,
-        "cuda.get_rng_state_all": lambda: [state() for _ in range(recorder.gpu_count)],
-        "cuda.initial_seed": says(0),
-        **{f"cuda.{name}": says(None) for name in _SEEDING},
-        **{name: says(None) for name in _SILENT},
-        "cuda.device_of": lambda *_, **__: contextlib.nullcontext(),
-        "cuda.device": _Current,
-        "backends.cudnn.is_acceptable": lambda t: (
-            t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
-        ),
-        "backends.cudnn.benchmark_limit": build.table()["_C._cuda_get_cudnn_benchmark_limit()"],
-        "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
-        "_C._cuda_getDeviceCount": lambda: recorder.gpu_count,
-        "_C._cuda_jiterator_compile_and_launch_kernel": _jitted,
-        "_C._cuda_getCurrentRawStream": lambda *a: 0,
-        "_has_compatible_shallow_copy_type": lambda *a: True,
-        "_use_cudnn_rnn_flatten_weight": lambda: True,
-        "_C._group_tensors_by_device_and_dtype": grouped_on_cuda,
-        "overrides.has_torch_function": lambda _: False,
-        "autograd.has_torch_function": lambda _: False,
-    }
 
 
 def _attention(choice: AttentionChoice) -> dict[str, Any]:

@@ -115,16 +115,55 @@ class Memory(Protocol):
         the one are so many before those that made the other."""
 
 
-def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
-    """Name below `torch` -> what it does. tell: how the program's own moments are recorded."""
-    fraction = 1.0
-    taken: dict[int, torch.Tensor] = {}  # by address
+class MemoryAnswers:
+    """The functions of `torch.cuda` and `torch.accelerator` that ask about memory, or set it.
 
-    def figure(name: str) -> Callable[..., int]:
-        return lambda *_, **__: int(getattr(memory.allocator, name))
+    tell: how the program's own moments are recorded.
+    """
 
-    def statistics(*_: Any, **__: Any) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def __init__(self, memory: Memory, tell: Callable[[Mark], None]) -> None:
+        self._memory, self._tell = memory, tell
+        self._fraction = 1.0
+        self._taken: dict[int, torch.Tensor] = {}  # by address
+
+    def functions(self) -> dict[str, Any]:
+        """Name below `torch` -> what it does."""
+        memory = self._memory
+        figures = {
+            "memory_allocated": self._figure("allocated"),
+            "max_memory_allocated": self._figure("peak_allocated"),
+            "memory_reserved": self._figure("reserved"),
+            "max_memory_reserved": self._figure("peak_reserved"),
+            "memory_stats": self._statistics,
+            "reset_peak_memory_stats": self._reset,
+            "empty_cache": self._empty,
+        }
+        return {
+            **{
+                f"{module}.{name}": answer
+                for module in ("cuda", "accelerator")
+                for name, answer in figures.items()
+            },
+            "cuda.memory_cached": figures["memory_reserved"],
+            "cuda.max_memory_cached": figures["max_memory_reserved"],
+            "cuda.memory_stats_as_nested_dict": self._nested,
+            "cuda.memory_summary": self._summary,
+            "cuda.mem_get_info": self._free,
+            "accelerator.get_memory_info": self._free,
+            "cuda.device_memory_used": lambda *_, **__: memory.listed - memory.device_free,
+            "cuda.reset_max_memory_allocated": self._reset,
+            "cuda.reset_max_memory_cached": self._reset,
+            "cuda.set_per_process_memory_fraction": self._set_fraction,
+            "cuda.get_per_process_memory_fraction": lambda *_, **__: self._fraction,
+            "cuda.caching_allocator_alloc": self._take,
+            "cuda.caching_allocator_delete": self._give_back,
+        }
+
+    def _figure(self, name: str) -> Callable[..., int]:
+        return lambda *_, **__: int(getattr(self._memory.allocator, name))
+
+    def _statistics(self, *_: Any, **__: Any) -> dict[str, int]:
+        memory, found = self._memory, dict[str, int]()
         for kind in ("allocated", "reserved", "requested"):
             now, peak = getattr(memory.allocator, kind), getattr(memory.allocator, f"peak_{kind}")
             found |= {f"{kind}_bytes.all.current": now, f"{kind}_bytes.all.peak": peak}
@@ -132,9 +171,9 @@ def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
             found[f"active_bytes.all.{kind}"] = found[f"allocated_bytes.all.{kind}"]
         return {**found, "num_alloc_retries": memory.retries, "num_ooms": memory.failures}
 
-    def nested(*_: Any, **__: Any) -> dict[str, Any]:
+    def _nested(self, *_: Any, **__: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, value in statistics().items():
+        for name, value in self._statistics().items():
             *path, last = name.split(".")
             place = found
             for part in path:
@@ -142,61 +181,29 @@ def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
             place[last] = value
         return found
 
-    def summary(*_: Any, **__: Any) -> str:
-        return "\n".join(f"{name}: {value:,}" for name, value in statistics().items())
+    def _summary(self, *_: Any, **__: Any) -> str:
+        return "\n".join(f"{name}: {value:,}" for name, value in self._statistics().items())
 
-    def set_fraction(value: float, device: Any = None) -> None:  # noqa: ARG001
-        nonlocal fraction
-        fraction = float(value)
-        tell(Mark("set_per_process_memory_fraction", fraction))
+    def _set_fraction(self, value: float, device: Any = None) -> None:  # noqa: ARG002
+        self._fraction = float(value)
+        self._tell(Mark("set_per_process_memory_fraction", self._fraction))
 
-    def take(size: int, device: Any = None, stream: Any = None) -> int:  # noqa: ARG001
+    def _take(self, size: int, device: Any = None, stream: Any = None) -> int:  # noqa: ARG002
         block = torch.empty(size, dtype=torch.uint8, device="cuda")
-        taken[block.data_ptr()] = block
+        self._taken[block.data_ptr()] = block
         return block.data_ptr()
 
-    def give_back(mem_ptr: int) -> None:
-        del taken[mem_ptr]
+    def _give_back(self, mem_ptr: int) -> None:
+        del self._taken[mem_ptr]
 
-    def empty() -> None:
-        tell(Mark("empty_cache"))
+    def _empty(self) -> None:
+        self._tell(Mark("empty_cache"))
 
-    def reset(*_: Any, **__: Any) -> None:
-        memory.allocator.reset_peaks()
+    def _reset(self, *_: Any, **__: Any) -> None:
+        self._memory.allocator.reset_peaks()
 
-    figures = {
-        "memory_allocated": figure("allocated"),
-        "max_memory_allocated": figure("peak_allocated"),
-        "memory_reserved": figure("reserved"),
-        "max_memory_reserved": figure("peak_reserved"),
-        "memory_stats": statistics,
-        "reset_peak_memory_stats": reset,
-        "empty_cache": empty,
-    }
-
-    def free(*_: Any, **__: Any) -> tuple[int, int]:
-        return memory.device_free, memory.capacity
-
-    return {
-        **{
-            f"{module}.{name}": answer
-            for module in ("cuda", "accelerator")
-            for name, answer in figures.items()
-        },
-        "cuda.memory_cached": figures["memory_reserved"],
-        "cuda.max_memory_cached": figures["max_memory_reserved"],
-        "cuda.memory_stats_as_nested_dict": nested,
-        "cuda.memory_summary": summary,
-        "cuda.mem_get_info": free,
-        "accelerator.get_memory_info": free,
-        "cuda.device_memory_used": lambda *_, **__: memory.listed - memory.device_free,
-        "cuda.reset_max_memory_allocated": reset,
-        "cuda.reset_max_memory_cached": reset,
-        "cuda.set_per_process_memory_fraction": set_fraction,
-        "cuda.get_per_process_memory_fraction": lambda *_, **__: fraction,
-        "cuda.caching_allocator_alloc": take,
-        "cuda.caching_allocator_delete": give_back,
-    }
+    def _free(self, *_: Any, **__: Any) -> tuple[int, int]:
+        return self._memory.device_free, self._memory.capacity
 
 
 def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:

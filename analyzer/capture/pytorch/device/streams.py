@@ -31,13 +31,49 @@ _POOL_SIZE = 32
 
 def streams(recorder: Recorder) -> dict[str, Any]:
     """Name below `torch` -> streams and events of the pretended device."""
-    numbers: dict[bool, Iterator[int]] = {
-        high: itertools.cycle(range(1 + high * _POOL_SIZE, 1 + (high + 1) * _POOL_SIZE))
-        for high in (False, True)
-    }
+    Event = _event_class(recorder)
+    Stream = _stream_class(recorder, Event)
 
     def wait(*_: Any, **__: Any) -> None:
         recorder.storages.wait()
+
+    @contextlib.contextmanager
+    def within(stream: Any) -> Iterator[None]:
+        with stream or contextlib.nullcontext():
+            yield
+
+    def current(*_: Any, **__: Any) -> Any:
+        return Stream(stream_id=recorder.streams.now())
+
+    def external(*_: Any, **__: Any) -> Any:
+        return Stream()
+
+    def set_current(stream: Any) -> None:
+        if stream is not None:
+            recorder.streams.set(stream.stream_id)
+
+    return {
+        "cuda.Stream": Stream,
+        "cuda.Event": Event,
+        "cuda.stream": within,
+        "cuda.current_stream": current,
+        "cuda.ExternalStream": external,
+        "cuda.get_stream_from_external": lambda *_, **__: Stream(),
+        "cuda.default_stream": lambda *_, **__: Stream(stream_id=0),
+        "cuda.set_stream": set_current,
+        "cuda.synchronize": wait,
+        "Tensor.record_stream": lambda tensor, stream: recorder.storages.use(tensor, stream.stream_id),
+        "Stream": Stream,
+        "Event": Event,
+        # Functions of their own: PyTorch's compiler knows functions by identity.
+        "accelerator.current_stream": lambda *_, **__: current(),
+        "accelerator.set_stream": functools.partial(set_current),
+        "accelerator.synchronize": lambda *_, **__: wait(),
+    }
+
+
+def _event_class(recorder: Recorder) -> type[Any]:
+    """The class that stands for `torch.cuda.Event`."""
 
     class Event:
         """`torch.cuda.Event`."""
@@ -69,6 +105,16 @@ def streams(recorder: Recorder) -> dict[str, Any]:
             if self._stream is not None:
                 recorder.storages.wait(self._stream)
 
+    return Event
+
+
+def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
+    """The class that stands for `torch.cuda.Stream`. event_class: of the events it makes."""
+    numbers: dict[bool, Iterator[int]] = {
+        high: itertools.cycle(range(1 + high * _POOL_SIZE, 1 + (high + 1) * _POOL_SIZE))
+        for high in (False, True)
+    }
+
     class Stream:
         """`torch.cuda.Stream`. stream_id: its number."""
 
@@ -99,9 +145,9 @@ def streams(recorder: Recorder) -> dict[str, Any]:
         def __exit__(self, *_: object) -> None:
             recorder.streams.set(self._before.pop())
 
-        def record_event(self, event: Event | None = None) -> Event:
+        def record_event(self, event: Any = None) -> Any:
             """An event of this stream, now."""
-            event = Event() if event is None else event
+            event = event_class() if event is None else event
             event.record(self)
             return event
 
@@ -125,36 +171,4 @@ def streams(recorder: Recorder) -> dict[str, Any]:
             """The host waits."""
             recorder.storages.wait(self.stream_id)
 
-    @contextlib.contextmanager
-    def within(stream: Any) -> Iterator[None]:
-        with stream or contextlib.nullcontext():
-            yield
-
-    def current(*_: Any, **__: Any) -> Stream:
-        return Stream(stream_id=recorder.streams.now())
-
-    def external(*_: Any, **__: Any) -> Stream:
-        return Stream()
-
-    def set_current(stream: Any) -> None:
-        if stream is not None:
-            recorder.streams.set(stream.stream_id)
-
-    return {
-        "cuda.Stream": Stream,
-        "cuda.Event": Event,
-        "cuda.stream": within,
-        "cuda.current_stream": current,
-        "cuda.ExternalStream": external,
-        "cuda.get_stream_from_external": lambda *_, **__: Stream(),
-        "cuda.default_stream": lambda *_, **__: Stream(stream_id=0),
-        "cuda.set_stream": set_current,
-        "cuda.synchronize": wait,
-        "Tensor.record_stream": lambda tensor, stream: recorder.storages.use(tensor, stream.stream_id),
-        "Stream": Stream,
-        "Event": Event,
-        # Functions of their own: PyTorch's compiler knows functions by identity.
-        "accelerator.current_stream": lambda *_, **__: current(),
-        "accelerator.set_stream": functools.partial(set_current),
-        "accelerator.synchronize": lambda *_, **__: wait(),
-    }
+    return Stream
