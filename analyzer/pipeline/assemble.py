@@ -7,7 +7,7 @@ Everything a reader sees is decided here once; nothing is recomputed later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,41 +97,22 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
     """Ask the runtime, simulate what it asks for, and put the estimate together. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`);
-    the figures are
-        then those under it, until where the program gets; UNLIMITED: with room, whatever the device has.
-        None: what the device, or the budget, leaves it (`_on_device`).
+    the figures are then those under it, until where the program gets. UNLIMITED: with room, whatever the
+    device has. None: what the device, or the budget, leaves it (`_on_device`).
     """
-    graph, profile = captured.source.graph, captured.profile
-    prediction = runtime.predict(captured.source, options, profile)
-    if options.strict and prediction.unknown:
-        raise UnknownOperatorError(
-            f"{captured.target} has operators whose own memory use is not known:"
-            f" {', '.join(sorted(prediction.unknown))}",
-            "leave --strict out for figures that are at least what it takes, or describe them with"
-            " analyzer.rule",
-        )
-    device_note = captured.device_note
-    given, usable = profile, profile.usable_bytes
-    if prediction.capped is not None and prediction.capped.capacity_bytes < usable:
-        usable = prediction.capped.capacity_bytes
-        profile = profile.of_memory(usable)
-        device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
+    graph = captured.source.graph
+    prediction = _predicted(captured, options, runtime)
+    profile, device_note = _capped(captured, prediction)
     assumed = stands_in(options.device)
-    if limit == UNLIMITED:
-        outcome = _on_device(prediction, None)
-    elif limit is not None and prediction.limited is not None:
-        simulation, doubt = bounded(prediction, limit)
-        outcome = _Outcome(simulation, simulation.failure, None, doubt)
-    else:
-        bounds = [options.budget_bytes, None if assumed else usable]
-        outcome = _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
+    there_is = None if assumed else profile.usable_bytes
+    outcome = _outcome(prediction, limit, (options.budget_bytes, there_is))
     simulation = outcome.simulation
     describe = described(prediction, graph)
     rows = peak_rows(graph, prediction, simulation, describe)
     ranges = lifetimes(graph)
     device_used = prediction.device_used(simulation)
-    bounding = usable if limit is None and not assumed else None
-    assumptions = _assumed(given, prediction, outcome, device_used, bounding)
+    bounding = there_is if limit is None else None
+    assumptions = _assumed(captured.profile, prediction, outcome, device_used, bounding)
     modelled = runtime.modelled(prediction, profile)
     elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
@@ -158,29 +139,14 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         by_line=_sums((row.source, row.nbytes) for row in rows),
         marks=_marks(prediction.events, simulation),
         tensors=rows,
-        timeline=Timeline(
-            simulation.allocated,
-            simulation.reserved,
-            simulation.delta,
-            simulation.label,
-            simulation.category,
-            simulation.phase,
-            simulation.rule,
+        timeline=_timeline(simulation),
+        certainty=_certainty(
+            simulation,
+            prediction.unknown,
+            assumptions,
+            kept_and_spare(captured.profile, profile.usable_bytes),
         ),
-        certainty=_certainty(simulation, prediction.unknown, assumptions, kept_and_spare(given, usable)),
-        notes=tuple(
-            dict.fromkeys(
-                (
-                    *prediction.notes,
-                    *notes_on_convolutions(profile, prediction.events),
-                    *captured.notes,
-                    *graph.notes,
-                    *assumptions.notes,
-                    *_refusals(simulation),
-                    *releases.notes(modelled, elsewhere),
-                )
-            )
-        ),
+        notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, elsewhere),
         peak_at=simulation.peak_phase,
         out_of_memory=(
             None if outcome.failure is None else _out_of_memory(outcome.failure, prediction, describe)
@@ -220,6 +186,60 @@ class _Outcome:
     failure: Failure | None
     with_room: Room | None = None
     doubt: str = ""
+
+
+def _predicted(captured: Captured, options: Options, runtime: Runtime) -> Prediction:
+    """Raises UnknownOperatorError with `--strict`."""
+    prediction = runtime.predict(captured.source, options, captured.profile)
+    if options.strict and prediction.unknown:
+        raise UnknownOperatorError(
+            f"{captured.target} has operators whose own memory use is not known:"
+            f" {', '.join(sorted(prediction.unknown))}",
+            "leave --strict out for figures that are at least what it takes, or describe them with"
+            " analyzer.rule",
+        )
+    return prediction
+
+
+def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, str]:
+    """The device with what a setting leaves of its memory, and why this one."""
+    profile, capped = captured.profile, prediction.capped
+    if capped is None or capped.capacity_bytes >= profile.usable_bytes:
+        return profile, captured.device_note
+    note = "; ".join(filter(None, (captured.device_note, capped.note)))
+    return profile.of_memory(capped.capacity_bytes), note
+
+
+def _outcome(prediction: Prediction, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
+    """limit: as in `assemble`. bounds: the least of these counts where there is none."""
+    if limit == UNLIMITED:
+        return _on_device(prediction, None)
+    if limit is not None and prediction.limited is not None:
+        simulation, doubt = bounded(prediction, limit)
+        return _Outcome(simulation, simulation.failure, None, doubt)
+    return _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
+
+
+def _notes(
+    captured: Captured,
+    prediction: Prediction,
+    profile: DeviceProfile,
+    simulation: Simulation,
+    assumed: _Assumed,
+    modelled: Mapping[str, str],
+    elsewhere: Mapping[str, str],
+) -> tuple[str, ...]:
+    """What a reader should know, each once."""
+    notes = (
+        *prediction.notes,
+        *notes_on_convolutions(profile, prediction.events),
+        *captured.notes,
+        *captured.source.graph.notes,
+        *assumed.notes,
+        *_refusals(simulation),
+        *releases.notes(modelled, elsewhere),
+    )
+    return tuple(dict.fromkeys(notes))
 
 
 def _on_device(prediction: Prediction, capacity_bytes: int | None) -> _Outcome:
@@ -398,6 +418,18 @@ def _out_of_memory(
         module=description.module,
         source=description.source,
         phase=next((event.name for event in following if isinstance(event, Event)), ""),
+    )
+
+
+def _timeline(simulation: Simulation) -> Timeline:
+    return Timeline(
+        simulation.allocated,
+        simulation.reserved,
+        simulation.delta,
+        simulation.label,
+        simulation.category,
+        simulation.phase,
+        simulation.rule,
     )
 
 
