@@ -47,37 +47,46 @@ _LIBRARIES: tuple[tuple[str, str, int, str, str | Function], ...] = (
 )
 
 
-@contextlib.contextmanager
-def libraries(
-    layer: Layer, aside: Callable[[], bool], work: Callable[..., contextlib.AbstractContextManager[None]]
-) -> Iterator[None]:
-    """While open, they are, from when the program imports them on. aside, work: as in `functions.py`."""
+class _Paths:
+    """Where libraries are sent. aside, work: as in `functions.py`."""
 
-    def in_overlay(path: Any, how: str) -> str | bytes:
-        with work(path):
+    def __init__(
+        self,
+        layer: Layer,
+        aside: Callable[[], bool],
+        work: Callable[..., contextlib.AbstractContextManager[None]],
+    ) -> None:
+        self._layer, self._aside, self._work = layer, aside, work
+
+    def _in_overlay(self, path: Any, how: str) -> str | bytes:
+        with self._work(path):
             text, before, mark, options = os.fsdecode(path), "", "", ""
             if text.startswith("file:"):  # SQLite's: file:PATH?mode=ro
                 before = "file:"
                 text, mark, options = text.removeprefix(before).partition("?")
-            place = layer.place(text)
+            place = self._layer.place(text)
             does: dict[str, Callable[[str], str]] = {
-                "reads": layer.reading, "makes": layer.truncating, "changes": layer.changing,
-            }  # fmt: skip
+                "reads": self._layer.reading,
+                "makes": self._layer.truncating,
+                "changes": self._layer.changing,
+            }
             seen = before + does[how](place) + mark + options
         return os.fsencode(seen) if isinstance(path, bytes) else seen
 
-    def replacement(original: Any, index: int, name: str, how: str | Function) -> Any:
+    def replacement(self, original: Any, index: int, name: str, how: str | Function) -> Any:
+        """A function or class that is given the path in the overlay, as `_LIBRARIES` says."""
+
         def given(
             arguments: tuple[Any, ...], named: dict[str, Any]
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             path = arguments[index] if len(arguments) > index else named.get(name)
             if (
-                aside()
+                self._aside()
                 or not isinstance(path, (str, bytes, os.PathLike))
                 or os.fsdecode(path) in ("", ":memory:")
             ):
                 return arguments, named
-            new = in_overlay(path, how(*arguments) if callable(how) else how)
+            new = self._in_overlay(path, how(*arguments) if callable(how) else how)
             if len(arguments) > index:
                 return (*arguments[:index], new, *arguments[index + 1 :]), named
             return arguments, {**named, name: new}
@@ -98,6 +107,13 @@ def libraries(
                 return type(original)(original.__name__, (original,), {"__init__": begun})
         return call
 
+
+@contextlib.contextmanager
+def libraries(
+    layer: Layer, aside: Callable[[], bool], work: Callable[..., contextlib.AbstractContextManager[None]]
+) -> Iterator[None]:
+    """While open, they are, from when the program imports them on. aside, work: as in `functions.py`."""
+    paths = _Paths(layer, aside, work)
     # Of libraries that are imported already: modules are gone through once for all of them.
     parts: list[Pairs] = []
     opened = False
@@ -117,7 +133,7 @@ def libraries(
                 if original is None:
                     return
                 kept = vars(holder).get(name, original)  # a static method, as it stands
-                made = replacement(original, index, argument, how)
+                made = paths.replacement(original, index, argument, how)
                 if owner:
                     setattr(holder, name, staticmethod(made) if isinstance(original, type(len)) else made)
                     stack.callback(setattr, holder, name, kept)

@@ -41,6 +41,25 @@ from analyzer.runs.probes import PRODUCT_BYTES
 # `_getCUDABlasLtWorkspaceSize` of PyTorch, on GPUs of every compute capability.
 _ASSUMED_LT_BYTES = 1 << 20
 
+# How each figure is measured.
+_MEASURED_BY = {
+    "capacity_bytes": "CUDA's device properties",
+    "listed_bytes": "NVML",
+    "driver_bytes": "mem_get_info less NVML's process figure, in a fresh process",
+    "compute_capability": "CUDA's device properties",
+    "sm_count": "CUDA's device properties",
+    "max_threads_per_sm": "CUDA's device properties",
+    "cudnn_device": "cuDNN's own description",
+    "context_bytes": "NVML's process figure after a first kernel, cache empty",
+    "first_kernel_bytes": "the same less what it is before",
+    "modules_bytes": (
+        "NVML's process figure minus the reservation, before and after a first use, and a small training step"
+    ),
+    "per_thread_modules": "the same from a second thread",
+    "cublas_workspace_bytes": "the allocator's peak at a first matrix product",
+    "cublaslt_workspace_bytes": "the allocator's peak at a first product with bias",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -160,30 +179,7 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
         "releases": {
             name: written(parse(versions[name])) for name in ("torch", "cuda", "cudnn") if versions[name]
         },
-        "sources": {
-            figure: f"measured: {how}, {where}"
-            for figure, how in (
-                ("capacity_bytes", "CUDA's device properties"),
-                ("listed_bytes", "NVML"),
-                ("driver_bytes", "mem_get_info less NVML's process figure, in a fresh process"),
-                ("compute_capability", "CUDA's device properties"),
-                ("sm_count", "CUDA's device properties"),
-                ("max_threads_per_sm", "CUDA's device properties"),
-                ("cudnn_device", "cuDNN's own description"),
-                ("context_bytes", "NVML's process figure after a first kernel, cache empty"),
-                ("first_kernel_bytes", "the same less what it is before"),
-                (
-                    "modules_bytes",
-                    (
-                        "NVML's process figure minus the reservation, before and after a first use, and a"
-                        " small training step"
-                    ),
-                ),
-                ("per_thread_modules", "the same from a second thread"),
-                ("cublas_workspace_bytes", "the allocator's peak at a first matrix product"),
-                ("cublaslt_workspace_bytes", "the allocator's peak at a first product with bias"),
-            )
-        },
+        "sources": {figure: f"measured: {how}, {where}" for figure, how in _MEASURED_BY.items()},
     }
     if within:
         document["sources"]["cublaslt_workspace_bytes"] = (
