@@ -62,6 +62,7 @@ from analyzer.spec import TensorSpec
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.memory import Memory
     from analyzer.devices import DeviceProfile
+    from analyzer.ranks import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,7 @@ def capture_pytorch(
 
     parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
     record_guards: whether the program's comparisons of sizes are recorded (`asked_sizes.py`). call: as in
-    `Step`. described: as in
-        `cuda_environment`.
+    `Step`. described: as in `cuda_environment`.
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
     """
@@ -135,11 +135,7 @@ def capture_pytorch(
         ):
             try:
                 if parallel is not None:
-                    # Nobody can act on what PyTorch says of wrappers the user has not written.
-                    job.enter_context(warnings.catch_warnings())
-                    warnings.filterwarnings("ignore", module=r"torch\.(distributed|nn\.parallel)")
-                    communicators = job.enter_context(world(parallel.rank, recorder)).uses
-                    job.enter_context(joined(parallel.rank))
+                    communicators = _join(job, parallel.rank, recorder)
                     step = replace(step, place=placing(parallel, recorder.note))
                 run(step, recorder)
             except AnalyzerError:
@@ -159,6 +155,16 @@ def capture_pytorch(
         input_bytes=sum(x.numel() * x.element_size() for x in step.inputs),
         output_bytes=watch.output_bytes,
     )
+
+
+def _join(job: contextlib.ExitStack, rank: Rank, recorder: Recorder) -> Mapping[str, Communicator]:
+    """Until `job` is left, the program is this rank of it; what it communicates, as it will be."""
+    # Nobody can act on what PyTorch says of wrappers the user has not written.
+    job.enter_context(warnings.catch_warnings())
+    warnings.filterwarnings("ignore", module=r"torch\.(distributed|nn\.parallel)")
+    communicators = job.enter_context(world(rank, recorder)).uses
+    job.enter_context(joined(rank))
+    return communicators
 
 
 def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
