@@ -30,6 +30,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,12 +60,7 @@ _THROUGH = (
 )
 
 
-def collectives(
-    recorder: Recorder,
-    messages: Messages,
-    used: Callable[[Any, str, tuple[int, ...] | None], None],
-    functional: Callable[[str, str], None],
-) -> dict[Any, Callable[..., Any]]:
+class Collectives:
     """What each collective does.
 
     used: told the process group, the collective's name and the ranks it exchanges messages with (None: it
@@ -72,200 +68,217 @@ def collectives(
     `_c10d_functional`.
     """
 
-    shelf: list[tuple[int, Any]] = []
-    in_barrier: list[Any] = []
+    def __init__(
+        self,
+        recorder: Recorder,
+        messages: Messages,
+        used: Callable[[Any, str, tuple[int, ...] | None], None],
+        functional: Callable[[str, str], None],
+    ) -> None:
+        self._recorder, self._messages, self._used, self._functional = recorder, messages, used, functional
+        self._shelf: list[tuple[int, Any]] = []
+        self._in_barrier: Any = None
 
-    def done(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any, kept: Any = None) -> Any:
+    def choices(self) -> dict[Any, Callable[..., Any]]:
+        """Operator overload -> what it does."""
+        module = torch.ops._c10d_functional
+        return {
+            **{
+                overload.default: self._reported(overload.default)
+                for overload in (
+                    module.all_reduce,
+                    module.all_reduce_,
+                    module.all_gather_into_tensor,
+                    module.reduce_scatter_tensor,
+                    module.broadcast,
+                    module.all_gather_into_tensor_coalesced,
+                    module.reduce_scatter_tensor_coalesced,
+                    module.all_reduce_coalesced,
+                    module.all_to_all_single,
+                    module.all_gather_into_tensor_out,
+                )
+            },
+            c10d.allreduce_.default: self._all_reduce,
+            c10d.allgather_.default: self._all_gather,
+            c10d.reduce_scatter_.default: self._reduce_scatter,
+            c10d.gather_.default: self._gather,
+            c10d.scatter_.default: self._scatter,
+            c10d.alltoall_.default: self._all_to_all,
+            **{
+                func: partial(self._all_gather_into, func)
+                for func in (c10d._allgather_base_.default, c10d.allgather_into_tensor_coalesced_.default)
+            },
+            **{
+                func: partial(self._reduce_scatter_from, func)
+                for func in (
+                    c10d._reduce_scatter_base_.default,
+                    c10d.reduce_scatter_tensor_coalesced_.default,
+                )
+            },
+            **{
+                func: partial(self._unchanged, func)
+                for func in (
+                    c10d.allreduce_coalesced_.default,
+                    c10d.reduce_.default,
+                    c10d.alltoall_base_.default,
+                )
+            },
+            c10d.barrier.default: self._barrier,
+            c10d.monitored_barrier_.default: lambda *_, **__: None,
+            c10d.broadcast_.default: self._broadcast,
+            c10d.send.default: self._send,
+            c10d.recv_.default: self._receive,
+            c10d.recv_any_source_.default: self._receive_from_any,
+        }
+
+    def _done(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any, kept: Any = None
+    ) -> Any:
         """Record the call; what it returns: `tensors` where the schema says so, and its work."""
-        count = len(shelf)
-        shelf[:] = [
+        count = len(self._shelf)
+        self._shelf[:] = [
             (step, shelved)
-            for step, shelved in shelf
-            if step > 0 and (step == recorder.step or recorder.phase is not Phase.BACKWARD)
+            for step, shelved in self._shelf
+            if step > 0 and (step == self._recorder.step or self._recorder.phase is not Phase.BACKWARD)
         ]
-        if len(shelf) < count:
-            recorder.note(_LATER)
+        if len(self._shelf) < count:
+            self._recorder.note(_LATER)
         group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
-        on_device = placed(group, args)
+        on_device = self._placed(group, args)
         if on_device:
-            used(group, *_exchange(DispatchedCall(func, args, kwargs), group))
-            recorder.record(func, args, kwargs, on_device)
+            self._used(group, *_exchange(DispatchedCall(func, args, kwargs), group))
+            self._recorder.record(func, args, kwargs, on_device)
         work = _finished(tensors if kept is None else kept)
         return work if len(func._schema.returns) == 1 else (tensors, work)
 
-    def placed(group: Any, args: Any) -> list[torch.Tensor]:
+    def _placed(self, group: Any, args: Any) -> list[torch.Tensor]:
         """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no
         backend for them."""
         tensors = [t for t in tree_iter(args) if isinstance(t, torch.Tensor)]
         on_device = [
-            t for t in tensors if t.device.type == "meta" and not recorder.storages.in_host_memory(t)
+            t for t in tensors if t.device.type == "meta" and not self._recorder.storages.in_host_memory(t)
         ]
         for place, there in (("cuda", on_device), ("cpu", len(tensors) - len(on_device))):
             if there:
                 group._get_backend(torch.device(place))
         return on_device
 
-    def copy(target: torch.Tensor, source: torch.Tensor) -> None:
-        if target.shape == source.shape and target is not source:
-            target.copy_(source)
-
-    def all_reduce(
-        tensors: Any, group: Any, operation: Any, sparse: Any, later: bool = True, *args: Any, **kwargs: Any
+    def _all_reduce(
+        self,
+        tensors: Any,
+        group: Any,
+        operation: Any,
+        sparse: Any,
+        later: bool = True,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         arguments = (tensors, group, operation, sparse, later, *args)
-        result = done(c10d.allreduce_.default, arguments, kwargs, tensors)
-        if later and recorder.phase is Phase.BACKWARD:
-            shelf.append((recorder.step, tensors))
+        result = self._done(c10d.allreduce_.default, arguments, kwargs, tensors)
+        if later and self._recorder.phase is Phase.BACKWARD:
+            self._shelf.append((self._recorder.step, tensors))
         return result
 
-    def unchanged(func: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: done(func, args, kwargs, args[0])
+    def _unchanged(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._done(func, args, kwargs, args[0])
 
-    def barrier(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        in_barrier[:] = [tensor]
+    def _barrier(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        self._in_barrier = tensor  # until the next one
         if tensor.device.type == "meta":
             tensor.new_empty(1, dtype=torch.float32)  # what NCCL adds up, given back at once
-        return done(c10d.barrier.default, (tensor, *args), kwargs, tensor)
+        return self._done(c10d.barrier.default, (tensor, *args), kwargs, tensor)
 
-    def all_gather(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def _all_gather(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         kept = []
         for parts, own in zip(outputs, inputs, strict=True):
             if own.device.type == "meta" and all(part.shape == own.shape for part in parts):
                 kept.append(own.new_empty((len(parts), *own.shape)))
-            if recorder.values.known(own) is not None and own.device.type == "meta":
-                recorder.values.filled(parts)
+            if self._recorder.values.known(own) is not None and own.device.type == "meta":
+                self._recorder.values.filled(parts)
             for part in parts:
-                copy(part, own)
-        return done(c10d.allgather_.default, (outputs, inputs, *args), kwargs, outputs, kept or None)
+                _copy(part, own)
+        return self._done(c10d.allgather_.default, (outputs, inputs, *args), kwargs, outputs, kept or None)
 
-    def all_gather_into(func: Any) -> Callable[..., Any]:
-        def call(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            for output, own in zip(_listed(outputs), _listed(inputs), strict=True):
-                if recorder.values.known(own) is not None and output.numel() % max(1, own.numel()) == 0:
-                    output.copy_(
-                        own.flatten().repeat(output.numel() // max(1, own.numel())).view(output.shape)
-                    )
-            return done(func, (outputs, inputs, *args), kwargs, outputs)
+    def _all_gather_into(self, func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        for output, own in zip(_listed(outputs), _listed(inputs), strict=True):
+            if self._recorder.values.known(own) is not None and output.numel() % max(1, own.numel()) == 0:
+                output.copy_(own.flatten().repeat(output.numel() // max(1, own.numel())).view(output.shape))
+        return self._done(func, (outputs, inputs, *args), kwargs, outputs)
 
-        return call
-
-    def reduce_scatter(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+    def _reduce_scatter(self, outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
         for output, parts in zip(outputs, inputs, strict=True):
             if output.device.type == "meta" and all(part.shape == output.shape for part in parts):
                 flat = output.new_empty((len(parts), *output.shape))
                 for row, part in zip(flat, parts, strict=True):
-                    copy(row, part)
-            copy(output, parts[_rank(group)])
+                    _copy(row, part)
+            _copy(output, parts[_rank(group)])
         arguments = (outputs, inputs, group, *args)
-        return done(c10d.reduce_scatter_.default, arguments, kwargs, outputs)
+        return self._done(c10d.reduce_scatter_.default, arguments, kwargs, outputs)
 
-    def reduce_scatter_from(func: Any) -> Callable[..., Any]:
-        def call(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
-            for output, whole in zip(_listed(outputs), _listed(inputs), strict=True):
-                if recorder.values.known(whole) is not None:
-                    copy(output, whole.flatten().chunk(_size(group))[_rank(group)].view(output.shape))
-            return done(func, (outputs, inputs, group, *args), kwargs, outputs)
+    def _reduce_scatter_from(
+        self, func: Any, outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        for output, whole in zip(_listed(outputs), _listed(inputs), strict=True):
+            if self._recorder.values.known(whole) is not None:
+                _copy(output, whole.flatten().chunk(_size(group))[_rank(group)].view(output.shape))
+        return self._done(func, (outputs, inputs, group, *args), kwargs, outputs)
 
-        return call
-
-    def gather(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def _gather(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         for parts, own in zip(outputs, inputs, strict=False):
-            if recorder.values.known(own) is not None and own.device.type == "meta":
-                recorder.values.filled(parts)
+            if self._recorder.values.known(own) is not None and own.device.type == "meta":
+                self._recorder.values.filled(parts)
             for part in parts:
-                copy(part, own)
-        return done(c10d.gather_.default, (outputs, inputs, *args), kwargs, outputs)
+                _copy(part, own)
+        return self._done(c10d.gather_.default, (outputs, inputs, *args), kwargs, outputs)
 
-    def scatter(outputs: Any, inputs: Any, group: Any, root: int, *args: Any, **kwargs: Any) -> Any:
+    def _scatter(self, outputs: Any, inputs: Any, group: Any, root: int, *args: Any, **kwargs: Any) -> Any:
         for parts in inputs:
-            copy(outputs[0], parts[_rank(group)])
-        messages.scattered(_group(group), root, outputs[0], inputs[0] if inputs else [])
-        return done(c10d.scatter_.default, (outputs, inputs, group, root, *args), kwargs, outputs)
+            _copy(outputs[0], parts[_rank(group)])
+        self._messages.scattered(_group(group), root, outputs[0], inputs[0] if inputs else [])
+        return self._done(c10d.scatter_.default, (outputs, inputs, group, root, *args), kwargs, outputs)
 
-    def broadcast(tensors: Any, group: Any, root: int, *args: Any, **kwargs: Any) -> Any:
+    def _broadcast(self, tensors: Any, group: Any, root: int, *args: Any, **kwargs: Any) -> Any:
         for tensor in tensors:
-            messages.broadcast(_group(group), root, tensor)
-        return done(c10d.broadcast_.default, (tensors, group, root, *args), kwargs, tensors)
+            self._messages.broadcast(_group(group), root, tensor)
+        return self._done(c10d.broadcast_.default, (tensors, group, root, *args), kwargs, tensors)
 
-    def all_to_all(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+    def _all_to_all(self, outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
         for output in outputs:
-            copy(output, inputs[_rank(group)])
-        return done(c10d.alltoall_.default, (outputs, inputs, group, *args), kwargs, outputs)
+            _copy(output, inputs[_rank(group)])
+        return self._done(c10d.alltoall_.default, (outputs, inputs, group, *args), kwargs, outputs)
 
-    def send(tensors: Any, group: Any, to: int, *args: Any, **kwargs: Any) -> Any:
+    def _send(self, tensors: Any, group: Any, to: int, *args: Any, **kwargs: Any) -> Any:
         for tensor in tensors:
-            messages.sent(_group(group), to, tensor)
-            if tensor.device.type == "meta" and recorder.phase is not Phase.SETUP:
-                recorder.note(_THROUGH)
-        return done(c10d.send.default, (tensors, group, to, *args), kwargs, tensors, [])
+            self._messages.sent(_group(group), to, tensor)
+            if tensor.device.type == "meta" and self._recorder.phase is not Phase.SETUP:
+                self._recorder.note(_THROUGH)
+        return self._done(c10d.send.default, (tensors, group, to, *args), kwargs, tensors, [])
 
-    def receive(tensors: Any, group: Any, source: int, *args: Any, **kwargs: Any) -> Any:
+    def _receive(self, tensors: Any, group: Any, source: int, *args: Any, **kwargs: Any) -> Any:
         for tensor in tensors:
-            messages.received(_group(group), source, tensor)
-        return done(c10d.recv_.default, (tensors, group, source, *args), kwargs, tensors, [])
+            self._messages.received(_group(group), source, tensor)
+        return self._done(c10d.recv_.default, (tensors, group, source, *args), kwargs, tensors, [])
 
-    def receive_from_any(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def _receive_from_any(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         for tensor in tensors:
-            recorder.values.forget(tensor)
-        return done(c10d.recv_any_source_.default, (tensors, *args), kwargs, tensors, [])
+            self._recorder.values.forget(tensor)
+        return self._done(c10d.recv_any_source_.default, (tensors, *args), kwargs, tensors, [])
 
-    def reported(func: Any) -> Callable[..., Any]:
+    def _reported(self, func: Any) -> Callable[..., Any]:
         position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
 
         def call(*args: Any, **kwargs: Any) -> Any:
             name = args[position] if position < len(args) else kwargs["group_name"]
-            if placed(_resolved(name), (args, kwargs)):
-                functional(name, func._schema.name)
-            return recorder.plain(func, args, kwargs)
+            if self._placed(_resolved(name), (args, kwargs)):
+                self._functional(name, func._schema.name)
+            return self._recorder.plain(func, args, kwargs)
 
         return call
 
-    module = torch.ops._c10d_functional
-    return {
-        **{
-            overload.default: reported(overload.default)
-            for overload in (
-                module.all_reduce,
-                module.all_reduce_,
-                module.all_gather_into_tensor,
-                module.reduce_scatter_tensor,
-                module.broadcast,
-                module.all_gather_into_tensor_coalesced,
-                module.reduce_scatter_tensor_coalesced,
-                module.all_reduce_coalesced,
-                module.all_to_all_single,
-                module.all_gather_into_tensor_out,
-            )
-        },
-        c10d.allreduce_.default: all_reduce,
-        c10d.allgather_.default: all_gather,
-        c10d.reduce_scatter_.default: reduce_scatter,
-        c10d.gather_.default: gather,
-        c10d.scatter_.default: scatter,
-        c10d.alltoall_.default: all_to_all,
-        **{
-            func: all_gather_into(func)
-            for func in (c10d._allgather_base_.default, c10d.allgather_into_tensor_coalesced_.default)
-        },
-        **{
-            func: reduce_scatter_from(func)
-            for func in (c10d._reduce_scatter_base_.default, c10d.reduce_scatter_tensor_coalesced_.default)
-        },
-        **{
-            func: unchanged(func)
-            for func in (
-                c10d.allreduce_coalesced_.default,
-                c10d.reduce_.default,
-                c10d.alltoall_base_.default,
-            )
-        },
-        c10d.barrier.default: barrier,
-        c10d.monitored_barrier_.default: lambda *_, **__: None,
-        c10d.broadcast_.default: broadcast,
-        c10d.send.default: send,
-        c10d.recv_.default: receive,
-        c10d.recv_any_source_.default: receive_from_any,
-    }
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    if target.shape == source.shape and target is not source:
+        target.copy_(source)
 
 
 SENDING = frozenset({"send", "scatter_root", "gather", "alltoall_", "alltoall_base_"})

@@ -32,9 +32,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, WRAPPING, collectives
+from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, WRAPPING, Collectives
 from analyzer.capture.pytorch.world.messages import Messages
-from analyzer.capture.pytorch.world.objects import objects
+from analyzer.capture.pytorch.world.objects import Objects
 from analyzer.capture.pytorch.world.processes import processes
 from analyzer.capture.pytorch.world.store import Store, stores
 from analyzer.errors import CaptureError
@@ -148,7 +148,7 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
     recorder.gpu = torch.device("cuda", rank.local_rank)
     recorder.gpu_count = rank.local_world_size
     tell = sys.excepthook  # `init_process_group` puts one in its place that names the rank
-    recorder.choose(collectives(recorder, messages, used.used, used.functional), WRAPPING)
+    recorder.choose(Collectives(recorder, messages, used.used, used.functional).choices(), WRAPPING)
     _forget_shapes()
     with replaced(_replacements(rank, recorder, messages, used, post)):
         try:
@@ -242,7 +242,7 @@ def _replacements(
         "torch._C._distributed_c10d.Logger.set_runtime_stats_and_log": lambda _: None,
         c10d + "rendezvous": rendezvous,
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": lambda _: None,
-        **objects(recorder, messages, used, post),
+        **Objects(recorder, messages, used, post).functions(),
         **dict.fromkeys((c10d + "split_group", "torch.distributed.split_group"), split),
         "torch.distributed.device_mesh.split_group": split,
         "torch.distributed.batch_isend_irecv": batched,

@@ -33,94 +33,101 @@ _TORCH = f"{Path(torch.__file__).parent}/"
 _DIFFERS = ("distributed/checkpoint/", "distributed/fsdp/_optim_utils.py")
 
 
-def objects(recorder: Recorder, messages: Messages, used: Communicators, post: Post | None) -> dict[str, Any]:
-    """Names of PyTorch's functions -> what they do for the rank that is followed. post: brings what other
-    ranks say."""
-    broadcast, scatter = dist.broadcast_object_list, dist.scatter_object_list
-    gather, gather_all = dist.gather_object, dist.all_gather_object
+class Objects:
+    """PyTorch's functions for objects, for the rank that is followed. post: brings what other ranks say."""
 
-    def broadcast_objects(
-        object_list: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
+    def __init__(
+        self, recorder: Recorder, messages: Messages, used: Communicators, post: Post | None
+    ) -> None:
+        self._recorder, self._messages, self._used, self._post = recorder, messages, used, post
+        self._real_broadcast, self._real_scatter = dist.broadcast_object_list, dist.scatter_object_list
+        self._real_gather, self._real_gather_all = dist.gather_object, dist.all_gather_object
+
+    def functions(self) -> dict[str, Any]:
+        """Names of PyTorch's functions -> what they do."""
+        named = "torch.distributed."
+        return {
+            f"{named}distributed_c10d.broadcast_object_list": self._broadcast_objects,
+            f"{named}broadcast_object_list": self._broadcast_objects,
+            f"{named}scatter_object_list": self._scatter_objects,
+            f"{named}gather_object": self._gather_objects,
+            f"{named}all_gather_object": self._gather_objects_everywhere,
+            f"{named}optim.zero_redundancy_optimizer._broadcast_object": self._broadcast_state,
+        }
+
+    def _broadcast_objects(
+        self, object_list: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
     ) -> None:
         within: Any = group or dist.GroupMember.WORLD
         root = named.get("group_src")
         if root is None:
             root = dist.get_group_rank(within, src or 0)
-        if within.rank() == root or (post is not None and not all(map(_holds, object_list))):
-            with messages.objects(within), used.apart():
-                broadcast(object_list, src, group, *args, **named)
+        if within.rank() == root or (self._post is not None and not all(map(_holds, object_list))):
+            with self._messages.objects(within), self._used.apart():
+                self._real_broadcast(object_list, src, group, *args, **named)
         else:
-            messages.no_objects(within)
-            recorder.note("objects other ranks send are taken to be this rank's own")
+            self._messages.no_objects(within)
+            self._recorder.note("objects other ranks send are taken to be this rank's own")
 
-    def scatter_objects(
+    def _scatter_objects(
+        self,
         scatter_object_output_list: list[Any],
         scatter_object_input_list: list[Any] | None = None,
         src: int | None = None,
         group: Any = None,
         **named: Any,
     ) -> None:
-        with messages.objects(group or dist.GroupMember.WORLD):
-            scatter(scatter_object_output_list, scatter_object_input_list, src, group, **named)
+        with self._messages.objects(group or dist.GroupMember.WORLD):
+            self._real_scatter(scatter_object_output_list, scatter_object_input_list, src, group, **named)
 
-    def gather_objects(
+    def _gather_objects(
+        self,
         obj: Any,
         object_gather_list: list[Any] | None = None,
         dst: int | None = None,
         group: Any = None,
         **named: Any,
     ) -> None:
-        gather(obj, object_gather_list, dst, group, **named)
-        exchange(group or dist.GroupMember.WORLD, obj, object_gather_list)
+        self._real_gather(obj, object_gather_list, dst, group, **named)
+        self._exchange(group or dist.GroupMember.WORLD, obj, object_gather_list)
 
-    def gather_objects_everywhere(object_list: list[Any], obj: Any, group: Any = None) -> None:
-        gather_all(object_list, obj, group)
-        exchange(group or dist.GroupMember.WORLD, obj, object_list)
+    def _gather_objects_everywhere(self, object_list: list[Any], obj: Any, group: Any = None) -> None:
+        self._real_gather_all(object_list, obj, group)
+        self._exchange(group or dist.GroupMember.WORLD, obj, object_list)
 
-    def exchange(within: Any, own: Any, found: list[Any] | None) -> None:
+    def _exchange(self, within: Any, own: Any, found: list[Any] | None) -> None:
         """Put into `found`, if given, what other ranks gather besides this one's `own`."""
-        if post is None or not _differs():
+        if self._post is None or not _differs():
             return
-        channel = messages.channel(f"{within.group_name} gathered objects")
-        post.send(f"{channel} of {within.rank()}", pickle.dumps(own))
+        channel = self._messages.channel(f"{within.group_name} gathered objects")
+        self._post.send(f"{channel} of {within.rank()}", pickle.dumps(own))
         for rank in range(within.size()) if found else ():
             if rank != within.rank():
-                said = post.receive(
-                    dist.get_global_rank(within, rank), f"{channel} of {rank}", recorder.places.line()
+                said = self._post.receive(
+                    dist.get_global_rank(within, rank), f"{channel} of {rank}", self._recorder.places.line()
                 )
                 assert found is not None and said is not None
                 found[rank] = pickle.loads(said)
 
-    def broadcast_state(obj: Any, src_rank: int, group: Any = None, device: Any = None) -> Any:
+    def _broadcast_state(self, obj: Any, src_rank: int, group: Any = None, device: Any = None) -> Any:
         """`_broadcast_object` of `zero_redundancy_optimizer.py`: the object's length, then its bytes."""
         within: Any = group or dist.GroupMember.WORLD
         place = device or torch.device("cpu")
-        channel = messages.channel(f"{within.group_name} state of {src_rank}")
+        channel = self._messages.channel(f"{within.group_name} state of {src_rank}")
         own = dist.get_rank() == src_rank
         said: bytes | None
-        if own or post is None:
+        if own or self._post is None:
             buffer = io.BytesIO()
             torch.save(obj, buffer)
             said = buffer.getvalue()
-            if post is not None:
-                post.send(channel, said)
+            if self._post is not None:
+                self._post.send(channel, said)
         else:
-            said = post.receive(src_rank, channel, recorder.places.line())
+            said = self._post.receive(src_rank, channel, self._recorder.places.line())
         assert said is not None
         for tensor in (torch.LongTensor([len(said)]), torch.empty(len(said), dtype=torch.uint8)):
             dist.broadcast(tensor.to(place), src=src_rank, group=group, async_op=False)
         return obj if own else torch.load(io.BytesIO(said), map_location=place, weights_only=False)
-
-    module, named = "torch.distributed.distributed_c10d.", "torch.distributed."
-    return {
-        **dict.fromkeys(
-            (f"{module}broadcast_object_list", f"{named}broadcast_object_list"), broadcast_objects
-        ),
-        f"{named}scatter_object_list": scatter_objects,
-        f"{named}gather_object": gather_objects,
-        f"{named}all_gather_object": gather_objects_everywhere,
-        f"{named}optim.zero_redundancy_optimizer._broadcast_object": broadcast_state,
-    }
 
 
 def _holds(thing: Any) -> bool:
