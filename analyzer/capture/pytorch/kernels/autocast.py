@@ -34,7 +34,7 @@ import torch
 
 from analyzer.capture.pytorch.device import autocasting
 from analyzer.capture.pytorch.device.autocasting import KEY
-from analyzer.capture.pytorch.kernels.results import flat_rnn_count
+from analyzer.capture.pytorch.kernels.recurrent import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered, replaced
 
 LOWER_PRECISION = [

@@ -2,7 +2,7 @@
 
 PyTorch decides these in C++ by the tensor's device, which for a meta tensor falls out differently. While a
 step is captured, this module registers the CUDA decision for meta tensors, one function an operator, each
-citing the source.
+citing the source; those of recurrent layers and of the CTC loss are in `recurrent.py` and `ctc.py`.
 `FUSED` are operators without a meta kernel that CUDA implements as a sequence of others: the sequence is
 given.
 """
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.kernels import ctc, recurrent
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
-from analyzer.capture.pytorch.kernels.results import accumulated, flat_rnn_count
+from analyzer.capture.pytorch.kernels.layouts import accumulated
 from analyzer.capture.pytorch.patches import registered
 from analyzer.capture.pytorch.recording.formulas import cumprod_backward
 from analyzer.releases import Span
@@ -160,87 +161,6 @@ def _suggested(x: Any) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _rnn(mode: int, has_cell: bool, dropout_state: list[Any], packed: bool = False) -> Callable[..., Any]:
-    """cuDNN's recurrent layers: one operator a call (`aten/src/ATen/native/RNN.cpp`, `cudnn/RNN.cpp`).
-
-    A packed sequence comes with the batch size of every time step instead of the order of dimensions.
-    """
-
-    def run(x: Any, *rest: Any) -> Any:
-        if packed:
-            sizes, hidden, params, _biases, layers, p, train, both = rest
-            first, batch_sizes = False, sizes.tolist()
-        else:
-            hidden, params, _biases, layers, p, train, both, first = rest
-            batch_sizes = []
-        hx: Any = hidden[0] if has_cell else hidden
-        cx: Any = hidden[1] if has_cell else None
-        state = None
-        if p > 0 and train:
-            # One buffer of random-number state per process, made when first needed (`get_dropout_state`).
-            if not dropout_state:
-                made = aten._cudnn_init_dropout_state(
-                    p, True, 0, dtype=torch.uint8, device=torch.device("meta")
-                )
-                dropout_state.append(made)
-            state = dropout_state[0]
-        projection = hx.size(2) if has_cell and hx.size(2) != cx.size(2) else 0
-        size = cx.size(2) if has_cell else hx.size(2)
-        stride0 = len(params) // (layers * (2 if both else 1))
-        flat = params[0]
-        total = flat_rnn_count(params, stride0)
-        buffer = None
-        if flat.untyped_storage().nbytes() == total * flat.element_size():
-            buffer = torch.as_strided(flat.detach(), (total,), (1,), 0)
-        out = aten._cudnn_rnn(
-            x,
-            params,
-            stride0,
-            buffer,
-            hx,
-            cx,
-            mode,
-            size,
-            projection,
-            layers,
-            first,
-            p,
-            train,
-            both,
-            batch_sizes,
-            state,
-        )
-        return (out[0], out[1], out[2]) if has_cell else (out[0], out[1])
-
-    return run
-
-
-def lstm_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """`LSTMCell`, `RNN.cpp`: on CUDA one kernel behind the two products."""
-    hidden, cell = hx
-    gates = aten.matmul(x, w_ih.t()), aten.matmul(hidden, w_hh.t())
-    return aten._thnn_fused_lstm_cell(*gates, cell, b_ih, b_hh)[:2]
-
-
-def gru_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """`GRUCell`, `RNN.cpp`: as `lstm_cell`."""
-    gates = aten.matmul(x, w_ih.t()), aten.matmul(hx, w_hh.t())
-    return aten._thnn_fused_gru_cell(*gates, hx, b_ih, b_hh)[0]
-
-
-def flatten_rnn_weights(weights: Any, stride0: int, *_: Any) -> Any:
-    """`_cudnn_rnn_flatten_weight` (`cudnn/RNN.cpp`): one zeroed buffer, the weights become views of it."""
-    first = weights[0]
-    # Left unfilled: the recorder need not follow its values.
-    buffer = torch.empty(flat_rnn_count(weights, stride0), dtype=first.dtype, device=torch.device("meta"))
-    offset = 0
-    for weight in weights:
-        with torch.no_grad():
-            weight.set_(buffer.untyped_storage(), offset, weight.shape, weight.contiguous().stride())
-        offset += weight.numel()
-    return buffer
-
-
 def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
     """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of
     MultiheadAttention."""
@@ -334,74 +254,6 @@ def transformer_encoder_layer(
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
-def _ctc_loss(alike: Alike) -> Callable[..., Any]:
-    """`LossCTC.cpp`: cuDNN's where all integers are 32-bit tensors; else lengths are read on the host, and
-    then it is as for lengths that are numbers.
-
-    Lengths that only data tells are taken to be as long as they can be: all of the input, all of the targets.
-    """
-
-    def run(
-        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
-        reduction: int = 1,
-        zero_infinity: bool = False,
-    ) -> Any:  # fmt: skip
-        steps, batch = log_probs.size(0), log_probs.size(1)
-        longest = targets.size(1) if targets.dim() == 2 else -(-targets.size(0) // batch)
-
-        def read(lengths: Any, most: int) -> list[int]:
-            value = lengths if lengths.device.type != "meta" else alike.known(lengths)
-            return [most] * batch if value is None else [int(n) for n in value.tolist()]
-
-        heard, said = read(input_lengths, steps), read(target_lengths, longest)
-        small = input_lengths.dtype == target_lengths.dtype == torch.int32
-        if small and _cudnn_takes_ctc(log_probs, targets, heard, said, blank):
-            losses = aten._cudnn_ctc_loss.Tensor(
-                log_probs, targets, input_lengths, target_lengths, blank, True, zero_infinity
-            )[0]
-            return _reduced_ctc(losses, target_lengths.to(losses.device), reduction, zero_infinity)
-        return aten.ctc_loss.IntList(log_probs, targets, heard, said, blank, reduction, zero_infinity)
-
-    return run
-
-
-def ctc_loss_of_numbers(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
-    zero_infinity: bool = False,
-) -> Any:  # fmt: skip
-    """`LossCTC.cpp`: cuDNN's for 32-bit targets on the host, where every input is as long as the longest."""
-    arguments = (log_probs, targets, input_lengths, target_lengths, blank)
-    full = all(length == log_probs.size(0) for length in input_lengths)
-    if targets.device.type == "cpu" and full and _cudnn_takes_ctc(*arguments):
-        losses = aten._cudnn_ctc_loss.default(*arguments, True, zero_infinity)[0]
-        lengths = torch.tensor(target_lengths, dtype=losses.dtype).to(losses.device)
-        return _reduced_ctc(losses, lengths, reduction, zero_infinity)
-    return aten.ctc_loss.IntList.decompose(*arguments, reduction, zero_infinity)
-
-
-def _cudnn_takes_ctc(log_probs: Any, targets: Any, heard: list[int], said: list[int], blank: int) -> bool:
-    """What both of `_use_cudnn_ctc_loss`'s forms ask (`cudnn/LossCTC.cpp`)."""
-    return (
-        torch.backends.cudnn.enabled
-        and log_probs.device.type == "meta"
-        and (blank, log_probs.dim(), targets.dim()) == (0, 3, 1)
-        and (log_probs.dtype, targets.dtype) == (torch.float32, torch.int32)
-        and targets.is_contiguous()
-        and all(length < 256 and length <= most for length, most in zip(said, heard, strict=False))
-    )
-
-
-def _reduced_ctc(losses: Any, lengths: Any, reduction: int, zero_infinity: bool) -> Any:
-    """The end of `ctc_loss_impl`."""
-    if zero_infinity:
-        losses = torch.where(
-            losses == float("inf"), torch.zeros((), dtype=losses.dtype, device=losses.device), losses
-        )
-    if reduction == 1:
-        return (losses / lengths.clamp_min(1)).mean()
-    return losses.sum() if reduction == 2 else losses
-
-
 def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
     """`TensorCompare.cpp`: what is no number in both is found in place."""
     floating = x.is_floating_point() or x.is_complex()
@@ -451,7 +303,6 @@ def grid_sampler(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any
 def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
     attention = AttentionChoice(alike)
-    dropout_state: list[Any] = []
     keeps = alike.device.releases["torch"] in KEEPS_SOFTMAX_INPUT
     return {
         aten.scaled_dot_product_attention.default: attention,
@@ -469,18 +320,8 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
         aten.linalg_eigvalsh.default: eigvalsh,
         aten.cumprod_backward.default: cumprod_backward,
         aten.grid_sampler.default: grid_sampler,
-        aten.ctc_loss.Tensor: _ctc_loss(alike),
-        aten.ctc_loss.IntList: ctc_loss_of_numbers,
-        aten.lstm_cell.default: lstm_cell,
-        aten.gru_cell.default: gru_cell,
-        aten.lstm.input: _rnn(2, True, dropout_state),
-        aten.lstm.data: _rnn(2, True, dropout_state, packed=True),
-        aten.gru.input: _rnn(3, False, dropout_state),
-        aten.gru.data: _rnn(3, False, dropout_state, packed=True),
-        aten.rnn_tanh.input: _rnn(1, False, dropout_state),
-        aten.rnn_tanh.data: _rnn(1, False, dropout_state, packed=True),
-        aten.rnn_relu.input: _rnn(0, False, dropout_state),
-        aten.rnn_relu.data: _rnn(0, False, dropout_state, packed=True),
+        **ctc.decisions(alike),
+        **recurrent.decisions(),
     }
 
 
@@ -492,7 +333,7 @@ def nested_from_mask_is_possible(_: Any, mask: Any) -> bool:
 FUSED: dict[Any, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
     aten._nested_tensor_from_mask_left_aligned.default: nested_from_mask_is_possible,
-    aten._cudnn_rnn_flatten_weight.default: flatten_rnn_weights,
+    aten._cudnn_rnn_flatten_weight.default: recurrent.flatten_rnn_weights,
 }
 
 

@@ -1,7 +1,8 @@
 """Results of CUDA operators that meta tensors cannot compute, or compute with other strides than CUDA does.
 
 Each function takes the operator's arguments and returns its results as meta tensors: shapes, strides and
-dtypes as the CUDA kernel makes them. Sources are files of `aten/src/ATen/native`, torch 2.11.
+dtypes as the CUDA kernel makes them. Sources are files of `aten/src/ATen/native`, torch 2.11. Those of
+recurrent layers and of the CTC loss are in `recurrent.py` and `ctc.py`.
 """
 
 from __future__ import annotations
@@ -12,46 +13,17 @@ from typing import Any
 import torch
 from torch._prims_common import compute_elementwise_output_strides
 
+from analyzer.capture.pytorch.kernels import ctc, recurrent
+from analyzer.capture.pytorch.kernels.layouts import (
+    META,
+    accumulated,
+    channels_last_like,
+    in_format,
+    like,
+    suggested_format,
+)
+
 aten = torch.ops.aten
-META = torch.device("meta")
-_BIASED_LAYERS = (4, 5)
-_ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
-
-
-def channels_last_like(tensor: Any) -> bool:
-    """Strides descend as N, spatial, C (`is_channels_last_strides_2d/3d`, `c10/core/MemoryFormat.h`)."""
-    if tensor.dim() not in (4, 5):
-        return False
-    shape, stride = tensor.shape, tensor.stride()
-    smallest = 0
-    if stride[1] == 0:
-        return False
-    for dimension in (1, *range(tensor.dim() - 1, 1, -1), 0):
-        if shape[dimension] == 0 or stride[dimension] < smallest:
-            return False
-        if dimension == 0 and smallest == stride[1]:
-            return False
-        smallest = stride[dimension] * max(shape[dimension], 1)
-    return True
-
-
-def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
-    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of
-    one dimension is one of two, of which the first has size 1: there the weight alone decides
-    (`Convolution.cpp`: "avoid accidentally going through NHWC for permuted 3d input"), and the result lies as
-    (N, C, 1, L) does."""
-    deciding = [tensor for tensor in (x, weight) if tensor is not None]
-    if x.dim() == _ONE_DIMENSION:
-        deciding = [tensor.unsqueeze(2) for tensor in deciding[1:]]
-    last = any(channels_last_like(tensor) for tensor in deciding)
-    if not last or x.dtype is torch.float64:
-        return torch.contiguous_format
-    return torch.channels_last_3d if x.dim() == _VOLUMES else torch.channels_last
-
-
-def _like(tensor: Any) -> Any:
-    """A contiguous tensor of this one's shape and type."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
 
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
@@ -98,14 +70,7 @@ def convolution(
         )
     if x.dtype != weight.dtype:
         raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
-    return _in_format((x.size(0), channels, *sizes), x.dtype, suggested_format(x, weight))
-
-
-def _in_format(shape: Any, dtype: torch.dtype, layout: torch.memory_format) -> Any:
-    """A tensor in this format; of one dimension as of two."""
-    if len(shape) == _ONE_DIMENSION:
-        return _in_format((*shape[:2], 1, shape[2]), dtype, layout).squeeze(2)
-    return torch.empty(shape, dtype=dtype, device=META, memory_format=layout)
+    return in_format((x.size(0), channels, *sizes), x.dtype, suggested_format(x, weight))
 
 
 def convolution_backward(
@@ -117,8 +82,8 @@ def convolution_backward(
     del stride, padding, dilation, transposed, output_padding, groups
     layout = suggested_format(x, weight)
     return (
-        _in_format(x.shape, x.dtype, layout) if mask[0] else None,
-        _in_format(weight.shape, weight.dtype, layout) if mask[1] else None,
+        in_format(x.shape, x.dtype, layout) if mask[0] else None,
+        in_format(weight.shape, weight.dtype, layout) if mask[1] else None,
         torch.empty(bias_sizes or (grad.size(1),), dtype=grad.dtype, device=META) if mask[2] else None,
     )
 
@@ -166,11 +131,6 @@ def native_batch_norm_backward(
         keeps = train and channels_last_like(x)
         dx = torch.empty_like(x) if keeps else torch.empty(x.shape, dtype=dx.dtype, device=META)
     return dx, *rest
-
-
-def accumulated(dtype: torch.dtype) -> torch.dtype:
-    """`toAccumulateType` on CUDA: float32 for 16-bit floats."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def batch_norm_stats(x: Any, eps: float) -> Any:
@@ -227,7 +187,7 @@ def batch_norm_backward_reduce(
 def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
     """`batch_norm_backward_elemt_cuda`, `cuda/Normalization.cu`: as the input where the gradient is
     channels-last, else contiguous."""
-    return torch.empty_like(x) if _has_channels_innermost(grad) else _like(x)
+    return torch.empty_like(x) if _has_channels_innermost(grad) else like(x)
 
 
 def log_sigmoid_forward(x: Any) -> Any:
@@ -242,16 +202,16 @@ def layer_norm_backward(
     del grad, shape, mean, rstd
     return (
         torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
-        _like(weight) if mask[1] and weight is not None else None,
-        _like(bias) if mask[2] and bias is not None else None,
+        like(weight) if mask[1] and weight is not None else None,
+        like(bias) if mask[2] and bias is not None else None,
     )
 
 
 def rms_norm_backward(_grad: Any, x: Any, _shape: Any, _rstd: Any, weight: Any, mask: Any) -> Any:
     """`cuda/layer_norm_kernel.cu`: contiguous, as layer_norm's."""
     return (
-        _like(x) if mask[0] else None,
-        _like(weight) if mask[1] and weight is not None else None,
+        like(x) if mask[0] else None,
+        like(weight) if mask[1] and weight is not None else None,
     )
 
 
@@ -272,7 +232,7 @@ def laid_as_both(operator: Any) -> Callable[..., Any]:
 
 def contiguous(operator: Any) -> Callable[..., Any]:
     """An operator whose result is contiguous on CUDA."""
-    return lambda *args, **kwargs: _like(operator(*args, **kwargs))
+    return lambda *args, **kwargs: like(operator(*args, **kwargs))
 
 
 def group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
@@ -295,98 +255,6 @@ def group_norm_backward(
         torch.empty(c, dtype=dtype, device=META) if mask[1] else None,
         torch.empty(c, dtype=dtype, device=META) if mask[2] else None,
     )
-
-
-def flat_rnn_count(weights: Any, stride0: int) -> int:
-    """Elements of cuDNN's buffer of a recurrent layer's weights: two biases of every layer and direction,
-    whether it has any or not (`CUDNN_RNN_DOUBLE_BIAS`, `cudnn/RNNUtils.h`). stride0: tensors of a layer and
-    direction, 4, or 5 with a projection."""
-    count: int = sum(weight.numel() for weight in weights)
-    missing = 0 if stride0 in _BIASED_LAYERS else len(weights) // stride0
-    return count + missing * 2 * int(weights[0].shape[0])
-
-
-def cudnn_rnn(
-    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, mode: int, hidden: int,
-    projection: int,
-    layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
-) -> Any:  # fmt: skip
-    """`cudnn/RNN.cpp`: output, hidden, cell, reserve (its size is the library's), weight buffer."""
-    del mode, p, train, state
-    directions = 2 if bidirectional else 1
-    width = (projection or hidden) * directions
-    if batch_sizes:
-        shape: tuple[int, ...] = (x.size(0), width)
-        batch = batch_sizes[0]
-    else:
-        shape = (x.size(0), x.size(1), width)
-        batch = x.size(0) if batch_first else x.size(1)
-    if batch_first and not batch_sizes:
-        # The kernel works on time-major memory and returns a transposed view of it.
-        output = torch.empty((shape[1], shape[0], width), dtype=x.dtype, device=META).transpose(0, 1)
-    else:
-        output = torch.empty(shape, dtype=x.dtype, device=META)
-    hy = torch.empty((layers * directions, batch, projection or hidden), dtype=hx.dtype, device=META)
-    cy = torch.empty((0,) if cx is None else tuple(cx.shape), dtype=x.dtype, device=META)
-    reserve = torch.empty(0, dtype=torch.uint8, device=META)
-    if buffer is None:
-        buffer = torch.empty(flat_rnn_count(weights, stride0), dtype=x.dtype, device=META)
-    else:
-        buffer = buffer.view(-1)
-    return output, hy, cy, reserve, buffer
-
-
-def cudnn_rnn_backward(
-    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, output: Any, grad_output: Any,
-    grad_hy: Any,
-    grad_cy: Any, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, p: float,
-    train: bool,
-    bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
-) -> Any:  # fmt: skip
-    """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or of a layer without biases tensors of
-    their own."""
-    del buffer, output, grad_output, grad_hy, grad_cy, mode, hidden, projection, layers, p, train
-    del bidirectional, state, reserve
-    if batch_first and not batch_sizes:
-        dx = torch.empty((x.size(1), x.size(0), x.size(2)), dtype=x.dtype, device=META).transpose(0, 1)
-    else:
-        dx = torch.empty(x.shape, dtype=x.dtype, device=META)
-    dhx = torch.empty(hx.shape, dtype=hx.dtype, device=META)
-    dcx = torch.empty(cx.shape, dtype=cx.dtype, device=META) if cx is not None else None
-    grads = []
-    if mask[3] and stride0 not in _BIASED_LAYERS:
-        grads = [torch.empty(weight.shape, dtype=weight.dtype, device=META) for weight in weights]
-    elif mask[3]:
-        flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=META)
-        offset = 0
-        for weight in weights:
-            grads.append(flat.as_strided(weight.shape, weight.contiguous().stride(), offset))
-            offset += weight.numel()
-    return dx, dhx, dcx, grads
-
-
-def fused_lstm_cell(gates: Any, _hidden: Any, cell: Any, *_: Any) -> Any:
-    """`cuda/RNN.cu`: hidden state, cell state, and the activated gates as workspace for the backward pass."""
-    return _like(cell), _like(cell), _like(gates)
-
-
-def fused_lstm_cell_backward(_hy: Any, _cy: Any, cell: Any, _new: Any, workspace: Any, has_bias: bool) -> Any:
-    """`cuda/RNN.cu`: gradients of the gates, the cell state, and the bias."""
-    bias = torch.empty(workspace.size(1), dtype=workspace.dtype, device=META) if has_bias else None
-    return _like(workspace), _like(cell), bias
-
-
-def fused_gru_cell(_gates: Any, _hidden: Any, hx: Any, *_: Any) -> Any:
-    """`cuda/RNN.cu`: hidden state, and five values a unit as workspace for the backward pass."""
-    return _like(hx), torch.empty((hx.size(0), 5 * hx.size(1)), dtype=hx.dtype, device=META)
-
-
-def fused_gru_cell_backward(grad: Any, workspace: Any, has_bias: bool) -> Any:
-    """`cuda/RNN.cu`: gradients of both gates, the hidden state, and both biases."""
-    width = 3 * workspace.size(1) // 5
-    gates = [torch.empty((workspace.size(0), width), dtype=workspace.dtype, device=META) for _ in range(2)]
-    biases = [torch.empty(width, dtype=workspace.dtype, device=META) if has_bias else None for _ in range(2)]
-    return *gates, _like(grad), *biases
 
 
 def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
@@ -459,31 +327,9 @@ def efficient_attention_backward(
     wants_bias = bias is not None and rest[10]
     width = bias.shape[-1] if wants_bias else 0
     padded = (
-        _like(bias.new_empty((*bias.shape[:-1], -(-width // 16) * 16)))[..., :width] if wants_bias else None
+        like(bias.new_empty((*bias.shape[:-1], -(-width // 16) * 16)))[..., :width] if wants_bias else None
     )
-    return _like(query), _like(key), _like(value), padded
-
-
-def ctc_loss(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    zero_infinity: bool = False
-) -> Any:  # fmt: skip
-    """`cuda/LossCTC.cu`: the losses, and a row for every blank and character of the longest target."""
-    del targets, input_lengths, blank, zero_infinity
-    batch, longest = log_probs.size(1), max(target_lengths, default=0)
-    alpha = torch.empty((batch, log_probs.size(0), 2 * longest + 1), dtype=log_probs.dtype, device=META)
-    return torch.empty(batch, dtype=log_probs.dtype, device=META), alpha
-
-
-def ctc_loss_backward(_grad: Any, log_probs: Any, *_: Any, **__: Any) -> Any:
-    """`cuda/LossCTC.cu`: contiguous."""
-    return _like(log_probs)
-
-
-def cudnn_ctc_loss(log_probs: Any, *_: Any, **__: Any) -> Any:
-    """`cudnn/LossCTC.cpp`: the losses and the gradient of the scores. Its workspace is cuDNN's secret, so the
-    operator has no rule and is reported as unknown."""
-    return torch.empty(log_probs.size(1), dtype=log_probs.dtype, device=META), _like(log_probs)
+    return like(query), like(key), like(value), padded
 
 
 def linalg_lstsq(matrix: Any, other: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
@@ -510,16 +356,14 @@ def geqrf(matrix: Any) -> Any:
 
 
 META_KERNELS: dict[Any, Callable[..., Any]] = {
+    **ctc.RESULTS,
+    **recurrent.RESULTS,
     aten.linalg_lstsq.default: linalg_lstsq,
     aten.geqrf.default: geqrf,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
     aten._efficient_attention_backward.default: efficient_attention_backward,
-    aten._cudnn_ctc_loss.default: cudnn_ctc_loss,
-    aten._cudnn_ctc_loss.Tensor: cudnn_ctc_loss,
-    aten._ctc_loss.default: ctc_loss,
-    aten._ctc_loss_backward.default: ctc_loss_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,
@@ -538,17 +382,10 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.cudnn_grid_sampler.default: lambda x, grid: x.new_empty(
         (*x.shape[:2], *grid.shape[1:3])
     ),  # `cudnn/GridSampler.cpp`
-    aten.cudnn_grid_sampler_backward.default: lambda x, grid, *a: (_like(x), _like(grid)),
+    aten.cudnn_grid_sampler_backward.default: lambda x, grid, *a: (like(x), like(grid)),
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._grouped_mm.default: grouped_mm,
-    aten._cudnn_rnn.default: cudnn_rnn,
-    aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
-    aten._thnn_fused_lstm_cell.default: fused_lstm_cell,
-    aten._thnn_fused_lstm_cell_backward_impl.default: fused_lstm_cell_backward,
-    aten._thnn_fused_gru_cell.default: fused_gru_cell,
-    aten._thnn_fused_gru_cell_backward.default: fused_gru_cell_backward,
-    aten._cudnn_init_dropout_state.default: lambda *a, **k: torch.empty(0, dtype=torch.uint8, device=META),
     aten._transform_bias_rescale_qkv.default: transform_bias_rescale_qkv,
     aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),
     aten._weight_norm_interface.default: weight_norm_interface,
@@ -602,4 +439,4 @@ for _operator in (
     aten.fractional_max_pool3d_backward.default, aten.multi_margin_loss_backward.default,
     aten.multilabel_margin_loss_backward.default,
 ):  # fmt: skip
-    META_KERNELS[_operator] = lambda _grad, x, *_, **__: _like(x)
+    META_KERNELS[_operator] = lambda _grad, x, *_, **__: like(x)

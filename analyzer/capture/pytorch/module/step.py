@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from analyzer.capture.pytorch.kernels.results import channels_last_like
+from analyzer.capture.pytorch.kernels.layouts import channels_last_like
 from analyzer.graph import Category, Phase
 
 AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

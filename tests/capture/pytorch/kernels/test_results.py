@@ -14,11 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from analyzer.capture.pytorch.kernels.results import (
-    META_KERNELS,
-    channels_last_like,
-    suggested_format,
-)
+from analyzer.capture.pytorch.kernels.layouts import channels_last_like, suggested_format
+from analyzer.capture.pytorch.kernels.results import META_KERNELS
 from tests.capture.pytorch.captures import Model, names, step, the, traced
 from tests.paths import DATA
 

@@ -1,0 +1,58 @@
+"""How the results of CUDA's kernels lie: formats and types that several of them share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+META = torch.device("meta")
+_ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
+
+
+def channels_last_like(tensor: Any) -> bool:
+    """Strides descend as N, spatial, C (`is_channels_last_strides_2d/3d`, `c10/core/MemoryFormat.h`)."""
+    if tensor.dim() not in (4, 5):
+        return False
+    shape, stride = tensor.shape, tensor.stride()
+    smallest = 0
+    if stride[1] == 0:
+        return False
+    for dimension in (1, *range(tensor.dim() - 1, 1, -1), 0):
+        if shape[dimension] == 0 or stride[dimension] < smallest:
+            return False
+        if dimension == 0 and smallest == stride[1]:
+            return False
+        smallest = stride[dimension] * max(shape[dimension], 1)
+    return True
+
+
+def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
+    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of
+    one dimension is one of two, of which the first has size 1: there the weight alone decides
+    (`Convolution.cpp`: "avoid accidentally going through NHWC for permuted 3d input"), and the result lies as
+    (N, C, 1, L) does."""
+    deciding = [tensor for tensor in (x, weight) if tensor is not None]
+    if x.dim() == _ONE_DIMENSION:
+        deciding = [tensor.unsqueeze(2) for tensor in deciding[1:]]
+    last = any(channels_last_like(tensor) for tensor in deciding)
+    if not last or x.dtype is torch.float64:
+        return torch.contiguous_format
+    return torch.channels_last_3d if x.dim() == _VOLUMES else torch.channels_last
+
+
+def like(tensor: Any) -> Any:
+    """A contiguous tensor of this one's shape and type."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+
+
+def in_format(shape: Any, dtype: torch.dtype, layout: torch.memory_format) -> Any:
+    """A tensor in this format; of one dimension as of two."""
+    if len(shape) == _ONE_DIMENSION:
+        return in_format((*shape[:2], 1, shape[2]), dtype, layout).squeeze(2)
+    return torch.empty(shape, dtype=dtype, device=META, memory_format=layout)
+
+
+def accumulated(dtype: torch.dtype) -> torch.dtype:
+    """`toAccumulateType` on CUDA: float32 for 16-bit floats."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
