@@ -1,17 +1,14 @@
 """Python code that is captured must believe its tensors are on a GPU, though they are meta tensors.
 
-1. A meta tensor answers `cuda:0` (a rank's own number for other ranks) when Python asks for its device,
-   unless its storage is known to be in host memory (a model or batch not moved yet). Decisions taken in
-   Python (foreach optimizers, fast paths, autocast's device) are then the ones a GPU would see.
+1. Decisions taken in Python (foreach optimizers, fast paths, autocast's device) are the ones a GPU would see:
+   where a tensor lies, and what moves it, is in `placement.py`.
 2. A device argument that names CUDA is replaced by meta before PyTorch sees it, so no CUDA build and no GPU
    is needed.
-3. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer
-   is.
-4. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and
+3. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and
    `item` answer from there.
-5. A call of PyTorch's own functions among real host tensors alone is nobody's business: the recorder is left
+4. A call of PyTorch's own functions among real host tensors alone is nobody's business: the recorder is left
    for as long as it takes, unless the call gets to see a device or a tensor that is not real.
-6. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes
+5. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes
    so too.
 
 What `torch.cuda`'s own functions answer is in `functions.py`.
@@ -28,66 +25,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients, HostMemory, Pinned, data_of
+from analyzer.capture.pytorch.device.placement import META, Placement, is_cuda
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.recording.copies import to_device, to_host
 from analyzer.capture.pytorch.recording.parts import is_sparse, unwraps_itself
-from analyzer.errors import CaptureError
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
-META = torch.device("meta")
 _NESTED = "torch.nested._internal.nested_tensor"
 _DLPACK_CUDA = 2  # kDLCUDA, `dlpack.h`
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _pop_torch_dispatch_stack = torch._C._pop_torch_dispatch_stack
 _push_on_torch_dispatch_stack = torch._C._push_on_torch_dispatch_stack
-
-
-def is_cuda(device: Any, own: torch.device) -> bool:
-    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another
-    than `own`."""
-    if isinstance(device, torch.device):
-        named, index = device.type == "cuda", own.index if device.index is None else device.index
-    elif isinstance(device, str):
-        kind, _, number = device.partition(":")
-        named, index = kind == "cuda", int(number) if number.isdigit() else own.index
-    else:
-        named, index = isinstance(device, int) and not isinstance(device, bool), device
-    if named and index != own.index:
-        raise CaptureError(
-            f"the program uses cuda:{index}, and there is one GPU here: {own}",
-            "let it use one GPU, as CUDA_VISIBLE_DEVICES=0 would have it",
-        )
-    return named
-
-
-# What PyTorch takes for a type besides its own (`THPDtype`, `torch/csrc/utils/python_arg_parser.cpp`).
-_PYTHON_TYPES: dict[Any, torch.dtype] = {
-    float: torch.float64,
-    int: torch.int64,
-    bool: torch.bool,
-    complex: torch.complex128,
-}
-
-
-def _index(device: Any) -> Any:
-    """A bare number as the device it stands for."""
-    return torch.device("cuda", device) if type(device) is int else device
-
-
-def _device(*args: Any, **kwargs: Any) -> torch.device:
-    """`torch.device`, of which a build without CUDA does not know what a bare number means."""
-    if len(args) == 1 and not kwargs and isinstance(args[0], int):
-        return torch.device("cuda", args[0])
-    return torch.device(*args, **kwargs)
 
 
 class FakeCuda(TorchFunctionMode):
@@ -102,15 +58,11 @@ class FakeCuda(TorchFunctionMode):
         def getter(name: str) -> Any:
             return getattr(tensor, name).__get__
 
+        self._placement = Placement(recorder)
+        self._on_gpu = self._placement.on_gpu
         self._handlers: dict[Any, Callable[..., Any]] = {
-            getter("device"): self._device_of,
-            getter("is_cuda"): self._on_gpu,
-            getter("is_meta"): self._is_meta,
-            getter("is_cpu"): lambda t: not self._on_gpu(t) and not self._is_meta(t),
-            tensor.get_device: lambda t: recorder.gpu.index if self._on_gpu(t) else -1,
+            **self._placement.handlers(),
             tensor.data_ptr: self._data_ptr,
-            tensor.to: self._to,
-            torch._C._nn._parse_to: self._parse_to,
             tensor.__format__: self._format,
             tensor.__repr__: self._text,
             tensor.share_memory_: lambda t: t if self._on_gpu(t) else t.share_memory_(),
@@ -119,9 +71,6 @@ class FakeCuda(TorchFunctionMode):
                 (_DLPACK_CUDA, recorder.gpu.index) if self._on_gpu(t) else t.__dlpack_device__()
             ),
             vars(tensor)["__cuda_array_interface__"].__get__: self._array_interface,
-            tensor.cuda: self._cuda,
-            tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
-            tensor.type: self._type,
             tensor.tolist: lambda t: recorder.values.host_value(t).tolist(),
             tensor.numpy: lambda t, **k: recorder.values.host_array(t).numpy(**k),
             tensor.__array__: lambda t, *a, **k: recorder.values.host_array(t).__array__(*a, **k),
@@ -138,9 +87,6 @@ class FakeCuda(TorchFunctionMode):
                 for name in names
                 for function in (getattr(torch, name), getattr(tensor, name))
             },
-            torch.device: _device,
-            torch.tensor: self._from_data,
-            torch.as_tensor: self._from_data,
         }
         if recorder.asked is not None:
             self._handlers[getter("shape")] = self._handlers[tensor.size] = self._size
@@ -218,15 +164,6 @@ class FakeCuda(TorchFunctionMode):
             return kwargs
         return {**kwargs, "device": _default_device.CURRENT_DEVICE}
 
-    def _parse_to(self, *args: Any, **kwargs: Any) -> Any:
-        """What `Module.to` makes of its arguments: a device stays what was said, also by keyword, as a bare
-        number or by a tensor that lies there."""
-        like = kwargs.pop("tensor", args[0] if args else None)
-        if isinstance(like, torch.Tensor):
-            args = (self._device_of(like), like.dtype, *args[1:])
-        named = {name: _index(value) if name == "device" else value for name, value in kwargs.items()}
-        return torch._C._nn._parse_to(*map(_index, args[:1]), *args[1:], **named)
-
     def _array_interface(self, tensor: torch.Tensor) -> dict[str, Any]:
         """`__cuda_array_interface__`, version 2, as `Tensor` writes it."""
         if not self._on_gpu(tensor):
@@ -247,15 +184,6 @@ class FakeCuda(TorchFunctionMode):
             return self._recorder.asked.sizes(tensor.size())
         return self._recorder.asked.size(tensor.size(dim))
 
-    def _device_of(self, tensor: torch.Tensor) -> torch.device:
-        if tensor.device.type != "meta" or self._is_meta(tensor):
-            return tensor.device
-        return self._recorder.gpu if self._on_gpu(tensor) else torch.device("cpu")
-
-    def _is_meta(self, tensor: torch.Tensor) -> bool:
-        """Whether the program itself made it a meta tensor."""
-        return tensor.device.type == "meta" and self._recorder.storages.nowhere(tensor)
-
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
         """`tensor.grad = gradient`, also where one of the two, in host memory, is real and the other, of
         unknown value, not."""
@@ -271,7 +199,7 @@ class FakeCuda(TorchFunctionMode):
 
     def _format(self, tensor: torch.Tensor, spec: str) -> str:
         """`format(tensor, ".4f")`: a tensor of one number is that number."""
-        if tensor.dim() == 0 and type(tensor) is torch.Tensor and not self._is_meta(tensor):
+        if tensor.dim() == 0 and type(tensor) is torch.Tensor and not self._placement.is_meta(tensor):
             return format(tensor.item(), spec)
         return object.__format__(tensor, spec)
 
@@ -282,14 +210,11 @@ class FakeCuda(TorchFunctionMode):
         """
         if not self._on_gpu(tensor):
             text = str(tensor.__repr__(**kwargs))
-            return text if self._is_meta(tensor) else text.replace(", device='meta'", "")
+            return text if self._placement.is_meta(tensor) else text.replace(", device='meta'", "")
         value = self._recorder.values.known(tensor)
         if value is None:
             return str(tensor.__repr__(**kwargs)).replace("device='meta'", f"device='{self._recorder.gpu}'")
         return f"{value.__repr__(**kwargs).removesuffix(')')}, device='{self._recorder.gpu}')"
-
-    def _on_gpu(self, tensor: torch.Tensor) -> bool:
-        return tensor.device.type == "meta" and not self._recorder.storages.in_host_memory(tensor)
 
     @contextlib.contextmanager
     def in_another_thread(self) -> Iterator[None]:
@@ -426,82 +351,6 @@ class FakeCuda(TorchFunctionMode):
             return torch.sparse_coo_tensor(*args, **kwargs, check_invariants=False)
         return tensor.new(*args, **kwargs)
 
-    def _type(self, tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """`Tensor.type`, with the legacy names of types (`torch.cuda.HalfTensor`)."""
-        if dtype is None:
-            return f"torch.{'cuda.' if self._on_gpu(tensor) else ''}{_legacy_name(tensor.dtype)}"
-        if isinstance(dtype, torch.dtype):
-            return tensor.to(dtype)
-        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        wanted = getattr(torch, name.rpartition(".")[2]).dtype
-        return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted, non_blocking)
-
-    def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
-        device = kwargs.pop("device", None)
-        if device is None and _default_device.CURRENT_DEVICE is not None:
-            device = _default_device.CURRENT_DEVICE
-        if kwargs.pop("pin_memory", False):
-            return Pinned.mark(self._from_data(data, **kwargs))
-        if isinstance(data, torch.Tensor):
-            dtype = kwargs.get("dtype")
-            if device is not None:
-                return self._to(data, device, dtype)
-            return data if dtype is None else data.to(dtype)
-        # A list of 0-d tensors is read element by element.
-        tensor = torch.tensor(_plain(data, self._recorder), device="cpu", **kwargs)
-        return tensor if device is None else self._to(tensor, device)
-
-    def _cuda(
-        self, tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **named: Any
-    ) -> torch.Tensor:
-        """`Tensor.cuda`, whose arguments after the device stand where those of `Tensor.to` do not."""
-        return self._to(
-            tensor, self._recorder.gpu if device is None else device, non_blocking=non_blocking, **named
-        )
-
-    def _to(self, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """`Tensor.to` in its three forms: (dtype, ...), (device, dtype, ...), (other, ...)."""
-        if is_lazy(tensor):
-            tensor = data_of(tensor)  # the parameter itself has no shape to read
-        device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-        if "tensor" in kwargs:
-            args = (kwargs.pop("tensor"), *args)
-        if args and isinstance(args[0], torch.Tensor):
-            device, dtype, args = (
-                (self._recorder.gpu if self._on_gpu(args[0]) else "cpu"),
-                args[0].dtype,
-                args[1:],
-            )
-        elif args and (isinstance(args[0], torch.dtype) or args[0] in _PYTHON_TYPES):
-            dtype, args = args[0], args[1:]
-        elif args:
-            device = args[0] if args[0] is not None else device
-            dtype, args = (args[1] if len(args) > 1 else dtype), args[2:]
-        dtype = _PYTHON_TYPES.get(dtype, dtype)
-        kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
-        kwargs = {name: value for name, value in kwargs.items() if value is not None}
-        to_gpu = device is not None and is_cuda(device, self._recorder.gpu)
-        if device is not None and not to_gpu and torch.device(device).type == "meta":
-            with self._recorder.storages.making_nowhere():
-                return torch.empty_like(tensor, dtype=dtype, device=META)
-        if device is not None and self._is_meta(tensor):
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-        if to_gpu and not self._on_gpu(tensor):
-            waits = not kwargs.get("non_blocking")
-            return to_device(self._recorder, tensor, dtype, kwargs.get("memory_format"), waits)
-        if device is not None and not to_gpu and self._on_gpu(tensor) and torch.device(device).type == "cpu":
-            return to_host(self._recorder, tensor, dtype)
-        if device is None and tensor.device.type == "meta" and not self._on_gpu(tensor):
-            # Without memory but on the host: PyTorch would name the meta device for the copy, which stands
-            # for the GPU here.
-            layout = kwargs.pop("memory_format", torch.preserve_format)
-            tensor = tensor.to(**kwargs) if kwargs else tensor
-            same = layout is torch.preserve_format or tensor.is_contiguous(memory_format=layout)
-            return tensor if same else tensor.clone(memory_format=layout)
-        if device is None or to_gpu or torch.device(device).type == "cpu":
-            return tensor.to(**kwargs) if kwargs else tensor
-        return tensor.to(device, **kwargs)
-
 
 def _zeros(tensor: Any) -> Any:
     """Zeros in place of a host tensor without memory, inside a wrapper too."""
@@ -575,19 +424,3 @@ class _Again(TorchFunctionMode):
         ):
             kwargs = {**kwargs, "device": self._mode._recorder.gpu}
         return self._mode.__torch_function__(func, types, args, kwargs)
-
-
-def _legacy_name(dtype: torch.dtype) -> str:
-    """ "FloatTensor" for float32, and so on."""
-    kinds = {
-        name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(kind, "dtype")
-    }
-    return next(name for name, kind in kinds.items() if kind.dtype is dtype)
-
-
-def _plain(data: Any, recorder: Recorder) -> Any:
-    if isinstance(data, torch.Tensor):
-        return recorder.values.host_value(data).item()
-    if isinstance(data, (list, tuple)):
-        return [_plain(part, recorder) for part in data]
-    return data

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.pytorch.device.fake_cuda import is_cuda
+from analyzer.capture.pytorch.device.placement import is_cuda
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder

@@ -1,0 +1,208 @@
+"""Where tensors lie, as Python sees it, and what moves them between the host and the GPU.
+
+1. A meta tensor answers `cuda:0` (a rank's own number for other ranks) when Python asks for its device,
+   unless its storage is known to be in host memory (a model or batch not moved yet), or the program itself
+   made it a meta tensor.
+2. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer
+   is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils import _device as _default_device
+
+from analyzer.capture.pytorch.device.host import Pinned, data_of
+from analyzer.capture.pytorch.recording.copies import to_device, to_host
+from analyzer.errors import CaptureError
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+
+META = torch.device("meta")
+# What PyTorch takes for a type besides its own (`THPDtype`, `torch/csrc/utils/python_arg_parser.cpp`).
+_PYTHON_TYPES: dict[Any, torch.dtype] = {
+    float: torch.float64,
+    int: torch.int64,
+    bool: torch.bool,
+    complex: torch.complex128,
+}
+
+
+def is_cuda(device: Any, own: torch.device) -> bool:
+    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another
+    than `own`."""
+    if isinstance(device, torch.device):
+        named, index = device.type == "cuda", own.index if device.index is None else device.index
+    elif isinstance(device, str):
+        kind, _, number = device.partition(":")
+        named, index = kind == "cuda", int(number) if number.isdigit() else own.index
+    else:
+        named, index = isinstance(device, int) and not isinstance(device, bool), device
+    if named and index != own.index:
+        raise CaptureError(
+            f"the program uses cuda:{index}, and there is one GPU here: {own}",
+            "let it use one GPU, as CUDA_VISIBLE_DEVICES=0 would have it",
+        )
+    return named
+
+
+def _index(device: Any) -> Any:
+    """A bare number as the device it stands for."""
+    return torch.device("cuda", device) if type(device) is int else device
+
+
+def _device(*args: Any, **kwargs: Any) -> torch.device:
+    """`torch.device`, of which a build without CUDA does not know what a bare number means."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], int):
+        return torch.device("cuda", args[0])
+    return torch.device(*args, **kwargs)
+
+
+class Placement:
+    """The methods of tensors that ask where one lies, or move it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def handlers(self) -> dict[Any, Callable[..., Any]]:
+        """PyTorch's function -> what it does."""
+        tensor = torch.Tensor
+
+        def getter(name: str) -> Any:
+            return getattr(tensor, name).__get__
+
+        return {
+            getter("device"): self.device_of,
+            getter("is_cuda"): self.on_gpu,
+            getter("is_meta"): self.is_meta,
+            getter("is_cpu"): lambda t: not self.on_gpu(t) and not self.is_meta(t),
+            tensor.get_device: lambda t: self._recorder.gpu.index if self.on_gpu(t) else -1,
+            tensor.to: self._to,
+            torch._C._nn._parse_to: self._parse_to,
+            tensor.cuda: self._cuda,
+            tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
+            tensor.type: self._type,
+            torch.device: _device,
+            torch.tensor: self._from_data,
+            torch.as_tensor: self._from_data,
+        }
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """`tensor.device`."""
+        if tensor.device.type != "meta" or self.is_meta(tensor):
+            return tensor.device
+        return self._recorder.gpu if self.on_gpu(tensor) else torch.device("cpu")
+
+    def is_meta(self, tensor: torch.Tensor) -> bool:
+        """Whether the program itself made it a meta tensor."""
+        return tensor.device.type == "meta" and self._recorder.storages.nowhere(tensor)
+
+    def on_gpu(self, tensor: torch.Tensor) -> bool:
+        """`tensor.is_cuda`."""
+        return tensor.device.type == "meta" and not self._recorder.storages.in_host_memory(tensor)
+
+    def _parse_to(self, *args: Any, **kwargs: Any) -> Any:
+        """What `Module.to` makes of its arguments: a device stays what was said, also by keyword, as a bare
+        number or by a tensor that lies there."""
+        like = kwargs.pop("tensor", args[0] if args else None)
+        if isinstance(like, torch.Tensor):
+            args = (self.device_of(like), like.dtype, *args[1:])
+        named = {name: _index(value) if name == "device" else value for name, value in kwargs.items()}
+        return torch._C._nn._parse_to(*map(_index, args[:1]), *args[1:], **named)
+
+    def _type(self, tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """`Tensor.type`, with the legacy names of types (`torch.cuda.HalfTensor`)."""
+        if dtype is None:
+            return f"torch.{'cuda.' if self.on_gpu(tensor) else ''}{_legacy_name(tensor.dtype)}"
+        if isinstance(dtype, torch.dtype):
+            return tensor.to(dtype)
+        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+        wanted = getattr(torch, name.rpartition(".")[2]).dtype
+        return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted, non_blocking)
+
+    def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
+        device = kwargs.pop("device", None)
+        if device is None and _default_device.CURRENT_DEVICE is not None:
+            device = _default_device.CURRENT_DEVICE
+        if kwargs.pop("pin_memory", False):
+            return Pinned.mark(self._from_data(data, **kwargs))
+        if isinstance(data, torch.Tensor):
+            dtype = kwargs.get("dtype")
+            if device is not None:
+                return self._to(data, device, dtype)
+            return data if dtype is None else data.to(dtype)
+        # A list of 0-d tensors is read element by element.
+        tensor = torch.tensor(_plain(data, self._recorder), device="cpu", **kwargs)
+        return tensor if device is None else self._to(tensor, device)
+
+    def _cuda(
+        self, tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **named: Any
+    ) -> torch.Tensor:
+        """`Tensor.cuda`, whose arguments after the device stand where those of `Tensor.to` do not."""
+        return self._to(
+            tensor, self._recorder.gpu if device is None else device, non_blocking=non_blocking, **named
+        )
+
+    def _to(self, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """`Tensor.to` in its three forms: (dtype, ...), (device, dtype, ...), (other, ...)."""
+        if is_lazy(tensor):
+            tensor = data_of(tensor)  # the parameter itself has no shape to read
+        device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+        if "tensor" in kwargs:
+            args = (kwargs.pop("tensor"), *args)
+        if args and isinstance(args[0], torch.Tensor):
+            device, dtype, args = (
+                (self._recorder.gpu if self.on_gpu(args[0]) else "cpu"),
+                args[0].dtype,
+                args[1:],
+            )
+        elif args and (isinstance(args[0], torch.dtype) or args[0] in _PYTHON_TYPES):
+            dtype, args = args[0], args[1:]
+        elif args:
+            device = args[0] if args[0] is not None else device
+            dtype, args = (args[1] if len(args) > 1 else dtype), args[2:]
+        dtype = _PYTHON_TYPES.get(dtype, dtype)
+        kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
+        kwargs = {name: value for name, value in kwargs.items() if value is not None}
+        to_gpu = device is not None and is_cuda(device, self._recorder.gpu)
+        if device is not None and not to_gpu and torch.device(device).type == "meta":
+            with self._recorder.storages.making_nowhere():
+                return torch.empty_like(tensor, dtype=dtype, device=META)
+        if device is not None and self.is_meta(tensor):
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        if to_gpu and not self.on_gpu(tensor):
+            waits = not kwargs.get("non_blocking")
+            return to_device(self._recorder, tensor, dtype, kwargs.get("memory_format"), waits)
+        if device is not None and not to_gpu and self.on_gpu(tensor) and torch.device(device).type == "cpu":
+            return to_host(self._recorder, tensor, dtype)
+        if device is None and tensor.device.type == "meta" and not self.on_gpu(tensor):
+            # Without memory but on the host: PyTorch would name the meta device for the copy, which stands
+            # for the GPU here.
+            layout = kwargs.pop("memory_format", torch.preserve_format)
+            tensor = tensor.to(**kwargs) if kwargs else tensor
+            same = layout is torch.preserve_format or tensor.is_contiguous(memory_format=layout)
+            return tensor if same else tensor.clone(memory_format=layout)
+        if device is None or to_gpu or torch.device(device).type == "cpu":
+            return tensor.to(**kwargs) if kwargs else tensor
+        return tensor.to(device, **kwargs)
+
+
+def _legacy_name(dtype: torch.dtype) -> str:
+    """ "FloatTensor" for float32, and so on."""
+    kinds = {
+        name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(kind, "dtype")
+    }
+    return next(name for name, kind in kinds.items() if kind.dtype is dtype)
+
+
+def _plain(data: Any, recorder: Recorder) -> Any:
+    if isinstance(data, torch.Tensor):
+        return recorder.values.host_value(data).item()
+    if isinstance(data, (list, tuple)):
+        return [_plain(part, recorder) for part in data]
+    return data
