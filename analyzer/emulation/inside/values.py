@@ -1,11 +1,10 @@
 """Values in device memory: those of small tensors are really computed, on the CPU, beside the kernels that do
 nothing.
 
-1. What a tensor holds is kept by the emulated runtime, by address (`native/contents.c`): copies from the
-   host, and what is computed here.
-2. An operator whose inputs are all known, and whose results are small (`MOST_ELEMENTS`), is run once more on
-   the CPU; what it draws comes from a generator of its own. Integers and truth values made of small ones may
-   be larger (`LARGE_BYTES`), until `LARGE_WORK` bytes of such were read and written.
+1. What a tensor holds is kept, unless it is too large (`device_contents.py`): copies from the host, and what
+   is computed here.
+2. An operator whose inputs are all known, and whose results are small, is run once more on the CPU; what it
+   draws comes from a generator of its own.
 3. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would
    most likely have. Gradients are finite, nothing is a NaN, `all` is true, `any` and comparisons are false,
    indices are 0, or in order where something is sorted. What is computed from a stand-in is one, too.
@@ -24,21 +23,17 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import struct
 from collections import Counter
 from typing import Any
 
 import lines  # beside this file
 import torch
-from tensors import extent, is_number, on_host, rows, tensors
+from device_contents import MOST_ELEMENTS, RUNTIME, DeviceContents, small
+from tensors import is_number, on_host, rows, tensors
 
-MOST_ELEMENTS = 65536
-LARGE_BYTES = 1 << 27
-LARGE_WORK = 1 << 31
 MOST_WAITS = 1000
 _LARGE_NORM = 100.0
-_RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
 _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
@@ -76,14 +71,6 @@ class _Operator:
         self.only_writes = self.name in _WRITERS or "out" in schema.overload_name.split("_")
 
 
-def _small(tensor: torch.Tensor, most: int = MOST_ELEMENTS) -> bool:
-    return (
-        tensor.numel() <= most
-        and type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.layout == torch.strided
-    )
-
-
 def _dim(op: _Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The argument of this name; None: there is none."""
     place = op.names.index("dim") if "dim" in op.names else len(args)
@@ -101,12 +88,8 @@ class ProcessValues:
         self._assume = assume
         self.assumed = set[str]()
         self._operators: dict[Any, _Operator] = {}
-        self._stand_ins: set[int] = set()
-        self._work_left = LARGE_WORK
-        # Of masks by address: their elements, and how many of them are true.
-        self._counts: dict[int, tuple[int, int]] = {}
+        self._contents = DeviceContents()
         self._generator = torch.Generator()
-        self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
         self._falling = itertools.count(1)
         self._waits = Counter[str]()
         self._waited: tuple[str, Any] = ("", None)
@@ -121,8 +104,12 @@ class ProcessValues:
             return run(*args, **kwargs)
         given = tensors(args, kwargs)
         written = [args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes]
-        known = self._known(given, written if op.only_writes else []) if self._worth(given, kwargs) else None
-        tainted = any(tensor.is_cuda and self._stands_in(tensor) for tensor in given)
+        known = (
+            self._contents.known(given, written if op.only_writes else [])
+            if self._worth(given, kwargs)
+            else None
+        )
+        tainted = any(tensor.is_cuda and self._contents.stands_in(tensor) for tensor in given)
         there = any(tensor.is_cuda for tensor in given)
         sizes = self._sizes(op, args, kwargs, tainted) if op.sized and there else []
         if op.name in _ASKING and there:
@@ -131,11 +118,11 @@ class ProcessValues:
             sizes = [
                 self._coalesced(t) for t in given if t.layout == torch.sparse_coo and not t.is_coalesced()
             ]
-        _RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
+        RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
             result = run(*args, **kwargs)
         finally:
-            unknown = _RUNTIME.emulated_end()
+            unknown = RUNTIME.emulated_end()
         if op.reads and self._to_host(op, args, result):
             return self._read(op, args, result, known, tainted, unknown)
         if unknown and not sizes:
@@ -144,8 +131,8 @@ class ProcessValues:
         self._after(op, func, args, kwargs, outputs, known, tainted)
         return result
 
-    # -- what is known
-    # ----------------------------------------------------------------------------------------------
+    # -- what is computed
+    # -------------------------------------------------------------------------------------------
 
     def _worth(self, given: list[torch.Tensor], kwargs: dict[str, Any]) -> bool:
         """Whether the device takes part, and inputs are small enough to be computed with."""
@@ -153,89 +140,7 @@ class ProcessValues:
         there = any(tensor.is_cuda for tensor in given) or (
             device is not None and torch.device(device).type == "cuda"
         )
-        return there and all(map(self._fits, given))
-
-    def _fits(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is small enough for its values to be kept."""
-        if tensor.numel() <= MOST_ELEMENTS:
-            return _small(tensor)
-        room = min(LARGE_BYTES, self._work_left)
-        return not is_number(tensor) and _small(tensor, room // tensor.element_size())
-
-    def _known(self, given: list[torch.Tensor], written: list[Any]) -> dict[int, torch.Tensor] | None:
-        """Copies on the CPU of these tensors, by identity; None where one is not known. written: those whose
-        values do not matter."""
-        found = {}
-        for tensor in given:
-            if not tensor.is_cuda:
-                found[id(tensor)] = tensor
-                continue
-            copy = self._value(tensor)
-            if copy is None and any(tensor is one for one in written) and self._fits(tensor):
-                copy = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
-            if copy is None:
-                return None
-            found[id(tensor)] = copy
-        return found
-
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        if not self._fits(tensor):
-            return None
-        self._spend(tensor)
-        return self._held(tensor, LARGE_BYTES)
-
-    def _spend(self, tensor: torch.Tensor) -> None:
-        if tensor.numel() > MOST_ELEMENTS:
-            self._work_left = max(self._work_left - extent(tensor), 0)
-
-    @staticmethod
-    def _held(tensor: torch.Tensor, most: int = 8 * MOST_ELEMENTS) -> torch.Tensor | None:
-        """What the device's memory holds there, a copy; None where not all of it is known, or there is
-        more."""
-        nbytes = extent(tensor)
-        if nbytes == 0:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-        if nbytes > most:
-            return None
-        content = bytearray(nbytes)
-        into = (ctypes.c_char * nbytes).from_buffer(content)
-        if not _RUNTIME.emulated_peek(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes), into):
-            return None
-        return torch.frombuffer(content, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
-
-    def _stands_in(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's values stand in for something, here or where another rank sent them from."""
-        if tensor.layout != torch.strided:
-            return False
-        address = tensor.data_ptr()
-        return address in self._stand_ins or (
-            self._has_ranks
-            and bool(_RUNTIME.emulated_was_sent_a_stand_in(ctypes.c_uint64(address), ctypes.c_uint64(1)))
-        )
-
-    def _keep(self, tensor: torch.Tensor, value: torch.Tensor, stand_in: bool) -> None:
-        """The tensor holds this value."""
-        nbytes = extent(tensor)
-        if nbytes == 0:
-            return
-        laid = self._value(tensor)  # what lies between its elements stays
-        if laid is None:
-            laid = torch.zeros(nbytes // tensor.element_size(), dtype=tensor.dtype, device="cpu").as_strided(
-                tensor.shape, tensor.stride()
-            )
-        laid.copy_(value.expand(tensor.shape))
-        _RUNTIME.emulated_poke(
-            ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes), ctypes.c_void_p(laid.data_ptr())
-        )
-        if stand_in:
-            _RUNTIME.emulated_mark(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes))
-        self._counts.pop(tensor.data_ptr(), None)
-        (self._stand_ins.add if stand_in else self._stand_ins.discard)(tensor.data_ptr())
-
-    def _forget(self, tensor: torch.Tensor) -> None:
-        self._counts.pop(tensor.data_ptr(), None)
-        _RUNTIME.emulated_forget(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(extent(tensor)))
-        self._stand_ins.discard(tensor.data_ptr())
+        return there and all(map(self._contents.fits, given))
 
     def _after(
         self,
@@ -260,16 +165,16 @@ class ProcessValues:
         if op.name == "_amp_foreach_non_finite_check_and_unscale_":  # all gradients are finite
             return
         computed = None
-        if known is not None and all(map(self._fits, flat)):
+        if known is not None and all(map(self._contents.fits, flat)):
             computed = self._computed(op, func, args, kwargs, known)
         for i, tensor in enumerate(flat):
             if computed is not None and i < len(computed) and computed[i].shape == tensor.shape:
-                self._spend(tensor)
-                self._keep(tensor, computed[i], tainted)
-            elif _small(tensor) and not is_number(tensor) and not op.name.startswith(("empty", "new_empty")):
-                self._keep(tensor, self._stand_in(op, args, tensor), True)
+                self._contents.spend(tensor)
+                self._contents.keep(tensor, computed[i], tainted)
+            elif small(tensor) and not is_number(tensor) and not op.name.startswith(("empty", "new_empty")):
+                self._contents.keep(tensor, self._stand_in(op, args, tensor), True)
             else:
-                self._forget(tensor)
+                self._contents.forget(tensor)
 
     def _computed(
         self, op: _Operator, func: Any, args: Any, kwargs: dict[str, Any], known: dict[int, torch.Tensor]
@@ -340,14 +245,14 @@ class ProcessValues:
         if said is None and "index_put" in op.name and len(asked) == len(args[1]) == 1:
             said = rows(args[0], asked[0], args[2])
             if said is not None:
-                self._counts[asked[0].data_ptr()] = asked[0].numel(), said
+                self._contents.counts[asked[0].data_ptr()] = asked[0].numel(), said
         if said is not None:
             return [int(said)] * (4 if "unique" in op.name else len(asked))
         sizes = []
         for tensor in asked:
-            value = self._value(tensor) if tensor.is_cuda else tensor
-            elements, count = self._counts.get(tensor.data_ptr(), (-1, 0))
-            unknown = value is None or tainted or self._stands_in(tensor)
+            value = self._contents.value(tensor) if tensor.is_cuda else tensor
+            elements, count = self._contents.counts.get(tensor.data_ptr(), (-1, 0))
+            unknown = value is None or tainted or self._contents.stands_in(tensor)
             if unknown and elements == tensor.numel() and "unique" not in op.name:
                 sizes.append(count)
                 continue
@@ -366,7 +271,7 @@ class ProcessValues:
                 sizes += [self._distinct(op, _dim(op, args, kwargs), value)] * 4
             else:
                 count = int((value != 0).sum())
-                sizes.append(tensor.numel() if self._stands_in(tensor) else count)
+                sizes.append(tensor.numel() if self._contents.stands_in(tensor) else count)
         if op.name == "masked_select":  # the mask is repeated where it is smaller than what it selects from
             every = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
             sizes = [size * every // max(args[1].numel(), 1) for size in sizes]
@@ -386,10 +291,10 @@ class ProcessValues:
     def _extremes(self, tensor: torch.Tensor, tainted: bool) -> list[int]:
         """The least, of which a type without a sign has none to be asked for, and the largest of these; both
         0 where that is not known."""
-        value, said = self._value(tensor), self._said()
+        value, said = self._contents.value(tensor), self._said()
         if said is not None:
             ends = [0, int(said) - 1]
-        elif value is None or tainted or self._stands_in(tensor) or not value.numel():
+        elif value is None or tainted or self._contents.stands_in(tensor) or not value.numel():
             self._list("the size of bincount's result depends on data: taken to be what its minlength says")
             ends = [0, 0]
         else:
@@ -399,10 +304,10 @@ class ProcessValues:
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""
         indices = tensor._indices()
-        said, value = self._said(), self._value(indices)
+        said, value = self._said(), self._contents.value(indices)
         if said is not None:
             return int(said)
-        if value is None or self._stands_in(indices):
+        if value is None or self._contents.stands_in(indices):
             self._list(
                 "how many places a sparse tensor has entries at depends on data: as many as entries,"
                 f" {indices.shape[1]:,}"
@@ -432,7 +337,7 @@ class ProcessValues:
             return self._tell(op, source, result, said)
         value = None if known is None else known.get(id(source))
         if value is None:
-            value = self._value(source)
+            value = self._contents.value(source)
         numeric = is_number(source)
         if op.name == "equal":
             return self._equal(source, args[1], tainted)
@@ -470,7 +375,7 @@ class ProcessValues:
         are the same memory."""
         if tainted:
             self._list("a stand-in")
-        one, other = (self._held(t) if t.is_cuda else t for t in (first, second))
+        one, other = (self._contents.held(t) if t.is_cuda else t for t in (first, second))
         if one is not None and other is not None:
             return torch.equal(one, other)
         if first.data_ptr() == second.data_ptr() and first.stride() == second.stride():
