@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analyzer import allocators
 from analyzer.allocators.chunks import RegionState
 from analyzer.allocators.driver import AddressSpace
-from analyzer.allocators.pytorch.caching import SegmentState
+from analyzer.allocators.pytorch.segments import SegmentState
 
 MIB = 2**20
 # name, settings, and the step sizes are rounded up to.

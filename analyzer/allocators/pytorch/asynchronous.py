@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from analyzer.allocators.base import OutOfMemoryError
 from analyzer.allocators.driver import MIB, PAGE_BYTES
-from analyzer.allocators.pytorch.caching import MIN_BLOCK_BYTES, Block, Pool
+from analyzer.allocators.pytorch.caching import MIN_BLOCK_BYTES
 from analyzer.allocators.pytorch.expandable import ExpandableAllocator
+from analyzer.allocators.pytorch.segments import Block, Pool
 
 CHUNK_BYTES = 32 * MIB
 NOTE = (

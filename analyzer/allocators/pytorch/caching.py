@@ -33,15 +33,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
 
 from analyzer.allocators.base import Allocator, OutOfMemoryError
-from analyzer.allocators.chunks import Chunk, Region
 from analyzer.allocators.driver import MIB, AddressSpace
-from analyzer.allocators.pytorch.settings import (
-    PyTorchSettings,
+from analyzer.allocators.pytorch.segments import (
+    Block,
+    BlockState,
+    Pool,
+    Segment,
+    SegmentAction,
+    SegmentEvent,
+    SegmentState,
 )
+from analyzer.allocators.pytorch.settings import PyTorchSettings
 
 MIN_BLOCK_BYTES = 512
 SMALL_BYTES = MIB
@@ -50,88 +55,8 @@ MIN_LARGE_BYTES = 10 * MIB
 ROUND_LARGE_BYTES = 2 * MIB
 
 
-class Pool(NamedTuple):
-    """What a segment serves: small requests or large ones, of one stream."""
-
-    small: bool
-    stream: int
-
-
 # What of all that a program says the allocator heeds (`over`).
 HEEDED = ("empty_cache", "set_per_process_memory_fraction")
-
-
-class Block(Chunk):
-    """A part of a segment.
-
-    freed_at: counts searches, which tells garbage collection its age; it is set whenever the block joins its
-    pool.
-    users: the other streams that use it. made: the number of the block as PyTorch counts those it makes: what
-    is handed out of a larger one is a new block, and the rest the old one.
-    """
-
-    __slots__ = ("freed_at", "made", "users")
-    freed_at: int
-    users: tuple[int, ...]
-    region: Segment
-
-    def __init__(self, address: int, size: int, region: Region) -> None:
-        super().__init__(address, size, region)
-        self.made = 0
-
-    @property
-    def whole(self) -> bool:
-        """The only block of its segment."""
-        return self.previous is None and self.next is None
-
-
-class Segment(Region):
-    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: how many there had been
-    before."""
-
-    __slots__ = ("expandable", "number", "pool")
-    first: Block
-
-    def __init__(
-        self, address: int, size: int, pool: Pool, expandable: bool = False, number: int = 0
-    ) -> None:
-        super().__init__(address, size, Block)
-        self.pool, self.expandable, self.number = pool, expandable, number
-        self.first.mapped = not expandable
-
-
-@dataclass(frozen=True, slots=True)
-class BlockState:
-    """A block in a snapshot: bytes, and whether it is handed out. pending: it was given back, and another
-    stream uses it."""
-
-    address: int
-    size: int
-    requested: int
-    allocated: bool
-    pending: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentState:
-    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of
-    mapped pages)."""
-
-    address: int
-    size: int
-    small: bool
-    expandable: bool
-    blocks: tuple[BlockState, ...]
-    stream: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentEvent:
-    """A segment, or pages of one, was taken from or given back to the driver."""
-
-    action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"]
-    address: int
-    size: int
 
 
 # A pool's free blocks as the search wants them: smallest first, then by rank. Ranks differ, so a comparison
@@ -450,12 +375,7 @@ class PyTorchAllocator(Allocator):
             self._allowed is None or after <= self._allowed
         )
 
-    def _reserve(
-        self,
-        action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"],
-        address: int,
-        size: int,
-    ) -> None:
+    def _reserve(self, action: SegmentAction, address: int, size: int) -> None:
         self.reserved += size if action in ("segment_alloc", "segment_map") else -size
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         self.segment_events.append(SegmentEvent(action, address, size))

@@ -22,14 +22,8 @@ from bisect import bisect_left, insort
 from collections.abc import Hashable
 
 from analyzer.allocators.driver import AddressSpace
-from analyzer.allocators.pytorch.caching import (
-    MIN_BLOCK_BYTES,
-    SMALL_SEGMENT_BYTES,
-    Block,
-    Pool,
-    PyTorchAllocator,
-    Segment,
-)
+from analyzer.allocators.pytorch.caching import MIN_BLOCK_BYTES, SMALL_SEGMENT_BYTES, PyTorchAllocator
+from analyzer.allocators.pytorch.segments import Block, Pool, Segment
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 
 # Where ranges begin, and their size while the device's is unknown: any, far apart from each other and from

@@ -18,8 +18,9 @@ import numpy as np
 
 from analyzer.allocators.base import OutOfMemoryError
 from analyzer.allocators.compiled import AVAILABLE, Integers
-from analyzer.allocators.pytorch.caching import SMALL_SEGMENT_BYTES, Block, Pool, PyTorchAllocator, Segment
+from analyzer.allocators.pytorch.caching import SMALL_SEGMENT_BYTES, PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES
+from analyzer.allocators.pytorch.segments import Block, Pool, Segment
 
 if AVAILABLE:
     from analyzer.allocators import _best_fit

@@ -1,0 +1,91 @@
+"""What PyTorch's allocator holds: segments, their blocks, and what a snapshot says of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from analyzer.allocators.chunks import Chunk, Region
+
+
+class Pool(NamedTuple):
+    """What a segment serves: small requests or large ones, of one stream."""
+
+    small: bool
+    stream: int
+
+
+class Block(Chunk):
+    """A part of a segment.
+
+    freed_at: counts searches, which tells garbage collection its age; it is set whenever the block joins its
+    pool.
+    users: the other streams that use it. made: the number of the block as PyTorch counts those it makes: what
+    is handed out of a larger one is a new block, and the rest the old one.
+    """
+
+    __slots__ = ("freed_at", "made", "users")
+    freed_at: int
+    users: tuple[int, ...]
+    region: Segment
+
+    def __init__(self, address: int, size: int, region: Region) -> None:
+        super().__init__(address, size, region)
+        self.made = 0
+
+    @property
+    def whole(self) -> bool:
+        """The only block of its segment."""
+        return self.previous is None and self.next is None
+
+
+class Segment(Region):
+    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: how many there had been
+    before."""
+
+    __slots__ = ("expandable", "number", "pool")
+    first: Block
+
+    def __init__(
+        self, address: int, size: int, pool: Pool, expandable: bool = False, number: int = 0
+    ) -> None:
+        super().__init__(address, size, Block)
+        self.pool, self.expandable, self.number = pool, expandable, number
+        self.first.mapped = not expandable
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """A block in a snapshot: bytes, and whether it is handed out. pending: it was given back, and another
+    stream uses it."""
+
+    address: int
+    size: int
+    requested: int
+    allocated: bool
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of
+    mapped pages)."""
+
+    address: int
+    size: int
+    small: bool
+    expandable: bool
+    blocks: tuple[BlockState, ...]
+    stream: int = 0
+
+
+SegmentAction = Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEvent:
+    """A segment, or pages of one, was taken from or given back to the driver."""
+
+    action: SegmentAction
+    address: int
+    size: int
