@@ -271,7 +271,7 @@ class ProgramValues:
         if self.stands_in and call.name == "aten::nonzero" and self._said() is None and (few := counted()):
             self._note(few[1])
             return unknown_sizes.result(call, few[0])
-        most = unknown_sizes.most(call, self._known.at_most) if self.stands_in else None
+        most = unknown_sizes.most(call, self._known.counts.at_most) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
         if count is None:
             if unknown_sizes.unbounded(call):

@@ -14,30 +14,20 @@ way, so that in-place changes and views stay right.
    graph each node of a single graph belongs to), so is everything that is taken, wherever from. Of a tensor
    that integers are made like (`new_zeros`), nothing but its type and shape matters; one of a few integers
    that is left empty (`new_empty`) is written in parts, all of which may be known: it is zeros until then.
-6. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and
-   masks too large to be followed, and known until the copy is written to. So it is of a mask through which
-   rows of a known number are written.
-7. A whole program brings real data with it, whose values would be followed through every layer. They are, as
+6. A whole program brings real data with it, whose values would be followed through every layer. They are, as
    a CPU computes them, while that is little work (`effort.py`): an adaptive solver's steps are those of its
    numbers. A tensor that is left empty is zeros until it is written. Afterwards only small floating-point
    tensors are known, for schedules and counters.
-8. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a
-   number, or above it, is within bounds: more are not seen in a thousand million runs (Bernstein's
-   inequality).
-9. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each
-   row.
-10. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is
-    known.
-11. Integers and truth values made of small ones may be larger than `LIMIT` (a mask of all pairs, or triplets,
-    of labels), up to
-    `LARGE_BYTES` each, until `LARGE_WORK` bytes of such were read and written.
+7. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is
+   known. How many elements are not zero may be known without them (`known_counts.py`).
+8. Integers and truth values made of small ones may be larger than `LIMIT` (a mask of all pairs, or triplets,
+   of labels), up to `LARGE_BYTES` each, until `LARGE_WORK` bytes of such were read and written.
 
 Not modelled: what is larger; numbers drawn on the GPU.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -45,6 +35,7 @@ from torch.utils._pytree import tree_map
 
 from analyzer.capture.pytorch.recording.calls import DispatchedCall, places
 from analyzer.capture.pytorch.values.effort import Effort
+from analyzer.capture.pytorch.values.known_counts import COMPARING, EQUAL, SORTING, KnownCounts
 from analyzer.capture.pytorch.values.unknown_sizes import is_mask
 from analyzer.capture.pytorch.values.unknown_sizes import result as of_size
 
@@ -52,7 +43,6 @@ aten = torch.ops.aten
 LIMIT = 1 << 20
 LARGE_BYTES = 1 << 27
 LARGE_WORK = 1 << 31
-_MOST_COUNTED = 1 << 26
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
 _SMALL_EMPTY = 1 << 12
 # Logical operators, and the operand that decides their result.
@@ -79,17 +69,9 @@ _LEFT_EMPTY = frozenset(
     {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
      aten.new_empty_strided.default}
 )  # fmt: skip
-# Comparisons with a number, and whether they hold below it.
-_COMPARING = {
-    aten.lt.Scalar: True, aten.le.Scalar: True, aten.gt.Scalar: False, aten.ge.Scalar: False,
-}  # fmt: skip
-# An order's places, among the results of what sorts.
-_SORTING = {aten.sort.default: 1, aten.sort.stable: 1}
-_EQUAL = (aten.eq.Scalar, aten.eq.Tensor)
-_RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
 # Operators whose result one known operand may decide, and those that need none that is known.
-DECIDING = frozenset({*_ABSORBING, *_TAKING, *_COMPARING, *_EQUAL})
-FROM_NOTHING = frozenset({*_SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
+DECIDING = frozenset({*_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
+FROM_NOTHING = frozenset({*SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
 
 
 class KnownValues:
@@ -100,20 +82,13 @@ class KnownValues:
         self.standing_in = (
             False  # an operator is done by what stands in for it: what that leaves empty nobody has computed
         )
+        self.counts = KnownCounts()
         self._large_left = LARGE_WORK
         self._numbers: set[int] = set()  # twins that hold numbers of the program's, or what was made of them
         self._twins: dict[int, torch.UntypedStorage] = {}
-        self._drawn: set[int] = set()  # storages of numbers drawn evenly from 0 to 1
-        self._orders: dict[int, int] = {}  # storages of orders, one after the other: how many places each has
-        self._at_most: dict[
-            int, tuple[torch.Size, int]
-        ] = {}  # of masks made of these: how many are true at most
-        # Of device tensors that are copies of real host tensors too large to follow: how many elements are
-        # not zero.
-        self._counts: dict[int, tuple[torch.Size, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._twins or self._counts or self._drawn or self._orders)
+        return bool(self._twins or self.counts)
 
     def _most(self, tensor: torch.Tensor) -> int:
         """Elements of the largest tensor of this type that is followed."""
@@ -159,39 +134,22 @@ class KnownValues:
     def forget(self, key: int) -> None:
         """The storage is dead or changed by something unknown."""
         self._twins.pop(key, None)
-        self._counts.pop(key, None)
+        self.counts.forget(key)
         self._numbers.discard(key)
-        self._drawn.discard(key)
-        self._orders.pop(key, None)
-        self._at_most.pop(key, None)
         if self.effort is not None:
             self.effort.forget(key)
-
-    def at_most(self, mask: torch.Tensor) -> int | None:
-        """How many elements of a mask are true at most, where that is known and it is all of its storage."""
-        shape, most = self._at_most.get(mask.untyped_storage()._cdata, (None, 0))
-        return most if shape == mask.shape else None
 
     def _count(self, tensor: torch.Tensor) -> int | None:
         """How many elements are not zero, if that is known."""
         twin = self.twin(tensor)
         if twin is not None:
             return int(twin.count_nonzero())
-        shape, count = self._counts.get(tensor.untyped_storage()._cdata, (None, 0))
-        return count if shape == tensor.shape else None
+        return self.counts.not_zero(tensor)
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
         """So many elements of a mask are true: as many rows are written where it is."""
         if self._count(mask) is None:
-            self._counts[mask.untyped_storage()._cdata] = mask.shape, count
-
-    def _counted(self, host: torch.Tensor, copy: torch.Tensor) -> None:
-        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not
-        zero. Floating-point numbers of 8 bits are not: PyTorch does not look for zeros among them."""
-        if host.is_floating_point() and host.element_size() == 1:
-            return
-        if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
-            self._counts[copy.untyped_storage()._cdata] = copy.shape, _not_zero(host)
+            self.counts.selects(mask, count)
 
     def resized(self, key: int, nbytes: int) -> None:
         """The storage has another size: what it held stays if it has grown, and zeros stand behind."""
@@ -299,7 +257,7 @@ class KnownValues:
         if not known and func is aten._to_copy.default:
             source = DispatchedCall(func, args, kwargs).argument("self")
             if source.device.type == "cpu":
-                self._counted(source, results[0])
+                self.counts.copied(source, results[0])
                 return
         if not known and func._schema.is_mutable:  # what was written is no longer what it was
             for changed in written or results:
@@ -319,9 +277,10 @@ class KnownValues:
         if func in _LEFT_EMPTY:
             return bool(results) and self._empty(func, args, results[0])
         if func is aten.rand.default and results:
-            self._drawn.add(results[0].untyped_storage()._cdata)
-        if func in _SORTING:
-            self._sorted(results[_SORTING[func]], DispatchedCall(func, args, kwargs).argument("dim", -1))
+            self.counts.drawn(results[0])
+        if func in SORTING:
+            dim = DispatchedCall(func, args, kwargs).argument("dim", -1)
+            self.counts.sorted(results[SORTING[func]], dim)
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
@@ -414,9 +373,9 @@ class KnownValues:
         self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
         """Whether the result is known though not all operands are: one of them decides, or none does."""
-        if func in _COMPARING or func in _EQUAL:
+        if func in COMPARING or func in EQUAL:
             call = DispatchedCall(func, args, {})
-            looks = self._compared if func in _COMPARING else self._found
+            looks = self.counts.compared if func in COMPARING else self.counts.found
             looks(func, call.argument("self"), call.argument("other"), results[0])
             return False
         if func in _TAKING and results:
@@ -436,30 +395,6 @@ class KnownValues:
                 self.learn(results[0], torch.full_like(results[0], int(decisive), device="cpu"))
                 return True
         return False
-
-    def _compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
-        """A mask of numbers that were drawn evenly from 0 to 1."""
-        if drawn.untyped_storage()._cdata in self._drawn and drawn.numel() == mask.numel():
-            below = min(max(float(number), 0.0), 1.0)
-            share = below if _COMPARING[func] else 1 - below
-            self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
-
-    def _sorted(self, order: torch.Tensor, dimension: int) -> None:
-        """What sorts gave an order of each row."""
-        if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
-            self._orders[order.untyped_storage()._cdata] = order.size(-1)
-
-    def _found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
-        """A mask of where an order, or several, have one place."""
-        places = self._orders.get(order.untyped_storage()._cdata, 0)
-        whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
-        if (
-            places
-            and whole
-            and order.size(-1) == places
-            and (not isinstance(place, torch.Tensor) or place.numel() == 1)
-        ):
-            self._at_most[mask.untyped_storage()._cdata] = mask.shape, mask.numel() // places
 
     def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
         """Whether what is taken of a tensor is known, since its elements are all the same."""
@@ -482,26 +417,9 @@ class KnownValues:
         return True
 
 
-def _seen_at_most(count: int, share: float) -> int:
-    """How many of `count` independent events, each of probability `share`, happen at most, but for one case
-    in e^20."""
-    spread = count * share * (1 - share)
-    beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
-    return min(count, math.ceil(count * share + beyond))
-
-
 def _whole(tensor: torch.Tensor) -> bool:
     """Whether the tensor is all there is in its storage, so that nothing unknown is left once it is
     written."""
     return (
         tensor.is_contiguous() and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
     )
-
-
-def _not_zero(tensor: torch.Tensor) -> int:
-    """How many elements are not zero; what an expanded dimension repeats is looked at once."""
-    repeats = 1
-    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        if stride == 0 and size > 1:
-            tensor, repeats = tensor.narrow(dimension, 0, 1), repeats * size
-    return int(tensor.count_nonzero()) * repeats

@@ -1,0 +1,119 @@
+"""How many elements of a tensor are not zero, where its values themselves are not known.
+
+1. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and
+   masks too large to be followed, and known until the copy is written to. So it is of a mask through which
+   rows of a known number are written.
+2. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a
+   number, or above it, is within bounds: more are not seen in a thousand million runs (Bernstein's
+   inequality).
+3. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each
+   row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+_MOST_COUNTED = 1 << 26
+# Comparisons with a number, and whether they hold below it.
+COMPARING = {
+    aten.lt.Scalar: True, aten.le.Scalar: True, aten.gt.Scalar: False, aten.ge.Scalar: False,
+}  # fmt: skip
+# An order's places, among the results of what sorts.
+SORTING = {aten.sort.default: 1, aten.sort.stable: 1}
+EQUAL = (aten.eq.Scalar, aten.eq.Tensor)
+_RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
+
+
+class KnownCounts:
+    """By the key of a storage."""
+
+    def __init__(self) -> None:
+        self._drawn: set[int] = set()  # numbers drawn evenly from 0 to 1
+        self._orders: dict[int, int] = {}  # orders, one after the other: how many places each has
+        # Of masks made of these: how many elements are true at most.
+        self._at_most: dict[int, tuple[torch.Size, int]] = {}
+        # Of device tensors that are copies of real host tensors too large to follow: how many elements are
+        # not zero.
+        self._not_zero: dict[int, tuple[torch.Size, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._not_zero or self._drawn or self._orders)
+
+    def forget(self, key: int) -> None:
+        """The storage is dead or changed by something unknown."""
+        self._not_zero.pop(key, None)
+        self._drawn.discard(key)
+        self._orders.pop(key, None)
+        self._at_most.pop(key, None)
+
+    def at_most(self, mask: torch.Tensor) -> int | None:
+        """How many elements of a mask are true at most, where that is known and it is all of its storage."""
+        shape, most = self._at_most.get(mask.untyped_storage()._cdata, (None, 0))
+        return most if shape == mask.shape else None
+
+    def not_zero(self, tensor: torch.Tensor) -> int | None:
+        """How many elements are not zero, if that is known."""
+        shape, count = self._not_zero.get(tensor.untyped_storage()._cdata, (None, 0))
+        return count if shape == tensor.shape else None
+
+    def selects(self, mask: torch.Tensor, count: int) -> None:
+        """So many elements of a mask are true."""
+        self._not_zero[mask.untyped_storage()._cdata] = mask.shape, count
+
+    def copied(self, host: torch.Tensor, copy: torch.Tensor) -> None:
+        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not
+        zero. Floating-point numbers of 8 bits are not: PyTorch does not look for zeros among them."""
+        if host.is_floating_point() and host.element_size() == 1:
+            return
+        if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
+            self._not_zero[copy.untyped_storage()._cdata] = copy.shape, _not_zero(host)
+
+    def drawn(self, numbers: torch.Tensor) -> None:
+        """These were drawn evenly from 0 to 1."""
+        self._drawn.add(numbers.untyped_storage()._cdata)
+
+    def compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
+        """A mask of numbers that were drawn evenly from 0 to 1."""
+        if drawn.untyped_storage()._cdata in self._drawn and drawn.numel() == mask.numel():
+            below = min(max(float(number), 0.0), 1.0)
+            share = below if COMPARING[func] else 1 - below
+            self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
+
+    def sorted(self, order: torch.Tensor, dimension: int) -> None:
+        """What sorts gave an order of each row."""
+        if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
+            self._orders[order.untyped_storage()._cdata] = order.size(-1)
+
+    def found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
+        """A mask of where an order, or several, have one place."""
+        places = self._orders.get(order.untyped_storage()._cdata, 0)
+        whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
+        if (
+            places
+            and whole
+            and order.size(-1) == places
+            and (not isinstance(place, torch.Tensor) or place.numel() == 1)
+        ):
+            self._at_most[mask.untyped_storage()._cdata] = mask.shape, mask.numel() // places
+
+
+def _seen_at_most(count: int, share: float) -> int:
+    """How many of `count` independent events, each of probability `share`, happen at most, but for one case
+    in e^20."""
+    spread = count * share * (1 - share)
+    beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
+    return min(count, math.ceil(count * share + beyond))
+
+
+def _not_zero(tensor: torch.Tensor) -> int:
+    """How many elements are not zero; what an expanded dimension repeats is looked at once."""
+    repeats = 1
+    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor, repeats = tensor.narrow(dimension, 0, 1), repeats * size
+    return int(tensor.count_nonzero()) * repeats
