@@ -22,8 +22,8 @@ from pathlib import Path
 
 from analyzer import releases
 from analyzer.errors import InputError, OptionError
-from analyzer.options import written
 from analyzer.report.attribution import path
+from analyzer.report.command_line import written
 from analyzer.results.difference import Change, Difference
 from analyzer.results.estimate import Estimate
 

@@ -31,12 +31,13 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.options import Options, changed, takes_options
+from analyzer.options import Options, takes_options
 from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
 from analyzer.planning.checkpoints import patterns, recomputable_bytes
 from analyzer.planning.countdown import Countdown
 from analyzer.planning.subject import Subject
+from analyzer.report.command_line import changed
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
 from analyzer.targets import Target

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.report import attribution, moments, page, text
+from analyzer.report import attribution, moments, page, sentences
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, folded, operator_name, percent, size
 from analyzer.results.estimate import Estimate
@@ -46,7 +46,7 @@ _RANKS_DRAWN = 2 * _COLORS
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The page."""
     body = [
-        *(page.verdict(holds, said) for holds, said in text.verdicts(estimate, view.budget_bytes)),
+        *(page.verdict(holds, said) for holds, said in sentences.verdicts(estimate, view.budget_bytes)),
         *(page.verdict(False, said) for said in estimate.caveats),
         *(page.verdict(False, f"refused by {estimate.runtime}: {said}") for said in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
@@ -55,15 +55,15 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         *_tables(estimate, view),
         page.heading("How sure"),
         *_certainty(estimate),
-        page.heading("Notes") if text.other_notes(estimate) else "",
-        page.items(folded(text.other_notes(estimate), view.verbose)),
+        page.heading("Notes") if sentences.other_notes(estimate) else "",
+        page.items(folded(sentences.other_notes(estimate), view.verbose)),
     ]
     data: dict[str, Any] = {"views": [view_data(estimate)]}
     scripts: tuple[str, ...] = page.TIMELINE
     if estimate.ranks:
         data["charts"] = [_rank_lines(estimate)]
         scripts = (*scripts, "charts.js")
-    return page.render(" · ".join(text.subject(estimate)), "\n".join(filter(None, body)), data, scripts)
+    return page.render(" · ".join(sentences.subject(estimate)), "\n".join(filter(None, body)), data, scripts)
 
 
 def _figures(estimate: Estimate, view: View) -> list[str]:
@@ -71,8 +71,8 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
     return [
         page.heading("How the figures come about"),
         steps(estimate),
-        page.paragraph(text.naive_terms(estimate), "dim"),
-        page.heading(f"At the peak{f' ({place})' if (place := text.peak_place(estimate)) else ''}"),
+        page.paragraph(sentences.naive_terms(estimate), "dim"),
+        page.heading(f"At the peak{f' ({place})' if (place := sentences.peak_place(estimate)) else ''}"),
         _breakdown(estimate),
         page.paragraph(attribution.unread(estimate), "dim"),
         *_holders(estimate, view),
@@ -140,7 +140,7 @@ def steps(estimate: Estimate) -> str:
     """The estimates, from the naive sum to the device's memory: a row a step, with what makes it."""
     rounding = estimate.peak_allocated - estimate.peak_requested
     own = sum(estimate.breakdown.get(name, 0) for name in ("scratch", "workspace"))
-    levels = text.estimate_rows(estimate)
+    levels = sentences.estimate_rows(estimate)
     whys = (
         f"{levels[0][2]}: every layer's output once, weights, in training gradients and moments",
         (
@@ -284,7 +284,7 @@ def _name(untrusted: str) -> str:
 
 
 def _breakdown(estimate: Estimate) -> str:
-    rows = text.breakdown_rows(estimate)
+    rows = sentences.breakdown_rows(estimate)
     most = rows[0][1] if rows else 1
     return page.table(
         ("category", "", "", ""),
@@ -343,10 +343,10 @@ def _certainty(estimate: Estimate) -> list[str]:
     return [
         page.paragraph(
             f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)}"
-            f" {text.by_records(estimate)}, {percent(known.bounded, total)} bounded"
+            f" {sentences.by_records(estimate)}, {percent(known.bounded, total)} bounded"
         ),
-        page.items(text.uncertain(estimate)),
-        page.paragraph(f"figures of: {text.figures_of(estimate)}" if estimate.modelled else "", "dim"),
+        page.items(sentences.uncertain(estimate)),
+        page.paragraph(f"figures of: {sentences.figures_of(estimate)}" if estimate.modelled else "", "dim"),
         page.items(
             f"unknown operator {operator_name(name)}: {calls:,} calls; figures are at least what it takes"
             for name, calls in known.unknown_operators.items()

@@ -7,7 +7,7 @@ be shown without being trusted. `--format html` is the page to explore.
 
 from __future__ import annotations
 
-from analyzer.report import attribution, page, text
+from analyzer.report import attribution, page, sentences
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import mib, percent, size
 from analyzer.results.estimate import Estimate
@@ -18,16 +18,17 @@ _BAR_WIDTH = 200
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The fragment."""
     verdicts = "".join(
-        f"<p><strong>{page.text(said)}</strong></p>" for _, said in text.verdicts(estimate, view.budget_bytes)
+        f"<p><strong>{page.text(said)}</strong></p>"
+        for _, said in sentences.verdicts(estimate, view.budget_bytes)
     )
     figures = page.table(
         ("estimate", "bytes", "MiB", ""),
         (
             (page.text(name), f"{nbytes:,}", mib(nbytes), page.text(meaning))
-            for name, nbytes, meaning in text.estimate_rows(estimate)
+            for name, nbytes, meaning in sentences.estimate_rows(estimate)
         ),
     )
-    rows = text.breakdown_rows(estimate)
+    rows = sentences.breakdown_rows(estimate)
     peak = page.table(
         ("at the peak", "", "", ""),
         (
@@ -52,7 +53,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
             for row in estimate.top(view.top)
         ),
     )
-    subject = page.text(" · ".join(text.subject(estimate)))
+    subject = page.text(" · ".join(sentences.subject(estimate)))
     return (
         f"<div><p>{subject}</p>{verdicts}{figures}{peak}"
         f"<details><summary>Largest tensors at the peak</summary>{tensors}</details></div>"

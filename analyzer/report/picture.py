@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from analyzer.errors import MissingDependencyError, install
-from analyzer.report import text
+from analyzer.report import sentences
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import MIB, clean, tail
 from analyzer.results.estimate import Estimate, MarkRow
@@ -100,7 +100,7 @@ def _bars(estimate: Estimate, form: str) -> bytes:
         )
         axes.set_xticks(places, [label(mark.event, 24) for mark in marks], rotation=45, ha="right")
         axes.set_ylabel("MiB after the event")
-        axes.set_title(label(" · ".join(text.subject(estimate)), 110), fontsize=9)
+        axes.set_title(label(" · ".join(sentences.subject(estimate)), 110), fontsize=9)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.report.attribution import who
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.text import subject, uncounted
+from analyzer.report.sentences import subject, uncounted
 from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.report.columns import Column, room_of, table, within
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.text import subject
+from analyzer.report.sentences import subject
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import analyzer
-from analyzer.options import Options, written
-from analyzer.report import text
+from analyzer.options import Options
+from analyzer.report import sentences
+from analyzer.report.command_line import written
 from analyzer.spec import TensorSpec
 from tests.paths import MODELS
 from tests.report.estimates import TRAINING, hostile
@@ -48,8 +49,8 @@ def test_options_are_written_as_on_the_command_line() -> None:
 def test_a_micro_batch_is_called_so() -> None:
     from dataclasses import replace
 
-    assert "batch 128" in text.subject(TRAINING)
-    assert "micro-batch 128 (512 a step)" in text.subject(replace(TRAINING, options={"grad_accumulation": 4}))
+    assert "batch 128" in sentences.subject(TRAINING)
+    assert "micro-batch 128 (512 a step)" in sentences.subject(replace(TRAINING, options={"grad_accumulation": 4}))
 
 
 def test_headings_and_comparisons_name_options(run: Any, tmp_path: Path) -> None:

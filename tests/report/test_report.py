@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.errors import InputError
-from analyzer.report import attribution, folded, html, text, trace, words
+from analyzer.report import attribution, folded, html, sentences, text, trace, words
 from analyzer.report import csv as csv_report
 from analyzer.report import json as json_report
 from analyzer.report.formats import View
@@ -256,7 +256,7 @@ def test_json_keys() -> None:
 
 def test_what_an_unknown_operator_takes_has_no_bound() -> None:
     """Every figure is a lower bound, in every form, and nothing fits for certain."""
-    assert [said for _, said in text.verdicts(UNKNOWN, 90 * MIB)] == [
+    assert [said for _, said in sentences.verdicts(UNKNOWN, 90 * MIB)] == [
         "may not fit: at least 60.0 MiB of 100.0 MiB on h200, not counting what custom::op and 1 more take for themselves",
         "may be over budget: at least 60.0 MiB of 90.0 MiB allowed, not counting what custom::op and 1 more take for themselves",
     ]
@@ -292,7 +292,7 @@ def test_the_peak_has_a_phase_a_module_and_a_line(event: str, phase: str, said: 
     assert f"At the peak ({said})" in text.render(estimate).splitlines()[:16]
     assert said in html.render(estimate)
     without = replace(estimate, allocations=type(taken)())
-    assert text.peak_place(without) == event
+    assert sentences.peak_place(without) == event
 
 
 def test_the_schema_describes_every_attribute() -> None:

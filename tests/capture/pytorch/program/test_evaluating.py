@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import analyzer
-from analyzer.report.text import peak_place
+from analyzer.report.sentences import peak_place
 
 PROGRAM = """
 import torch

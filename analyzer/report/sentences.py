@@ -1,0 +1,235 @@
+"""What a report says of an estimate in words, for the terminal and the pages alike: whether it fits, what was
+estimated, where the peak is, how sure the figures are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from analyzer import releases
+from analyzer.report.command_line import written
+from analyzer.report.words import clean, operator_name, percent, size, tail, unit
+
+if TYPE_CHECKING:
+    from analyzer.results.estimate import Estimate, OutOfMemory
+
+_RULES_SHOWN = 3
+_LONGEST_NAME, _LONGEST_PLACE = 200, 44
+# The phase of a step that ends with an event of another name.
+_PHASE_OF = {"step": "optimizer"}
+_NAIVE_TERMS = (
+    ("data", "data"),
+    ("weights", "weights"),
+    ("forward_output", "outputs"),
+    ("weight_gradient", "weight grads"),
+    ("output_gradient", "output grads"),
+)
+
+# What each verdict is called, of the device and of a budget.
+_FITS = {word: word for word in ("fits", "may not fit", "does not fit")}
+_BUDGET = {"fits": "within budget", "may not fit": "may be over budget", "does not fit": "over budget"}
+
+
+def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool | None, str]]:
+    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first. Then with
+    None what judges nothing: what the job would take with room, the request that finds no memory, a device
+    that nobody named.
+
+    budget_bytes: instead of the one the estimate was made with.
+    """
+    where = f"on {tail(clean(estimate.device), 20)}"
+    held = f"{_used(estimate)} of {size(estimate.usable_bytes)} {where}"
+    budget_bytes = budget_bytes or estimate.budget_bytes
+    if estimate.incomplete is not None:
+        return [(False, f"incomplete: {clean(estimate.incomplete)}; until then {held}")]
+    found: list[tuple[bool | None, str]] = []
+    if estimate.stopped:
+        assert estimate.out_of_memory is not None
+        found = [(False, f"out of memory: {_ended(estimate.out_of_memory)}")]
+    elif not estimate.device_assumed:
+        found = [_verdict(_FITS, estimate, estimate.usable_bytes, where)]
+    if budget_bytes is not None:
+        found.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
+    found.sort(key=lambda entry: bool(entry[0]))
+    if estimate.unreached:
+        found.insert(0, (False, clean(estimate.unreached)))
+    return found + [(None, said) for said in _beside(estimate)]
+
+
+def _beside(estimate: Estimate) -> list[str]:
+    """What else is to be said of the verdict."""
+    lines = []
+    if estimate.device_assumed and estimate.budget_bytes is None and not estimate.stopped:
+        takes = f"on {clean(estimate.device)} it would take {_used(estimate)}"
+        lines.append(f"{takes}; --device NAME or SIZE says whether it fits")
+    if estimate.with_room is not None:
+        lines.append(
+            f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"
+        )
+    if estimate.doubt:
+        lines.append(f"it may run nevertheless: {clean(estimate.doubt)}")
+    if estimate.out_of_memory is not None and not estimate.stopped:
+        lines.append(f"first without memory: {_ended(estimate.out_of_memory)}")
+    return lines
+
+
+def _ended(failed: OutOfMemory) -> str:
+    """The request that found no room, where it was made, and what was free."""
+    places = (operator_name(failed.label), failed.module, failed.source, failed.phase)
+    place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
+    free = (
+        f"{size(failed.free_bytes)} free in {failed.free_count:,} pieces"
+        if failed.free_count
+        else "nothing free"
+    )
+    return (
+        f"{size(failed.requested_bytes)} for {place}; {size(failed.reserved_bytes)} of "
+        f"{size(failed.limit_bytes)} held, {free}"
+    )
+
+
+def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
+    used, rest, verdict = _used(estimate), limit - estimate.device_used, estimate.verdict(limit)
+    if verdict == "may not fit" and estimate.at_least:
+        return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
+    if verdict == "may not fit":
+        least, most = estimate.device_range
+        span = f"{used} of {size(limit)} {where}, between {size(least)} and {size(most)}"
+        known = estimate.certainty
+        if most <= limit and known.kept_bytes:
+            span += f", and the driver may keep {size(known.kept_bytes)} more of it"
+        if least > limit:
+            span += f", and the driver may have {size(known.spare_bytes)} more"
+        return False, f"{words[verdict]}: {span}"
+    if verdict == "fits":
+        return (
+            True,
+            (
+                f"{words[verdict]}: {used} of {size(limit)} {where}, headroom {size(rest)}"
+                f" ({percent(rest, limit)})"
+            ),
+        )
+    return False, f"{words[verdict]}: needs {used} of {size(limit)} {where}, {size(-rest)} too much"
+
+
+def _used(estimate: Estimate) -> str:
+    return f"{'at least ' if estimate.at_least else ''}{size(estimate.device_used)}"
+
+
+def uncounted(estimate: Estimate) -> str:
+    """Why the figures are lower bounds."""
+    first, *others = sorted(estimate.certainty.unknown_operators)
+    take = f" and {len(others):,} more take for themselves" if others else " takes for itself"
+    return f"not counting what {tail(operator_name(first), 44)}{take}"
+
+
+def peak_place(estimate: Estimate) -> str:
+    """Where the program is at the peak: the event or phase under way ("1.backward", "run 2"), module and
+    line; "" where nothing is known."""
+    event, request = estimate.peak_at, estimate.peak_request
+    if request is None:
+        return clean(event)
+    step, dot, name = event.partition(".")
+    if not event or (dot and request.phase and request.phase not in (name, _PHASE_OF.get(name))):
+        event = f"{step}{dot}{request.phase}"
+    module = tail(clean(request.module or request.scope), _LONGEST_PLACE)
+    return ", ".join(filter(None, (clean(event), module and f"in {module}", clean(request.source))))
+
+
+def subject(estimate: Estimate) -> list[str]:
+    """What was estimated, in words."""
+    words = [
+        tail(clean(estimate.target), _LONGEST_NAME),
+        tail(clean(estimate.runtime), _LONGEST_NAME),
+        {"infer": "inference", "train": "training", "generate": "generation"}[estimate.mode],
+    ]
+    if estimate.batch is not None:
+        together = estimate.options.get("grad_accumulation") or 1
+        kind, whole = (
+            ("micro-batch", f" ({together * estimate.batch:,} a step)") if together > 1 else ("batch", "")
+        )
+        words.append(f"{kind} {estimate.batch:,}{whole}")
+    if estimate.mode == "train" and estimate.optimizer:
+        words.append(tail(clean(estimate.optimizer), _LONGEST_NAME))
+    return words + [tail(clean(word), _LONGEST_NAME) for word in written(estimate.options)]
+
+
+def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
+    """The estimates side by side: name, bytes, what it means."""
+    naive = estimate.naive.total
+    error = naive - estimate.peak_allocated
+    off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
+    runtime = tail(clean(estimate.runtime), 12)
+    captured = naive or estimate.graph_peak  # neither is known of a program that was emulated
+    graph = (("naive sum", naive, off), ("graph liveness", estimate.graph_peak, "tensors freed at last use"))
+    least = "at least; " if estimate.at_least else ""
+    return (
+        *(graph if captured else ()),
+        (f"{runtime}: allocated", estimate.peak_allocated, f"{least}peak in use"),
+        (f"{runtime}: reserved", estimate.peak_reserved, f"{least}peak held by the allocator"),
+        (f"{runtime}: device", estimate.device_used, f"{least}what nvidia-smi shows"),
+    )
+
+
+def naive_terms(estimate: Estimate) -> str:
+    """The naive sum, term by term; nothing where it is not known."""
+    if not estimate.naive.total:
+        return ""
+    shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]
+    terms = [(name, getattr(estimate.naive, field)) for field, name in shown]
+    shown_as, write = unit(nbytes for _, nbytes in terms)
+    return f"naive = {' + '.join(f'{name} {write(nbytes)}' for name, nbytes in terms)} {shown_as}"
+
+
+def breakdown_rows(estimate: Estimate) -> list[tuple[str, int]]:
+    """Categories at the peak with their bytes, largest first, empty ones left out."""
+    return sorted(
+        ((name, nbytes) for name, nbytes in estimate.breakdown.items() if nbytes), key=lambda r: -r[1]
+    )
+
+
+def figures_of(estimate: Estimate) -> str:
+    """The releases the figures are of, and those installed where they differ."""
+    return clean(releases.line(estimate.modelled, estimate.installed))
+
+
+def by_records(estimate: Estimate) -> str:
+    """How the bytes are known that libraries decide: measured is only what was measured on this GPU."""
+    return "by measurement" if estimate.certainty.beside_range is None else "recorded"
+
+
+def uncertain(estimate: Estimate) -> list[str]:
+    """The rules behind the bytes that no rule of the runtime alone decides, a line for each way they are
+    known."""
+    lines = []
+    known = {
+        "measured": "measured" if estimate.certainty.beside_range is None else "recorded",
+        "bounded": "bounded",
+    }
+    for basis, word in known.items():
+        by_size = sorted(estimate.certainty.by_rule.get(basis, {}).items(), key=lambda entry: -entry[1])
+        named = [f"{tail(clean(rule), 24)} {size(nbytes)}" for rule, nbytes in by_size if rule and nbytes]
+        if named:
+            more = f", and {len(named) - _RULES_SHOWN:,} more" if len(named) > _RULES_SHOWN else ""
+            lines.append(f"{word}: {', '.join(named[:_RULES_SHOWN])}{more}")
+    return lines + assumed(estimate)
+
+
+def assumed(estimate: Estimate) -> list[str]:
+    """On a device nobody has measured: what is taken from one that was, and what that may mean for the
+    verdict."""
+    if not estimate.certainty.assumed:
+        return []
+    (low, high), (least, most) = estimate.device_range, estimate.reserved_range
+    named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
+    span = f"so device memory may be {size(low)} to {size(high)}"
+    if least != most:
+        span += f", reserved {size(least)} to {size(most)}"
+    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", span]
+
+
+def other_notes(estimate: Estimate) -> tuple[str, ...]:
+    """The notes that do not stand beside the verdict already."""
+    beside = (*estimate.refused, *estimate.caveats)
+    return tuple(note for note in estimate.notes if note not in beside)
