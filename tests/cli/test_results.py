@@ -50,7 +50,9 @@ def test_a_micro_batch_is_called_so() -> None:
     from dataclasses import replace
 
     assert "batch 128" in sentences.subject(TRAINING)
-    assert "micro-batch 128 (512 a step)" in sentences.subject(replace(TRAINING, options={"grad_accumulation": 4}))
+    assert "micro-batch 128 (512 a step)" in sentences.subject(
+        replace(TRAINING, options={"grad_accumulation": 4})
+    )
 
 
 def test_headings_and_comparisons_name_options(run: Any, tmp_path: Path) -> None:
