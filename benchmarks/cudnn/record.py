@@ -18,10 +18,11 @@ import numpy as np
 
 from analyzer.devices import load
 from analyzer.libraries.cudnn.asker import Asker
-from analyzer.libraries.cudnn.choices import choices_of, product_plan
+from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.libraries.cudnn.convolution import PYTORCH, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings, passing
+from analyzer.libraries.cudnn.products import product_plan
 from analyzer.libraries.cudnn.recorded import (
     AS_FIRST,
     DETERMINISTIC,

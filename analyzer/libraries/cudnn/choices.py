@@ -7,8 +7,7 @@ the library, else bounded.
    a few engines take other bytes than a description says: `splits.py`.
 3. Engines built on cublasLt (forward 3, 6, 58; data 7, 50, 63; weight 17, 18, 62) ask for a device even then
    and are missing in its list. They come first for most convolutions that are plain matrix products
-   (`product_plan`): of 338 such calls of an H100 in 264, otherwise in 45 of 19,687 (`python -m benchmarks
-   cudnn both_ways`). So such a product is taken to run there, and its range goes to what the list says.
+   (`products.py`), of others in 45 of 19,687 (`python -m benchmarks cudnn both_ways`).
 4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
    of the same convolution at the recorded batches around it, else that of `product_plan`, else a copy of
    input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
@@ -39,13 +38,12 @@ from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
+from analyzer.libraries.cudnn.products import PRODUCT, product_plan, with_product
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
 from analyzer.libraries.cudnn.transforms import transforms_bytes
 from analyzer.releases import Release
 
-# The engine of `product_plan`: of none that is listed.
-PRODUCT = -1
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
 # What no plan takes more than, in copies of input, weights and output (channels rounded up to 8) and MiB
 # besides: it held for all but
@@ -53,6 +51,7 @@ MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
 # and grouped.
 _MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
 _MOST_BESIDES = 32 << 20
+_ROUNDED = 512  # the allocator's
 # In place of nothing, where that is a guess: a request that is not made has no range.
 _LEAST = 1
 # Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there:
@@ -134,7 +133,7 @@ class Choices:
         asked."""
         answers = self._ask([Question.of(call, whole=whole) for call in calls])
         return [
-            plans and tuple(product_plan(call) + [self.by_handle(call, plan) for plan in plans])
+            plans and with_product(call, [self.by_handle(call, plan) for plan in plans])
             for call, plans in zip(calls, answers, strict=True)
         ]
 
@@ -193,7 +192,7 @@ class Choices:
     def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
         call = question.convolution()
         if plans:
-            return _asked([*product_plan(call), self.by_handle(call, plans[0])])
+            return _asked(call, with_product(call, [self.by_handle(call, plans[0])]))
         return self._unknown(call, question.searcher)
 
     def _source(self) -> str:
@@ -211,7 +210,7 @@ class Choices:
         if not chosen:
             return self._unknown(call)
         if not (trial or settings.benchmark):
-            return _asked(chosen)
+            return _asked(call, chosen)
         transforms = transforms_bytes(call) or 0
         if not trial:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
@@ -227,7 +226,7 @@ class Choices:
         if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
         elif product := product_plan(call):
-            nbytes = max(product[0].workspace_bytes, _LEAST)
+            nbytes = max(product.workspace_bytes, _LEAST)
         else:
             nbytes = _LEAST if call.channels_last else _copies(call)
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
@@ -295,29 +294,17 @@ class NextPlans(Sequence[int]):
         return id(self._choices), self._call, self._settings, self._nbytes
 
 
-def product_plan(call: Convolution) -> list[Plan]:
-    """The plan of a convolution that is one matrix product an image, which the list lacks: an empty list for
-    any other.
-
-    Results and gradients of the input take nothing, a weight's gradient one float32 result an image where
-    channels come first.
-    """
-    product = (
-        call.groups == 1 and set(call.w_shape[2:]) == set(call.stride) == {1} and set(call.padding) == {0}
-    )
-    if not product:
-        return []
-    partial = 0 if call.channels_last or call.operation != "weight" else 4
-    return [Plan(PRODUCT, partial * call.x_shape[0] * math.prod(call.w_shape), tensor_core=True)]
-
-
-def _asked(plans: Sequence[Plan]) -> Workspace:
-    """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); in
-    the place of a product's the next one may run."""
-    first, following = plans[0], plans[1 if plans[1:] and plans[0].engine == PRODUCT else 0]
-    nbytes, other = first.workspace_bytes, following.workspace_bytes
-    low = 0 if first.knobs or following.knobs else min(nbytes, other)
-    return Workspace(nbytes, low, max(nbytes, other), ASKED)
+def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
+    """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); where
+    one of the first two is a product's, which of them is first was not asked."""
+    first, product = plans[0], PRODUCT in (plan.engine for plan in plans[:2])
+    other = plans[1] if product and plans[1:] else first
+    nbytes, second = first.workspace_bytes, other.workspace_bytes
+    if product and call.channels_last and call.operation == "weight":  # an estimate
+        return Workspace(nbytes, 0, max(nbytes, second, most_bytes(call)), UNKNOWN)
+    low = 0 if first.knobs or other.knobs else min(nbytes, second)
+    known = abs(nbytes - second) < _ROUNDED
+    return Workspace(nbytes, low, max(nbytes, second), ASKED if known else UNKNOWN)
 
 
 def _level(question: Question, found: Workspace) -> Workspace:

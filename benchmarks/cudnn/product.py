@@ -1,0 +1,137 @@
+"""When cuDNN puts the engine of a matrix product first, from recorded answers: python -m benchmarks cudnn product
+
+Asks the library within reach, which lists all but these engines, for recorded convolutions of an H200 that are
+products, and grows a tree of decisions for each operation, type and layout; writes
+`analyzer/libraries/cudnn/product_order.json`. A call counts where the recorded workspace is the product's or that
+of the first listed plan, not both. Prints in what share of calls held back the decision is right, beside the
+share of the more frequent answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import click
+import numpy as np
+
+from analyzer.devices import load
+from analyzer.libraries.cudnn.choices import choices_of
+from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution
+from analyzer.libraries.cudnn.products import ORDER, PRODUCT, features, product_plan
+from analyzer.libraries.cudnn.recorded import record
+from benchmarks import ROOT
+
+_DEPTH, _LEAST = 6, 15
+_CLOSE = 400  # bytes for alignment, which a plan's knobs decide
+_AT_ONCE = 500
+
+
+def recorded(operation: str, dtype: str, last: bool, count: int) -> list[tuple[Convolution, int]]:
+    """Recorded convolutions that are one product an image, drawn with a seed, and their workspaces."""
+    table = record("h200")
+    if table is None:
+        raise click.ClickException("the recorded answers of an H200 are not here")
+    layout = f"{dtype}.{'nhwc' if last else 'nchw'}"
+    rows = table._array("family")[table._array(f"{layout}.family")].astype(np.int64)
+    batches, taken = (table._array(f"{layout}.{name}").astype(np.int64) for name in ("batch", operation))
+    dense = (rows[:, 0] == rows[:, 5]) & (rows[:, 1] == 0) & (taken >= 0)
+    unit = (rows[:, 6:9].clip(1) == 1).all(1) & (rows[:, 9:12].max(1) == 0) & (rows[:, 13:15] == 1).all(1)
+    places = np.flatnonzero(dense & unit)
+    np.random.default_rng(7).shuffle(places)
+    found = []
+    for place in places[:count]:
+        row = rows[place]
+        call = Convolution(
+            operation, dtype, last, (int(batches[place]), int(row[0]), int(row[2]), int(row[3])),
+            (int(row[4]), int(row[0]), 1, 1), (0, 0), (1, 1), (1, 1),
+        )  # fmt: skip
+        found.append((call, int(taken[place])))
+    return found
+
+
+def grown(values: list[dict[str, float]], first: np.ndarray[Any, Any], depth: int = _DEPTH) -> Any:
+    """A tree: [feature, limit, below, above], or the share of calls in which the product was first."""
+    share = float(first.mean())
+    if depth == 0 or len(first) < 2 * _LEAST or share in (0.0, 1.0):
+        return round(share, 3)
+    best: tuple[float, str, float] | None = None
+    for name in values[0]:
+        column = np.array([each[name] for each in values])
+        order = np.argsort(column, kind="stable")
+        sums, counts = np.cumsum(first[order]), np.arange(1, len(first) + 1)
+        left = sums / counts
+        right = (sums[-1] - sums[:-1]) / (len(first) - counts[:-1])
+        impurity = counts[:-1] * left[:-1] * (1 - left[:-1]) + (len(first) - counts[:-1]) * right * (
+            1 - right
+        )
+        cut = np.flatnonzero(np.diff(column[order]) > 0)
+        cut = cut[(cut + 1 >= _LEAST) & (len(first) - cut - 1 >= _LEAST)]
+        if len(cut):
+            place = cut[np.argmin(impurity[cut])]
+            if best is None or impurity[place] < best[0]:
+                limit = (column[order[place]] + column[order[place + 1]]) / 2
+                best = float(impurity[place]), name, round(float(limit), 4)
+    if best is None or best[0] >= len(first) * share * (1 - share):
+        return round(share, 3)
+    _, name, limit = best
+    below = np.array([each[name] <= limit for each in values])
+    parts = [
+        grown([v for v, is_in in zip(values, side, strict=True) if is_in], first[side], depth - 1)
+        for side in (below, ~below)
+    ]
+    return parts[0] if parts[0] == parts[1] else [name, limit, *parts]
+
+
+def decided(node: Any, values: dict[str, float]) -> bool:
+    """Whether the tree takes the product to be first."""
+    while isinstance(node, list):
+        name, limit, below, above = node
+        node = below if values[name] <= limit else above
+    return bool(node >= 0.5)
+
+
+@click.command()
+@click.option("--calls", default=3000, help="Of each operation, type and layout, at most.")
+def main(calls: int) -> None:
+    """Ask, grow the trees, and write them."""
+    choices, trees = choices_of(load("h200")), {}
+    for operation in OPERATIONS:
+        for dtype in ("float32", "float16", "bfloat16"):
+            for last in (False, True):
+                if last and operation == "weight":
+                    continue  # how it splits the sum there is not known
+                drawn = recorded(operation, dtype, last, calls if not last else calls // 4)
+                values: list[dict[str, float]] = []
+                first: list[bool] = []
+                for start in range(0, len(drawn), _AT_ONCE):
+                    part = drawn[start : start + _AT_ONCE]
+                    for (call, taken), plans in zip(
+                        part, choices.plans([call for call, _ in part]), strict=True
+                    ):
+                        product = product_plan(call)
+                        listed = next((plan for plan in plans or () if plan.engine != PRODUCT), None)
+                        if product is None or listed is None:
+                            continue
+                        is_product = 0 <= taken - product.workspace_bytes <= _CLOSE
+                        if is_product != (abs(taken - listed.workspace_bytes) <= _CLOSE):
+                            values.append(features(call, listed, product))
+                            first.append(is_product)
+                if len(first) < 4 * _LEAST:
+                    continue
+                answers = np.array(first)
+                held = len(first) // 5
+                tree = grown(values[held:], answers[held:])
+                right = np.mean(
+                    [decided(tree, v) == f for v, f in zip(values[:held], first[:held], strict=True)]
+                )
+                name = f"{operation} {dtype} {'NHWC' if last else 'NCHW'}"
+                trees[name] = grown(values, answers)
+                print(
+                    f"{name}: {len(first)} calls, right in {100 * right:.1f} % of {held} held back, always the same in {100 * max(answers.mean(), 1 - answers.mean()):.1f} %",
+                    flush=True,
+                )
+    path = ROOT / "analyzer/libraries/cudnn" / ORDER
+    path.write_text(json.dumps(trees, separators=(",", ":")).replace('},"', '},\n"') + "\n", "utf-8")
+    assert math.isfinite(path.stat().st_size)
