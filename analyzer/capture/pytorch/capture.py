@@ -34,6 +34,7 @@ from analyzer.capture.pytorch.kernels import (
     detection,
     indices,
     quantized,
+    second_order,
     shapes,
     sparse,
 )
@@ -218,7 +219,13 @@ def cuda_environment(
         recorder.described = described
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
         recorder.results({**shapes.kernels(), **META_KERNELS}, BY_SHAPES_ALONE)
-        own = {**copies.OWN, **indices.OWN, **composite.OWN, **complex_moments.OWN}
+        own = {
+            **copies.OWN,
+            **indices.OWN,
+            **composite.OWN,
+            **complex_moments.OWN,
+            **second_order.OWN,
+        }
         recorder.needs(own, custom.followed)
         recorder.of_parts = sparse.OF_PARTS
         with cuda_functions(device, recorder), nested_attention(alike):

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # Before PyTorch's own way of putting storages on a GPU, which has 20 (`register_package`).
 _PRIORITY = 5
+# What a file holds of a small storage that was saved from the host (a generator's state) stays known on the
+# GPU. What was saved from the GPU is zeros, of which nothing is known.
+_KNOWN_BYTES = 1 << 16
 _COUNT_BYTES = 8  # before the elements of a storage in the format before zip files
 
 
@@ -82,7 +85,14 @@ class Files:
         """A storage of a file, on the device it belongs to; None where PyTorch itself shall see to it."""
         if location.partition(":")[0] != "cuda":
             return None
-        return torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda").untyped_storage()
+        made = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")
+        if storage.device.type == "cpu" and 0 < storage.nbytes() <= _KNOWN_BYTES:
+            with torch._C.DisableTorchFunction():
+                held = torch.empty(0, dtype=torch.uint8).set_(storage)
+                told = bool(held.any())
+            if told:
+                made.copy_(held)
+        return made.untyped_storage()
 
     def _filled(self) -> Any:
         """`UntypedStorage._set_from_file`, which reads the number of elements, and the elements."""

@@ -30,9 +30,10 @@ _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand mil
 
 
 class KnownCounts:
-    """By the key of a storage."""
+    """By the key of a storage; keys: those of which anything is known."""
 
     def __init__(self) -> None:
+        self.keys: set[int] = set()
         self._drawn: set[int] = set()  # numbers drawn evenly from 0 to 1
         self._orders: dict[int, int] = {}  # orders, one after the other: how many places each has
         # Of masks made of these: how many elements are true at most.
@@ -41,15 +42,18 @@ class KnownCounts:
         # not zero.
         self._not_zero: dict[int, tuple[torch.Size, int]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._not_zero or self._drawn or self._orders)
-
     def forget(self, key: int) -> None:
         """The storage is dead or changed by something unknown."""
+        self.keys.discard(key)
         self._not_zero.pop(key, None)
         self._drawn.discard(key)
         self._orders.pop(key, None)
         self._at_most.pop(key, None)
+
+    def _key(self, tensor: torch.Tensor) -> int:
+        key: int = tensor.untyped_storage()._cdata
+        self.keys.add(key)
+        return key
 
     def at_most(self, mask: torch.Tensor) -> int | None:
         """How many elements of a mask are true at most, where that is known and it is all of its storage."""
@@ -63,7 +67,7 @@ class KnownCounts:
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
         """So many elements of a mask are true."""
-        self._not_zero[mask.untyped_storage()._cdata] = mask.shape, count
+        self._not_zero[self._key(mask)] = mask.shape, count
 
     def copied(self, host: torch.Tensor, copy: torch.Tensor) -> None:
         """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not
@@ -71,23 +75,23 @@ class KnownCounts:
         if host.is_floating_point() and host.element_size() == 1:
             return
         if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
-            self._not_zero[copy.untyped_storage()._cdata] = copy.shape, _not_zero(host)
+            self._not_zero[self._key(copy)] = copy.shape, _not_zero(host)
 
     def drawn(self, numbers: torch.Tensor) -> None:
         """These were drawn evenly from 0 to 1."""
-        self._drawn.add(numbers.untyped_storage()._cdata)
+        self._drawn.add(self._key(numbers))
 
     def compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
         """A mask of numbers that were drawn evenly from 0 to 1."""
         if drawn.untyped_storage()._cdata in self._drawn and drawn.numel() == mask.numel():
             below = min(max(float(number), 0.0), 1.0)
             share = below if COMPARING[func] else 1 - below
-            self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
+            self._at_most[self._key(mask)] = mask.shape, _seen_at_most(mask.numel(), share)
 
     def sorted(self, order: torch.Tensor, dimension: int) -> None:
         """What sorts gave an order of each row."""
         if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
-            self._orders[order.untyped_storage()._cdata] = order.size(-1)
+            self._orders[self._key(order)] = order.size(-1)
 
     def found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
         """A mask of where an order, or several, have one place."""
@@ -99,7 +103,7 @@ class KnownCounts:
             and order.size(-1) == places
             and (not isinstance(place, torch.Tensor) or place.numel() == 1)
         ):
-            self._at_most[mask.untyped_storage()._cdata] = mask.shape, mask.numel() // places
+            self._at_most[self._key(mask)] = mask.shape, mask.numel() // places
 
 
 def _seen_at_most(count: int, share: float) -> int:

@@ -88,7 +88,7 @@ class KnownValues:
         self._twins: dict[int, torch.UntypedStorage] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._twins or self.counts)
+        return bool(self._twins or self.counts.keys)
 
     def _most(self, tensor: torch.Tensor) -> int:
         """Elements of the largest tensor of this type that is followed."""
@@ -134,7 +134,8 @@ class KnownValues:
     def forget(self, key: int) -> None:
         """The storage is dead or changed by something unknown."""
         self._twins.pop(key, None)
-        self.counts.forget(key)
+        if key in self.counts.keys:
+            self.counts.forget(key)
         self._numbers.discard(key)
         if self.effort is not None:
             self.effort.forget(key)
