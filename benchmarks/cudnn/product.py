@@ -1,7 +1,7 @@
 """When cuDNN puts the engine of a matrix product first, from recorded answers: python -m benchmarks cudnn product
 
 Asks the library within reach, which lists all but these engines, for recorded convolutions of an H200 that are
-products, and grows a tree of decisions for each operation, type and layout; writes
+products or weight gradients of 3 x 3 filters, and grows a tree of decisions for each operation, type and layout; writes
 `analyzer/libraries/cudnn/product_order.json`. A call counts where the recorded workspace is the product's or that
 of the first listed plan, not both. Prints in what share of calls held back the decision is right, beside the
 share of the more frequent answer.
@@ -10,7 +10,7 @@ share of the more frequent answer.
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -19,7 +19,7 @@ import numpy as np
 from analyzer.devices import load
 from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution
-from analyzer.libraries.cudnn.products import ORDER, PRODUCT, features, product_plan
+from analyzer.libraries.cudnn.products import ORDER, UNLISTED, features, tree_name, unlisted_plan
 from analyzer.libraries.cudnn.recorded import record
 from benchmarks import ROOT
 
@@ -28,8 +28,9 @@ _CLOSE = 400  # bytes for alignment, which a plan's knobs decide
 _AT_ONCE = 500
 
 
-def recorded(operation: str, dtype: str, last: bool, count: int) -> list[tuple[Convolution, int]]:
-    """Recorded convolutions that are one product an image, drawn with a seed, and their workspaces."""
+def recorded(operation: str, dtype: str, last: bool, size: int, count: int) -> list[tuple[Convolution, int]]:
+    """Recorded convolutions of such filters, square and with strides of one, drawn with a seed, and their
+    workspaces; of 1 x 1 without padding."""
     table = record("h200")
     if table is None:
         raise click.ClickException("the recorded answers of an H200 are not here")
@@ -37,15 +38,20 @@ def recorded(operation: str, dtype: str, last: bool, count: int) -> list[tuple[C
     rows = table._array("family")[table._array(f"{layout}.family")].astype(np.int64)
     batches, taken = (table._array(f"{layout}.{name}").astype(np.int64) for name in ("batch", operation))
     dense = (rows[:, 0] == rows[:, 5]) & (rows[:, 1] == 0) & (taken >= 0)
-    unit = (rows[:, 6:9].clip(1) == 1).all(1) & (rows[:, 9:12].max(1) == 0) & (rows[:, 13:15] == 1).all(1)
+    unit = (
+        (rows[:, 6] <= 1) & (rows[:, 7:9] == size).all(1) & (rows[:, 9] == 0) & (rows[:, 13:15] == 1).all(1)
+    )
+    unit &= (rows[:, 16:18] == 1).all(1)
     places = np.flatnonzero(dense & unit)
     np.random.default_rng(7).shuffle(places)
+    if size == 1:
+        places = places[rows[places, 10:12].max(1) == 0]
     found = []
     for place in places[:count]:
         row = rows[place]
         call = Convolution(
             operation, dtype, last, (int(batches[place]), int(row[0]), int(row[2]), int(row[3])),
-            (int(row[4]), int(row[0]), 1, 1), (0, 0), (1, 1), (1, 1),
+            (int(row[4]), int(row[0]), size, size), (int(row[10]), int(row[11])), (1, 1), (1, 1),
         )  # fmt: skip
         found.append((call, int(taken[place])))
     return found
@@ -92,46 +98,54 @@ def decided(node: Any, values: dict[str, float]) -> bool:
     return bool(node >= 0.5)
 
 
+def labelled(drawn: list[tuple[Convolution, int]]) -> Iterator[tuple[str, dict[str, float], bool]]:
+    """Of each call that tells: the tree it is for, what it looks at, and whether the unlisted plan was first."""
+    choices = choices_of(load("h200"))
+    for start in range(0, len(drawn), _AT_ONCE):
+        part = drawn[start : start + _AT_ONCE]
+        for (call, taken), plans in zip(part, choices.plans([call for call, _ in part]), strict=True):
+            unlisted = unlisted_plan(call)
+            listed = next((plan for plan in plans or () if plan.engine not in UNLISTED), None)
+            if unlisted is None or listed is None:
+                continue
+            is_first = 0 <= taken - unlisted.workspace_bytes <= _CLOSE
+            if is_first != (abs(taken - listed.workspace_bytes) <= _CLOSE):
+                yield tree_name(call, unlisted), features(call, listed, unlisted), is_first
+
+
+# Operation, type, channels last, size of the filters. How a weight's gradient splits the sum where channels
+# come last is not known.
+_DRAWN = [
+    (operation, dtype, last, 1)
+    for operation in OPERATIONS
+    for dtype in ("float32", "float16", "bfloat16")
+    for last in (False, True)
+    if not (last and operation == "weight")
+] + [("weight", "float32", False, 3)]
+
+
 @click.command()
 @click.option("--calls", default=3000, help="Of each operation, type and layout, at most.")
 def main(calls: int) -> None:
     """Ask, grow the trees, and write them."""
-    choices, trees = choices_of(load("h200")), {}
-    for operation in OPERATIONS:
-        for dtype in ("float32", "float16", "bfloat16"):
-            for last in (False, True):
-                if last and operation == "weight":
-                    continue  # how it splits the sum there is not known
-                drawn = recorded(operation, dtype, last, calls if not last else calls // 4)
-                values: list[dict[str, float]] = []
-                first: list[bool] = []
-                for start in range(0, len(drawn), _AT_ONCE):
-                    part = drawn[start : start + _AT_ONCE]
-                    for (call, taken), plans in zip(
-                        part, choices.plans([call for call, _ in part]), strict=True
-                    ):
-                        product = product_plan(call)
-                        listed = next((plan for plan in plans or () if plan.engine != PRODUCT), None)
-                        if product is None or listed is None:
-                            continue
-                        is_product = 0 <= taken - product.workspace_bytes <= _CLOSE
-                        if is_product != (abs(taken - listed.workspace_bytes) <= _CLOSE):
-                            values.append(features(call, listed, product))
-                            first.append(is_product)
-                if len(first) < 4 * _LEAST:
-                    continue
-                answers = np.array(first)
-                held = len(first) // 5
-                tree = grown(values[held:], answers[held:])
-                right = np.mean(
-                    [decided(tree, v) == f for v, f in zip(values[:held], first[:held], strict=True)]
-                )
-                name = f"{operation} {dtype} {'NHWC' if last else 'NCHW'}"
-                trees[name] = grown(values, answers)
-                print(
-                    f"{name}: {len(first)} calls, right in {100 * right:.1f} % of {held} held back, always the same in {100 * max(answers.mean(), 1 - answers.mean()):.1f} %",
-                    flush=True,
-                )
+    trees = {}
+    for operation, dtype, last, size in _DRAWN:
+        found = list(labelled(recorded(operation, dtype, last, size, calls // 4 if last else calls)))
+        if len(found) < 4 * _LEAST:
+            continue
+        name, values, answers = (
+            found[0][0],
+            [each for _, each, _ in found],
+            np.array([each for *_, each in found]),
+        )
+        held = len(found) // 5
+        tree = grown(values[held:], answers[held:])
+        right = np.mean([decided(tree, v) == f for v, f in zip(values[:held], answers[:held], strict=True)])
+        same = max(answers.mean(), 1 - answers.mean())
+        print(
+            f"{name}: {len(found)} calls, right in {100 * right:.1f} % of {held} held back, always the same in {100 * same:.1f} %",
+            flush=True,
+        )
+        trees[name] = grown(values, answers)
     path = ROOT / "analyzer/libraries/cudnn" / ORDER
-    path.write_text(json.dumps(trees, separators=(",", ":")).replace('},"', '},\n"') + "\n", "utf-8")
-    assert math.isfinite(path.stat().st_size)
+    path.write_text(json.dumps(trees, separators=(",", ":")).replace('],"', '],\n"') + "\n", "utf-8")

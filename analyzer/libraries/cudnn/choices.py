@@ -6,8 +6,8 @@ the library, else bounded.
 2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9
    a few engines take other bytes than a description says: `splits.py`.
 3. Engines built on cublasLt (forward 3, 6, 58; data 7, 50, 63; weight 17, 18, 62) ask for a device even then
-   and are missing in its list. They come first for most convolutions that are plain matrix products
-   (`products.py`), of others in 45 of 19,687 (`python -m benchmarks cudnn both_ways`).
+   and are missing in its list. They come first for most convolutions that are plain matrix products, and
+   for some weight gradients of 3 x 3 filters (`products.py`).
 4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
    of the same convolution at the recorded batches around it, else that of `product_plan`, else a copy of
    input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
@@ -38,7 +38,7 @@ from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
-from analyzer.libraries.cudnn.products import PRODUCT, product_plan, with_product
+from analyzer.libraries.cudnn.products import PRODUCT, UNLISTED, product_plan, with_unlisted
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
 from analyzer.libraries.cudnn.transforms import transforms_bytes
@@ -133,7 +133,7 @@ class Choices:
         asked."""
         answers = self._ask([Question.of(call, whole=whole) for call in calls])
         return [
-            plans and with_product(call, [self.by_handle(call, plan) for plan in plans])
+            plans and with_unlisted(call, [self.by_handle(call, plan) for plan in plans])
             for call, plans in zip(calls, answers, strict=True)
         ]
 
@@ -192,7 +192,7 @@ class Choices:
     def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
         call = question.convolution()
         if plans:
-            return _asked(call, with_product(call, [self.by_handle(call, plans[0])]))
+            return _asked(call, with_unlisted(call, [self.by_handle(call, plans[0])]))
         return self._unknown(call, question.searcher)
 
     def _source(self) -> str:
@@ -296,11 +296,17 @@ class NextPlans(Sequence[int]):
 
 def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); where
-    one of the first two is a product's, which of them is first was not asked."""
-    first, product = plans[0], PRODUCT in (plan.engine for plan in plans[:2])
-    other = plans[1] if product and plans[1:] else first
+    one of the first two is an engine's that is not listed, which of them is first was not asked. A sum in
+    parts is an estimate."""
+    first, unlisted = plans[0], next((plan for plan in plans[:2] if plan.engine in UNLISTED), None)
+    other = plans[1] if unlisted is not None and plans[1:] else first
     nbytes, second = first.workspace_bytes, other.workspace_bytes
-    if product and call.channels_last and call.operation == "weight":  # an estimate
+    if (
+        unlisted is not None
+        and unlisted.engine == PRODUCT
+        and call.channels_last
+        and call.operation == "weight"
+    ):
         return Workspace(nbytes, 0, max(nbytes, second, most_bytes(call)), UNKNOWN)
     low = 0 if first.knobs or other.knobs else min(nbytes, second)
     known = abs(nbytes - second) < _ROUNDED

@@ -8,7 +8,7 @@ import json
 
 from analyzer.libraries.cudnn.choices import UNKNOWN, _asked
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
-from analyzer.libraries.cudnn.products import PRODUCT, product_plan, with_product
+from analyzer.libraries.cudnn.products import PRODUCT, product_plan, with_unlisted
 from tests.paths import DATA
 
 # Engines that are listed where a device is present alone.
@@ -35,7 +35,7 @@ def test_where_channels_come_last_the_sum_is_in_parts_and_only_an_estimate() -> 
     plan = product_plan(call)
     assert plan is not None
     assert plan.workspace_bytes == 4 * 96 * 64 * (20_000 // 1344)
-    found = _asked(call, with_product(call, [Plan(68, 1000)]))
+    found = _asked(call, with_unlisted(call, [Plan(68, 1000)]))
     assert found.source == UNKNOWN
     assert found.low_bytes == 0
     assert found.high_bytes > plan.workspace_bytes
@@ -44,9 +44,9 @@ def test_where_channels_come_last_the_sum_is_in_parts_and_only_an_estimate() -> 
 def test_one_of_two_is_unknown_unless_both_take_the_same() -> None:
     call = pointwise("weight")
     product = 8 * 96 * 64 * 4
-    apart = _asked(call, with_product(call, [Plan(68, 10 * product)]))
+    apart = _asked(call, with_unlisted(call, [Plan(68, 10 * product)]))
     assert (apart.low_bytes, apart.high_bytes, apart.source) == (product, 10 * product, UNKNOWN)
-    assert _asked(call, with_product(call, [Plan(68, product + 400)])).source != UNKNOWN
+    assert _asked(call, with_unlisted(call, [Plan(68, product + 400)])).source != UNKNOWN
 
 
 def test_whether_it_comes_first_is_decided_as_an_h200_decides_in_programs() -> None:
@@ -70,7 +70,7 @@ def test_whether_it_comes_first_is_decided_as_an_h200_decides_in_programs() -> N
         if product_plan(call) is None or last or not listed or ran is None:
             continue
         every[operation] += 1
-        right[operation] += abs(with_product(call, listed)[0].workspace_bytes - ran) < 512
+        right[operation] += abs(with_unlisted(call, listed)[0].workspace_bytes - ran) < 512
     assert every == {"forward": 390, "data": 157, "weight": 159}
     assert right["forward"] >= 364
     assert right["data"] >= 155

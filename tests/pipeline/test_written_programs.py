@@ -1,0 +1,30 @@
+"""Programs that were written to be difficult (`tests/data/h100/written_programs.json.gz`), beside what they took on an H100."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analyzer
+from tests.paths import DATA
+
+WRITTEN: dict[str, dict[str, Any]] = {
+    row["name"]: row
+    for row in json.loads(gzip.decompress((DATA / "h100/written_programs.json.gz").read_bytes()))
+}
+
+
+# Quick ones that ask cuDNN for nothing.
+@pytest.mark.parametrize(
+    "name", ["linear_attn_chunked", "rope_alibi_window", "paged_kv_cache", "chunked_ce_muon"]
+)
+def test_a_program_takes_what_it_took_on_the_h100(tmp_path: Path, name: str) -> None:
+    row, script = WRITTEN[name], tmp_path / f"{name}.py"
+    script.write_text(row["source"])
+    found = analyzer.run(script, device="h100", release={"torch": "2.11"}, engine="trace")
+    assert (found.peak_allocated, found.peak_reserved) == (row["peak_allocated"], row["peak_reserved"])
+    assert found.incomplete is None
