@@ -52,6 +52,7 @@ MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
 _MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
 _MOST_BESIDES = 32 << 20
 _ROUNDED = 512  # the allocator's
+_RECORDED_CAPABILITY = 9  # of the GPU whose answers `products.py` decides by
 # In place of nothing, where that is a guess: a request that is not made has no range.
 _LEAST = 1
 # Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there:
@@ -133,9 +134,12 @@ class Choices:
         asked."""
         answers = self._ask([Question.of(call, whole=whole) for call in calls])
         return [
-            plans and with_unlisted(call, [self.by_handle(call, plan) for plan in plans])
-            for call, plans in zip(calls, answers, strict=True)
+            plans and self._with_unlisted(call, plans) for call, plans in zip(calls, answers, strict=True)
         ]
+
+    def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+        listed = [self.by_handle(call, plan) for plan in plans]
+        return with_unlisted(call, listed, recorded=self._capability[0] == _RECORDED_CAPABILITY)
 
     def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
         if self._asker is None or not questions:
@@ -192,7 +196,7 @@ class Choices:
     def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
         call = question.convolution()
         if plans:
-            return _asked(call, with_unlisted(call, [self.by_handle(call, plans[0])]))
+            return _asked(call, self._with_unlisted(call, plans[:1]))
         return self._unknown(call, question.searcher)
 
     def _source(self) -> str:

@@ -76,13 +76,16 @@ def unlisted_plan(call: Convolution) -> Plan | None:
     return product_plan(call) or winograd_plan(call)
 
 
-def with_unlisted(call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+def with_unlisted(call: Convolution, plans: Sequence[Plan], *, recorded: bool) -> tuple[Plan, ...]:
     """The plans that are listed and, where there is one, the unlisted one: before them, or behind the first.
-    Winograd's is left out where it never came first."""
+    Winograd's is left out where it never came first.
+
+    recorded: for a GPU like those whose answers are recorded; on any other products are taken to be first.
+    """
     plan = unlisted_plan(call)
     if plan is None or not plans:
         return tuple(plans)
-    share = share_first(call, plans[0], plan)
+    share = share_first(call, plans[0], plan) if recorded else float(plan.engine == PRODUCT)
     if plan.engine == WINOGRAD and share < _RARELY:
         return tuple(plans)
     first = 0 if share >= 0.5 else 1

@@ -35,7 +35,7 @@ def test_where_channels_come_last_the_sum_is_in_parts_and_only_an_estimate() -> 
     plan = product_plan(call)
     assert plan is not None
     assert plan.workspace_bytes == 4 * 96 * 64 * (20_000 // 1344)
-    found = _asked(call, with_unlisted(call, [Plan(68, 1000)]))
+    found = _asked(call, with_unlisted(call, [Plan(68, 1000)], recorded=True))
     assert found.source == UNKNOWN
     assert found.low_bytes == 0
     assert found.high_bytes > plan.workspace_bytes
@@ -44,9 +44,9 @@ def test_where_channels_come_last_the_sum_is_in_parts_and_only_an_estimate() -> 
 def test_one_of_two_is_unknown_unless_both_take_the_same() -> None:
     call = pointwise("weight")
     product = 8 * 96 * 64 * 4
-    apart = _asked(call, with_unlisted(call, [Plan(68, 10 * product)]))
+    apart = _asked(call, with_unlisted(call, [Plan(68, 10 * product)], recorded=True))
     assert (apart.low_bytes, apart.high_bytes, apart.source) == (product, 10 * product, UNKNOWN)
-    assert _asked(call, with_unlisted(call, [Plan(68, product + 400)])).source != UNKNOWN
+    assert _asked(call, with_unlisted(call, [Plan(68, product + 400)], recorded=True)).source != UNKNOWN
 
 
 def test_whether_it_comes_first_is_decided_as_an_h200_decides_in_programs() -> None:
@@ -70,8 +70,23 @@ def test_whether_it_comes_first_is_decided_as_an_h200_decides_in_programs() -> N
         if product_plan(call) is None or last or not listed or ran is None:
             continue
         every[operation] += 1
-        right[operation] += abs(with_unlisted(call, listed)[0].workspace_bytes - ran) < 512
+        right[operation] += abs(with_unlisted(call, listed, recorded=True)[0].workspace_bytes - ran) < 512
     assert every == {"forward": 390, "data": 157, "weight": 159}
     assert right["forward"] >= 364
     assert right["data"] >= 155
     assert right["weight"] >= 138
+
+
+def test_elsewhere_than_on_a_recorded_gpu_a_product_is_first_and_winograd_left_out() -> None:
+    call = pointwise("weight")
+    assert with_unlisted(call, [Plan(1, 0)], recorded=False)[0].engine == PRODUCT
+    filters = Convolution(
+        "weight", "float32", False, (24, 192, 16, 16), (192, 192, 3, 3), (1, 1), (1, 1), (1, 1)
+    )
+    assert with_unlisted(filters, [Plan(50, 17_399_952)], recorded=False) == (Plan(50, 17_399_952),)
+    winograd, listed = with_unlisted(filters, [Plan(50, 17_399_952)], recorded=True)
+    assert (winograd.engine, winograd.workspace_bytes, listed.engine) == (
+        17,
+        26_542_080,
+        50,
+    )  # as the H200 says
