@@ -1,5 +1,5 @@
-"""Target → Graph → events → allocator → `Analysis`, whose `Estimate` people read: one entry, one file a front
-end."""
+"""Target → Graph → events → allocator → `Analysis`, whose `Estimate` people read: one entry, one file
+a front end."""
 
 from analyzer.pipeline.analyze import analysis
 

@@ -25,8 +25,9 @@ from typing import Any
 from analyzer.sandbox.importing import exchange, once_imported
 
 _HUB_CHANGES = re.compile(
-    r"(create|delete|update|move|upload|preupload|add|edit|rename|merge|comment|change|super_squash|permanently"
-    r"|duplicate|request_space|set_space|pause|restart|enable|disable|run_job|run_uv|grant|accept|reject|cancel|unlike)(_|$)"
+    r"(create|delete|update|move|upload|preupload|add|edit|rename|merge|comment|change|super_squash"
+    r"|permanently|duplicate|request_space|set_space|pause|restart|enable|disable|run_job|run_uv|grant"
+    r"|accept|reject|cancel|unlike)(_|$)"
 )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from analyzer.devices import load
 from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution
-from analyzer.libraries.cudnn.products import ORDER, UNLISTED, features, tree_name, unlisted_plan
+from analyzer.libraries.cudnn.products import ORDER, UNLISTED, features, share, tree_name, unlisted_plan
 from analyzer.libraries.cudnn.recorded import record
 from benchmarks import ROOT
 
@@ -59,9 +59,9 @@ def recorded(operation: str, dtype: str, last: bool, size: int, count: int) -> l
 
 def grown(values: list[dict[str, float]], first: np.ndarray[Any, Any], depth: int = _DEPTH) -> Any:
     """A tree: [feature, limit, below, above], or the share of calls in which the product was first."""
-    share = float(first.mean())
-    if depth == 0 or len(first) < 2 * _LEAST or share in (0.0, 1.0):
-        return round(share, 3)
+    mean = float(first.mean())
+    if depth == 0 or len(first) < 2 * _LEAST or mean in (0.0, 1.0):
+        return round(mean, 3)
     best: tuple[float, str, float] | None = None
     for name in values[0]:
         column = np.array([each[name] for each in values])
@@ -79,8 +79,8 @@ def grown(values: list[dict[str, float]], first: np.ndarray[Any, Any], depth: in
             if best is None or impurity[place] < best[0]:
                 limit = (column[order[place]] + column[order[place + 1]]) / 2
                 best = float(impurity[place]), name, round(float(limit), 4)
-    if best is None or best[0] >= len(first) * share * (1 - share):
-        return round(share, 3)
+    if best is None or best[0] >= len(first) * mean * (1 - mean):
+        return round(mean, 3)
     _, name, limit = best
     below = np.array([each[name] <= limit for each in values])
     parts = [
@@ -88,14 +88,6 @@ def grown(values: list[dict[str, float]], first: np.ndarray[Any, Any], depth: in
         for side in (below, ~below)
     ]
     return parts[0] if parts[0] == parts[1] else [name, limit, *parts]
-
-
-def decided(node: Any, values: dict[str, float]) -> bool:
-    """Whether the tree takes the product to be first."""
-    while isinstance(node, list):
-        name, limit, below, above = node
-        node = below if values[name] <= limit else above
-    return bool(node >= 0.5)
 
 
 def labelled(drawn: list[tuple[Convolution, int]]) -> Iterator[tuple[str, dict[str, float], bool]]:
@@ -133,14 +125,13 @@ def main(calls: int) -> None:
         found = list(labelled(recorded(operation, dtype, last, size, calls // 4 if last else calls)))
         if len(found) < 4 * _LEAST:
             continue
-        name, values, answers = (
-            found[0][0],
-            [each for _, each, _ in found],
-            np.array([each for *_, each in found]),
-        )
+        name, values = found[0][0], [each for _, each, _ in found]
+        answers = np.array([each for *_, each in found])
         held = len(found) // 5
         tree = grown(values[held:], answers[held:])
-        right = np.mean([decided(tree, v) == f for v, f in zip(values[:held], answers[:held], strict=True)])
+        right = np.mean(
+            [(share(tree, v) >= 0.5) == f for v, f in zip(values[:held], answers[:held], strict=True)]
+        )
         same = max(answers.mean(), 1 - answers.mean())
         print(
             f"{name}: {len(found)} calls, right in {100 * right:.1f} % of {held} held back, always the same in {100 * same:.1f} %",

@@ -38,7 +38,7 @@ from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
-from analyzer.libraries.cudnn.products import PRODUCT, UNLISTED, product_plan, with_unlisted
+from analyzer.libraries.cudnn.products import UNLISTED, product_plan, sums_in_parts, with_unlisted
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
 from analyzer.libraries.cudnn.transforms import transforms_bytes
@@ -305,12 +305,7 @@ def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     first, unlisted = plans[0], next((plan for plan in plans[:2] if plan.engine in UNLISTED), None)
     other = plans[1] if unlisted is not None and plans[1:] else first
     nbytes, second = first.workspace_bytes, other.workspace_bytes
-    if (
-        unlisted is not None
-        and unlisted.engine == PRODUCT
-        and call.channels_last
-        and call.operation == "weight"
-    ):
+    if unlisted is not None and sums_in_parts(call):
         return Workspace(nbytes, 0, max(nbytes, second, most_bytes(call)), UNKNOWN)
     low = 0 if first.knobs or other.knobs else min(nbytes, second)
     known = abs(nbytes - second) < _ROUNDED

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -49,13 +49,18 @@ def product_plan(call: Convolution) -> Plan | None:
         return None
     outputs, inputs, batch = *call.w_shape[:2], call.x_shape[0]
     nbytes = 0
-    if call.operation == "weight" and not call.channels_last:
-        nbytes = 4 * batch * outputs * inputs
-    elif call.operation == "weight":
+    if sums_in_parts(call):
         tiles = -(-outputs // _TILE) * -(-inputs // _TILE)
         parts = min(_BLOCKS // tiles, batch * math.prod(call.x_shape[2:]) // _PART_POSITIONS)
         nbytes = 4 * outputs * -(-inputs // _CHANNELS) * _CHANNELS * parts if parts > 1 else 0
+    elif call.operation == "weight":
+        nbytes = 4 * batch * outputs * inputs
     return Plan(PRODUCT, nbytes, tensor_core=True)
+
+
+def sums_in_parts(call: Convolution) -> bool:
+    """Whether a product adds up its positions in parts, how many of which is an estimate."""
+    return call.operation == "weight" and call.channels_last
 
 
 def winograd_plan(call: Convolution) -> Plan | None:
@@ -85,10 +90,10 @@ def with_unlisted(call: Convolution, plans: Sequence[Plan], *, recorded: bool) -
     plan = unlisted_plan(call)
     if plan is None or not plans:
         return tuple(plans)
-    share = share_first(call, plans[0], plan) if recorded else float(plan.engine == PRODUCT)
-    if plan.engine == WINOGRAD and share < _RARELY:
+    often = share_first(call, plans[0], plan) if recorded else float(plan.engine == PRODUCT)
+    if plan.engine == WINOGRAD and often < _RARELY:
         return tuple(plans)
-    first = 0 if share >= 0.5 else 1
+    first = 0 if often >= 0.5 else 1
     return (*plans[:first], plan, *plans[first:])
 
 
@@ -101,13 +106,16 @@ def tree_name(call: Convolution, plan: Plan) -> str:
 def share_first(call: Convolution, listed: Plan, plan: Plan) -> float:
     """In what share of recorded calls like this one the unlisted plan was first; of types and layouts that
     were not recorded, all products and no other."""
-    node: Any = _order().get(tree_name(call, plan), float(plan.engine == PRODUCT))
-    if isinstance(node, list):
-        values = features(call, listed, plan)
-        while isinstance(node, list):
-            name, limit, below, above = node
-            node = below if values[name] <= limit else above
-    return float(node)
+    tree = _order().get(tree_name(call, plan), float(plan.engine == PRODUCT))
+    return share(tree, features(call, listed, plan))
+
+
+def share(tree: Any, values: Mapping[str, float]) -> float:
+    """The leaf these values lead to. tree: [feature, limit, below, above], or a leaf."""
+    while isinstance(tree, list):
+        name, limit, below, above = tree
+        tree = below if values[name] <= limit else above
+    return float(tree)
 
 
 def features(call: Convolution, listed: Plan, plan: Plan) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """ONNX Runtime: what a session takes from the GPU, predicted from the model file alone.
 
-    load → rewrite (the graph that really runs) → order, planner (who shares a buffer) → session (events) →
-    arena
+    load → rewrite (the graph that really runs) → order, planner (who shares a buffer)
+    → session (events) → arena
 
 `predict` is a pure function of the file, the batch, the options and the device.
 """

@@ -61,8 +61,8 @@ class Sessions:
 class SessionBatches:
     """Figures of a session on one device, at any batch it holds for.
 
-    prepared: batch → what the session asks for there, with others that were recorded at once; and the batch's
-    lane among them.
+    prepared: batch → what the session asks for there, with others that were recorded at once; and the
+    batch's lane among them.
     """
 
     def __init__(

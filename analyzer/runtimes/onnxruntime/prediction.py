@@ -1,6 +1,7 @@
 """The prediction: what ONNX Runtime's session takes of the arena, what it takes besides, and why.
 
-    prepare (load, rewrite, plan) → record (allocation events) → typical order, simulated → figures and advice
+    prepare (load, rewrite, plan) → record (allocation events) → typical order, simulated → figures and
+    advice
 
 Device memory is the driver's pages under the arena's regions, and what lies outside the arena (`outside`).
 """

@@ -31,10 +31,11 @@ from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients, HostMemory, Pinned, data_of
-from analyzer.capture.pytorch.device.placement import META, Placement, is_cuda
+from analyzer.capture.pytorch.device.placement import Placement, is_cuda
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.parts import is_sparse, unwraps_itself
+from analyzer.capture.pytorch.recording.recorder import META
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder

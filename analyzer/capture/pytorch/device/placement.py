@@ -18,12 +18,12 @@ from torch.utils import _device as _default_device
 
 from analyzer.capture.pytorch.device.host import Pinned, data_of
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
+from analyzer.capture.pytorch.recording.recorder import META
 from analyzer.errors import CaptureError
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
-META = torch.device("meta")
 # What PyTorch takes for a type besides its own (`THPDtype`, `torch/csrc/utils/python_arg_parser.cpp`).
 _PYTHON_TYPES: dict[Any, torch.dtype] = {
     float: torch.float64,

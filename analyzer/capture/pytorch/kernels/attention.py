@@ -10,7 +10,8 @@ Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and 
    multiples of 8, key length > 1, query length > 1 with dropout, last stride 1, a mask of two or four
    dimensions (`check_attn_mask_shape`). Since torch 2.12 it is not taken with dropout. What releases differ
    in is what their own binaries choose (`torch._fused_sdp_choice`, emulated; `tests/data/releases`).
-3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride 1.
+3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride
+   1.
 4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last
    stride 1, equal numbers of heads (grouped queries are not supported before torch 2.13). The mask's last
    stride must be 1 too, for every kernel (`check_last_dim_stride_equals_1_dense`).

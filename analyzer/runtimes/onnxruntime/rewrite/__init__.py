@@ -5,9 +5,8 @@ Passes run in its order; a level's whole list is repeated until nothing changes,
 constant sharing and the transpose optimizer, which run once a level (`ShouldOnlyApplyOnce`).
 
 1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding
-   (`folding`), after which shapes are inferred anew (`inference`),
-   MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusions`), quantization spread (`quantized`), transpose
-   optimization last (`transposes`).
+   (`folding`), after which shapes are inferred anew (`inference`), MatMul+Add → Gemm, LayerNorm and Gelu
+   recognition (`fusions`), quantization spread (`quantized`), transpose optimization last (`transposes`).
 2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are
    assigned to providers (`placement`); with `prefer_nhwc` layouts change (`layout`).
 3. extended: quantized groups → operators on integers (`quantized`), Gather/Slice → Split, BiasGelu,

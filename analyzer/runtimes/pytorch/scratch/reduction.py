@@ -5,9 +5,9 @@
 2. A reduced dimension is spread over a warp's lanes if it is the fast one, over a block's warps if that
    leaves every thread enough values, and over `blocks_per_result` thread blocks if a thread would still add
    up 256 values or more and the results alone do not fill the GPU: this depends on its SM count.
-3. Only the last needs memory: a **buffer** of accumulator size × results × blocks per result (× the lanes and
-   vector width that hold separate results), then a **semaphore** of 4 bytes per column of blocks, both until
-   the call ends.
+3. Only the last needs memory: a **buffer** of accumulator size × results × blocks per result (× the lanes
+   and vector width that hold separate results), then a **semaphore** of 4 bytes per column of blocks, both
+   until the call ends.
 4. A loop too long for 32-bit offsets runs in parts, each with its own buffer; a 16-bit float result (or one
    its accumulator cannot be stored in) then needs an accumulation buffer over all of the results as well.
 5. A source that must be converted first (integer sums, bool means) is copied whole, before the buffer.
