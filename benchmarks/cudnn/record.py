@@ -21,8 +21,8 @@ from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.libraries.cudnn.convolution import PYTORCH, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import library_for
+from analyzer.libraries.cudnn.on_cublas import product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings, passing
-from analyzer.libraries.cudnn.products import product_plan
 from analyzer.libraries.cudnn.recorded import (
     AS_FIRST,
     DETERMINISTIC,
@@ -118,7 +118,7 @@ def asked(gpu: str, questions: Iterable[Question]) -> Iterable[tuple[Question, t
         raise click.ClickException(
             "no cuDNN 9.19 within reach: name an environment that has it in ANALYZER_PYTHON"
         )
-    every = [question for question in questions if not product_plan(question.convolution())]
+    every = [question for question in questions if product_bytes(question.convolution()) is None]
     asker, choices = (
         Asker(library, json.dumps(dict(profile.cudnn_device), sort_keys=True)),
         choices_of(profile),

@@ -85,8 +85,11 @@ BART = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("document", [T5, BART], ids=lambda document: document["model_type"])
+@pytest.mark.parametrize(
+    ("document", "beams"),
+    [(T5, 1), (BART, 3), *(pytest.param(*case, marks=pytest.mark.campaign) for case in ((T5, 3), (BART, 1)))],
+    ids=lambda value: value if isinstance(value, int) else value["model_type"],
+)
 def test_an_encoder_and_a_decoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], beams: int
 ) -> None:
@@ -106,8 +109,12 @@ SOME_WINDOWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cache", [None, "static"])
-@pytest.mark.parametrize("document", [FILLING, SOME_WINDOWS], ids=lambda document: document["model_type"])
+@pytest.mark.parametrize("cache", [None, pytest.param("static", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    "document",
+    [FILLING, pytest.param(SOME_WINDOWS, marks=pytest.mark.campaign)],
+    ids=lambda document: document["model_type"],
+)
 def test_a_window_that_fills_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], cache: str | None
 ) -> None:
@@ -176,7 +183,7 @@ print("after", round(kept.sum().item()), torch.cuda.memory_allocated(), torch.cu
 """
 
 
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("beams", [1, pytest.param(3, marks=pytest.mark.campaign)])
 def test_a_program_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], beams: int
 ) -> None:

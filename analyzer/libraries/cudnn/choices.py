@@ -5,19 +5,18 @@ the library, else bounded.
    release or there is none.
 2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9
    a few engines take other bytes than a description says: `splits.py`.
-3. Engines built on cublasLt (forward 3, 6, 58; data 7, 50, 63; weight 17, 18, 62) ask for a device even then
-   and are missing in its list. They come first for most convolutions that are plain matrix products, and
-   for some weight gradients of 3 x 3 filters (`products.py`).
+3. Engines built on cuBLAS (`on_cublas.py`) are missing in its list. They come first for most convolutions
+   that are plain matrix products, and for some others: where is decided as cuDNN decided on a GPU
+   (`first_plan.py`).
 4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
-   of the same convolution at the recorded batches around it, else that of `product_plan`, else a copy of
+   of the same convolution at the recorded batches around it, else that of a matrix product, else a copy of
    input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
 5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
 6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
    all its plans (`trial`), then runs the fastest of the first ten. Which one that is only a GPU knows:
    recorded for the H200, elsewhere cuDNN's first, between nothing and the largest of those ten. The largest
-   of all may be an engine's that multiplies transforms (`transforms.py`), which a handle lists for 7 of 10
-   calls it can
-   compute: it is taken to be there, down to the largest that is listed.
+   of all may be an engine's on cuBLAS, which a handle lists for 7 to 9 of 10 calls it can compute: it is
+   taken to be there, down to the largest that is listed.
 7. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
@@ -37,11 +36,11 @@ from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
+from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
+from analyzer.libraries.cudnn.on_cublas import product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
-from analyzer.libraries.cudnn.products import UNLISTED, product_plan, sums_in_parts, with_unlisted
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
-from analyzer.libraries.cudnn.transforms import transforms_bytes
 from analyzer.releases import Release
 
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
@@ -52,13 +51,14 @@ MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
 _MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
 _MOST_BESIDES = 32 << 20
 _ROUNDED = 512  # the allocator's
-_RECORDED_CAPABILITY = 9  # of the GPU whose answers `products.py` decides by
 # In place of nothing, where that is a guess: a request that is not made has no range.
 _LEAST = 1
 # Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there:
 # CUDA 11.8's release notes name
 # 8.9 first, CUDA 11.1's 8.6; torch 2.0's wheels bring CUDA 11.7, torch 1.7's 11.0.
 _BEFORE = {(8, 9): ((2, 0), (8, 6)), (8, 6): ((1, 7), (8, 0))}
+# Whose order of plans on cuBLAS another capability has that was not asked.
+_FIRST_PLANS = {(7, 0): "sm75", (7, 2): "sm75", (8, 7): "sm86", (12, 1): "sm120"}
 # The recorded tables that are not called "sm86".
 _TABLES = {(9, 0): "h200", (7, 0): "sm75", (7, 2): "sm75", (8, 7): "sm86", (12, 1): "sm120"}
 # Of compute capability 7.5 cuDNN chooses the same with 40 to 56 multiprocessors, otherwise with 68 and more:
@@ -90,6 +90,7 @@ class Choices:
     ) -> None:
         self._record, self._asker = record, asker
         self._sm_count, self._capability = sm_count, capability
+        self._first_plans = first_plans(_FIRST_PLANS.get(capability, "sm{}{}".format(*capability)))
         self.asked = False
         self._known: dict[tuple[Convolution, ConvolutionSettings, bool], Workspace] = {}
 
@@ -138,8 +139,8 @@ class Choices:
         ]
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        listed = [self.by_handle(call, plan) for plan in plans]
-        return with_unlisted(call, listed, recorded=self._capability[0] == _RECORDED_CAPABILITY)
+        whole = self._first_plans.with_unlisted(call, plans)  # which looks at a description's bytes
+        return tuple(self.by_handle(call, plan) for plan in whole)
 
     def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
         if self._asker is None or not questions:
@@ -177,7 +178,10 @@ class Choices:
                 return None
             return Workspace(min(first, timed), 0, max(first, timed), UNKNOWN)
         nbytes = self._record.answers(call, figure).get(call.x_shape[0])
-        return None if nbytes is None else Workspace.known(nbytes, source)
+        if nbytes is None or source == MEASURED:
+            return None if nbytes is None else Workspace.known(nbytes, source)
+        plans = self._first_plans.with_unlisted(call, [Plan(UNKNOWN_ENGINE, nbytes)])
+        return self._of_plans(call, plans, settings, trial)
 
     def _recorded_question(self, question: Question) -> Workspace | None:
         call = question.convolution()
@@ -215,13 +219,14 @@ class Choices:
             return self._unknown(call)
         if not (trial or settings.benchmark):
             return _asked(call, chosen)
-        transforms = transforms_bytes(call) or 0
+        possible = reading.passing([*self._first_plans.possible(call).values()], call.dtype, settings)
+        on_cublas = max((plan.workspace_bytes for plan in possible), default=0)
         if not trial:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
-            return Workspace(chosen[0].workspace_bytes, 0, max(timed, transforms), UNKNOWN)
-        most = max(plan.workspace_bytes for plan in chosen)
-        if transforms > most:
-            return Workspace(transforms, most, transforms, UNKNOWN)
+            return Workspace(chosen[0].workspace_bytes, 0, max(timed, on_cublas), UNKNOWN)
+        most = max((plan.workspace_bytes for plan in chosen if plan.share_first is None), default=0)
+        if on_cublas > most:
+            return Workspace(on_cublas, most, on_cublas, UNKNOWN)
         return Workspace.known(most, ASKED)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
@@ -229,8 +234,8 @@ class Choices:
         most = most_bytes(call)
         if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
-        elif product := product_plan(call):
-            nbytes = max(product.workspace_bytes, _LEAST)
+        elif (product := product_bytes(call)) is not None:
+            nbytes = max(product, _LEAST)
         else:
             nbytes = _LEAST if call.channels_last else _copies(call)
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
@@ -300,16 +305,18 @@ class NextPlans(Sequence[int]):
 
 def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); where
-    one of the first two is an engine's that is not listed, which of them is first was not asked. A sum in
-    parts is an estimate."""
-    first, unlisted = plans[0], next((plan for plan in plans[:2] if plan.engine in UNLISTED), None)
-    other = plans[1] if unlisted is not None and plans[1:] else first
-    nbytes, second = first.workspace_bytes, other.workspace_bytes
-    if unlisted is not None and sums_in_parts(call):
-        return Workspace(nbytes, 0, max(nbytes, second, most_bytes(call)), UNKNOWN)
-    low = 0 if first.knobs or other.knobs else min(nbytes, second)
-    known = abs(nbytes - second) < _ROUNDED
-    return Workspace(nbytes, low, max(nbytes, second), ASKED if known else UNKNOWN)
+    plans on cuBLAS may come first or not, those that may be first count. A sum in parts is an estimate."""
+    first, rivals = plans[0], [plan for plan in plans[1:] if plan.share_first is not None]
+    if first.share_first is not None:
+        listed = next((plan for plan in plans if plan.share_first is None), first)
+        rivals = [] if first.share_first > 1 - SURE else [*rivals, listed]
+    possible = [first, *rivals]
+    low, high = (pick(plan.workspace_bytes for plan in possible) for pick in (min, max))
+    if any(plan.split for plan in possible):
+        return Workspace(first.workspace_bytes, 0, max(high, most_bytes(call)), UNKNOWN)
+    known = high - low < _ROUNDED
+    low = 0 if any(plan.knobs for plan in possible) else low
+    return Workspace(first.workspace_bytes, low, high, ASKED if known else UNKNOWN)
 
 
 def _level(question: Question, found: Workspace) -> Workspace:
@@ -358,17 +365,26 @@ def _carried(known: dict[int, int], batch: int) -> int:
 
 def choices_of(profile: DeviceProfile) -> Choices:
     """What cuDNN chooses on a profile's GPU, for the release of torch the figures are of."""
-    torch_release = profile.releases["torch"]
-    capability = (profile.compute_capability[0], profile.compute_capability[1])
-    until, before = _BEFORE.get(capability, ((0, 0), capability))
-    if torch_release <= until:
-        capability = before
+    capability = _chosen_capability(profile)
     table = _TABLES.get(capability, "sm{}{}".format(*capability))
     if capability == (7, 5) and profile.sm_count > _LARGE_TURING_SMS:
         table = ""
-    device = {**profile.cudnn_device, "deviceVer": 100 * capability[0] + 10 * capability[1]}
-    description = json.dumps(device, sort_keys=True) if profile.cudnn_device else ""
-    return _choices(table, description, library_for(torch_release), profile.sm_count, capability)
+    library = library_for(profile.releases["torch"])
+    return _choices(table, description_of(profile), library, profile.sm_count, capability)
+
+
+def description_of(profile: DeviceProfile) -> str:
+    """How a profile's GPU is described to cuDNN; empty where nobody can be asked about it."""
+    major, minor = _chosen_capability(profile)
+    device = {**profile.cudnn_device, "deviceVer": 100 * major + 10 * minor}
+    return json.dumps(device, sort_keys=True) if profile.cudnn_device else ""
+
+
+def _chosen_capability(profile: DeviceProfile) -> tuple[int, int]:
+    """The compute capability whose kernels the profile's release of torch runs."""
+    major, minor = profile.compute_capability
+    until, before = _BEFORE.get((major, minor), ((0, 0), (major, minor)))
+    return before if profile.releases["torch"] <= until else (major, minor)
 
 
 @lru_cache(maxsize=16)

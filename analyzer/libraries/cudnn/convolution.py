@@ -119,18 +119,22 @@ class Question(NamedTuple):
 
 class Plan(NamedTuple):
     """A plan that can be built: its engine's global index, its workspace in bytes, what cuDNN notes of it,
-    and the knobs of engines whose bytes depend on who is asked (`splits.py`)."""
+    and the knobs of engines whose bytes depend on who is asked (`splits.py`). share_first: of a plan on
+    cuBLAS, which a list without a GPU lacks, how likely it is to come before the listed ones
+    (`first_plan.py`); split: its workspace is an estimate, as it may add up parts."""
 
     engine: int
     workspace_bytes: int
     deterministic: bool = True
     tensor_core: bool = False
     knobs: tuple[tuple[int, int], ...] = ()
+    share_first: float | None = None
+    split: bool = False
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Plan:
         """A plan from its JSON."""
-        engine, nbytes, deterministic, tensor_core, knobs = fields
+        engine, nbytes, deterministic, tensor_core, knobs = fields[:5]
         return Plan(
             int(engine),
             int(nbytes),

@@ -1,0 +1,148 @@
+"""Which plan cuDNN puts first where engines built on cuBLAS may come before those it lists.
+
+A description lists these engines only in a process that has a GPU, of whatever model: there it lists them for
+any description, in a handle's order, which depends on the compute capability alone. Without one their place
+is not answered. So it was asked for each capability on an H100, for some 200,000 convolutions each, and trees
+of decisions were grown from the answers (`python -m benchmarks cudnn unlisted`, `grow`), which give in what
+share of convolutions like this one such a plan is first. They look at the shapes and at the first listed
+plan. A share within `SURE` of 0 or 1 decides; in between the plan is placed by the larger share, and which of
+the two is first counts as unknown.
+
+The tables lie in `recorded/sm90.first.npz`, one for each compute capability. Members: `about` (JSON), and for
+each kind of plan, operation, type and layout that has such an engine, e.g. "product.forward.float32.nchw":
+`.roots` (a tree's first node), `.feature` (a node's, in `FEATURES`; -1: a leaf), `.value` (the limit up to
+which the next node follows; a leaf's addend to the logarithm of the odds), `.right` (the node that follows
+above the limit).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import NamedTuple
+
+import numpy as np
+
+from analyzer.libraries.cudnn.convolution import Convolution, Plan
+from analyzer.libraries.cudnn.on_cublas import PRODUCT, is_single_product, plans_on_cublas
+
+# How near to 0 or 1 a share decides.
+SURE = 0.01
+_TILE = 128  # of a result's, which one block computes
+FEATURES = (
+    "batch", "inputs", "outputs", "positions", "results", "width", "height", "filter's width",
+    "filter's height", "padding", "padding of the height", "dimensions", "rows", "weights", "rows a weight",
+    "inputs an output", "products", "listed bytes", "listed bytes a byte", "listed engine", "odd positions",
+    "odd inputs", "odd outputs", "inputs of 32", "outputs of 32", "odd rows", "tiles an image", "tiles",
+    "elements", "own bytes",
+)  # fmt: skip
+UNKNOWN_ENGINE = -1
+SPLIT = "split"  # the kind of trees that say whether a single product adds up parts
+
+
+class FirstPlans:
+    """The decisions of one compute capability, from a table; without one products are taken to be first, and
+    no other engine to exist.
+
+    name: the table's, such as "sm90".
+    """
+
+    def __init__(self, name: str = "") -> None:
+        path = resources.files(__package__).joinpath("recorded", f"{name}.first.npz")
+        self._file = np.load(io.BytesIO(path.read_bytes())) if name and path.is_file() else None
+        members = () if self._file is None else self._file.files
+        self._groups = {member.removesuffix(".roots") for member in members if member.endswith(".roots")}
+        self._trees: dict[str, _Trees] = {}
+
+    def possible(self, call: Convolution) -> dict[str, Plan]:
+        """The plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
+        return {kind: plan for kind, plan in plans_on_cublas(call).items() if self._has(kind, call)}
+
+    def with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+        """A list as a handle gives it, from one that lacks the engines on cuBLAS: each stands before it or
+        behind its first plan, with the share in which it is first; those that hardly ever are are left
+        out."""
+        if not plans:
+            return ()
+        listed = plans[0]
+        ours = [
+            plan._replace(share_first=share, split=kind == PRODUCT and self._splits(call, listed, plan))
+            for kind, plan in self.possible(call).items()
+            if (share := self._share(kind, call, listed, plan)) >= SURE
+        ]
+        ours.sort(key=lambda plan: -(plan.share_first or 0))
+        before = [plan for plan in ours if (plan.share_first or 0) >= 0.5]
+        return (*before, listed, *ours[len(before) :], *plans[1:])
+
+    def _splits(self, call: Convolution, listed: Plan, plan: Plan) -> bool:
+        """Whether a product's sum may be added up in parts."""
+        if not is_single_product(call):
+            return False
+        asked = group(SPLIT, call) in self._groups
+        return not asked or self._share(SPLIT, call, listed, plan) >= SURE
+
+    def _has(self, kind: str, call: Convolution) -> bool:
+        return kind == PRODUCT if self._file is None else group(kind, call) in self._groups
+
+    def _share(self, kind: str, call: Convolution, listed: Plan, plan: Plan) -> float:
+        """In what share of convolutions like this one the plan is first."""
+        if self._file is None:
+            return 1.0
+        name = group(kind, call)
+        if name not in self._trees:
+            members = ("roots", "feature", "value", "right")
+            self._trees[name] = _Trees(*(self._file[f"{name}.{each}"].tolist() for each in members))
+        return self._trees[name].share(features(call, listed, plan))
+
+
+class _Trees(NamedTuple):
+    roots: list[int]
+    feature: list[int]
+    value: list[float]
+    right: list[int]
+
+    def share(self, values: Sequence[float]) -> float:
+        """The sum of the leaves these values lead to, as a share."""
+        odds = 0.0
+        for root in self.roots:
+            node = root
+            while (feature := self.feature[node]) >= 0:
+                node = node + 1 if values[feature] <= self.value[node] else self.right[node]
+            odds += self.value[node]
+        return 1 / (1 + math.exp(-odds))
+
+
+def group(kind: str, call: Convolution) -> str:
+    """Which trees decide; float16 and bfloat16 are alike."""
+    dtype = call.dtype if call.dtype == "float32" else "half"
+    return f"{kind}.{call.operation}.{dtype}.{'nhwc' if call.channels_last else 'nchw'}"
+
+
+def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
+    """What a decision looks at, by `FEATURES`: shapes, the first listed plan, and the plan that may come
+    before it."""
+    batch, inputs = call.x_shape[:2]
+    outputs, filter_elements = call.w_shape[0], math.prod(call.w_shape[2:])
+    positions, results = math.prod(call.x_shape[2:]), math.prod(call.y_shape[2:])
+    rows = batch * positions
+    weights = outputs * inputs
+    elements = rows * inputs + batch * results * outputs + weights * filter_elements
+    tiles = -(-outputs // _TILE)
+    return [
+        batch, inputs, outputs, positions, results, call.x_shape[-1], call.x_shape[-2], call.w_shape[-1],
+        call.w_shape[-2], call.padding[-1], call.padding[-2], len(call.x_shape), rows, weights,
+        rows / weights, inputs / outputs,
+        batch * results * weights * filter_elements, listed.workspace_bytes,
+        listed.workspace_bytes / (4 * elements), listed.engine, positions % 8, inputs % 8, outputs % 8,
+        inputs % 32, outputs % 32, rows % 8, tiles * -(-positions // _TILE) * batch,
+        tiles * -(-rows // _TILE), elements, plan.workspace_bytes,
+    ]  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def first_plans(name: str) -> FirstPlans:
+    """The decisions of a compute capability, read once."""
+    return FirstPlans(name)

@@ -1,0 +1,138 @@
+"""Engines on cuBLAS: what they take, and where a plan of theirs stands."""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import json
+
+import pytest
+
+from analyzer.libraries.cudnn.choices import UNKNOWN, _asked
+from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
+from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
+from analyzer.libraries.cudnn.on_cublas import (
+    ENGINES,
+    PRODUCT,
+    WINOGRAD,
+    plans_on_cublas,
+    product_bytes,
+    winograd_bytes,
+)
+from tests.paths import DATA
+
+KEPT = json.loads(gzip.decompress((DATA / "h100/first_plans.json.gz").read_bytes()))
+
+
+def pointwise(operation: str, *, channels_last: bool = False, batch: int = 8) -> Convolution:
+    return Convolution(
+        operation, "float32", channels_last, (batch, 64, 10, 10), (96, 64, 1, 1), (0, 0), (1, 1), (1, 1)
+    )
+
+
+def filters(operation: str, size: int, batch: int, side: int) -> Convolution:
+    return Convolution(
+        operation, "float32", False, (batch, 32, side, side), (4, 32, size, size), (0, 0), (1, 1), (1, 1)
+    )
+
+
+def test_a_weights_gradient_takes_one_result_an_image() -> None:
+    assert product_bytes(pointwise("weight")) == 8 * 96 * 64 * 4
+    assert product_bytes(pointwise("data")) == product_bytes(pointwise("forward")) == 0
+    padded = Convolution("data", "float32", False, (8, 64, 10, 10), (96, 64, 1, 1), (1, 1), (1, 1), (1, 1))
+    assert product_bytes(padded) is None
+
+
+def test_winograd_transforms_tiles_of_input_result_and_filters() -> None:
+    """A weight's gradient of 3 x 3: 3 x 3 tiles of 4 x 4 outputs an image, no rounding; of 5 x 5 (as an H100 says): 2 x 2 tiles of 9 x 9
+    outputs, 16 images for 8."""
+    assert winograd_bytes(filters("weight", 3, 8, 14)) == 4 * 36 * (72 * 32 + 72 * 4 + 32 * 4)
+    assert winograd_bytes(filters("weight", 5, 8, 16)) == 4 * 169 * (64 * 32 + 64 * 4 + 32 * 4) == 1_644_032
+    assert winograd_bytes(filters("forward", 3, 8, 14)) == 4 * 36 * (144 * 32 + 144 * 4 + 32 * 4)
+    assert winograd_bytes(filters("forward", 7, 8, 14)) is None
+
+
+def test_where_channels_come_last_the_sum_is_in_parts_and_only_an_estimate() -> None:
+    call = pointwise("weight", channels_last=True, batch=200)  # 20,000 positions
+    assert product_bytes(call) == 4 * 96 * 64 * (20_000 // 1344)
+    product = plans_on_cublas(call)[PRODUCT]._replace(share_first=1.0, split=True)
+    found = _asked(call, [product, Plan(68, 1000)])
+    assert found.source == UNKNOWN
+    assert found.low_bytes == 0
+    assert found.high_bytes > product.workspace_bytes
+
+
+def test_a_place_that_is_not_sure_leaves_two_figures() -> None:
+    call = pointwise("weight")
+    product, listed = plans_on_cublas(call)[PRODUCT], Plan(68, 1_000_000)
+
+    def found(share: float, before: bool) -> tuple[int, int, int, bool]:
+        ours = product._replace(share_first=share)
+        workspace = _asked(call, [ours, listed] if before else [listed, ours])
+        return (
+            workspace.nbytes,
+            workspace.low_bytes,
+            workspace.high_bytes,
+            workspace.source != UNKNOWN,
+        )
+
+    small = product.workspace_bytes
+    assert found(0.7, before=True) == (small, small, 1_000_000, False)
+    assert found(0.3, before=False) == (1_000_000, small, 1_000_000, False)
+    assert found(1 - SURE / 2, before=True) == (small, small, small, True)
+
+
+@pytest.mark.parametrize("name", sorted(KEPT))
+def test_held_back_answers(name: str) -> None:
+    """Convolutions none of which the trees were grown from: the first plan's bytes as in a process with a GPU, and where
+    that is wrong the range says so."""
+    order = first_plans(name)
+    counted: collections.Counter[str] = collections.Counter()
+    for fields, plans in KEPT[name]:
+        call = Question.read(["pytorch", *fields, False]).convolution()
+        listed = next(
+            (Plan(*plan) for plan in plans if plan[0] not in ENGINES[call.operation].values()), None
+        )
+        if listed is None:
+            continue
+        for kind, first in (("known", listed), ("unknown", listed._replace(engine=UNKNOWN_ENGINE))):
+            found = _asked(call, order.with_unlisted(call, [first]))
+            counted[f"{kind} all"] += 1
+            counted[f"{kind} right"] += abs(found.nbytes - plans[0][1]) < 512
+            counted[f"{kind} outside"] += not found.low_bytes - 512 < plans[0][1] < found.high_bytes + 512
+    assert counted["known all"] > 100
+    assert counted["known right"] >= 0.88 * counted["known all"]
+    assert counted["unknown right"] >= 0.88 * counted["unknown all"]
+    assert counted["known outside"] + counted["unknown outside"] <= 0.01 * 2 * counted["known all"]
+
+
+def test_the_order_is_an_h200s_in_programs() -> None:
+    """The 2,277 convolutions of programs: by a handle, and what a description lists without a device."""
+    order = first_plans("sm90")
+    right: collections.Counter[str] = collections.Counter()
+    every: collections.Counter[str] = collections.Counter()
+    for line in gzip.decompress((DATA / "h200/asked_in_programs.jsonl.gz").read_bytes()).splitlines():
+        fields, (handle, description) = json.loads(line)
+        call = Question.read(fields).convolution()
+        ours = ENGINES[call.operation].values()
+        listed = [
+            Plan(engine, nbytes)
+            for engine, _, nbytes in description
+            if nbytes is not None and engine not in ours
+        ]
+        ran = next((engine for engine, _, nbytes in handle if nbytes is not None), None)
+        if not listed or ran is None or not order.possible(call):
+            continue
+        first = order.with_unlisted(call, listed)[0]
+        every[call.operation] += 1
+        right[call.operation] += (first.engine if first.engine in ours else 0) == (ran if ran in ours else 0)
+    assert sum(every.values()) > 1000
+    for operation in every:
+        assert right[operation] >= 0.96 * every[operation], operation
+
+
+def test_an_architecture_that_was_not_asked_puts_products_first() -> None:
+    order = first_plans("sm100")
+    assert [plan.engine for plan in order.with_unlisted(pointwise("data"), [Plan(1, 0)])] == [63, 1]
+    assert WINOGRAD not in order.possible(filters("weight", 3, 8, 14))
+    assert order.with_unlisted(pointwise("data"), []) == ()
