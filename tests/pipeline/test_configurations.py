@@ -28,9 +28,9 @@ CASES = json.loads((DATA / "configurations.json").read_text())
 QUICK = ("lora_gc", "qlora_gc_8bit", "generate_static")
 # What is quick here, of every kind; the others with `-m campaign`.
 QUICK_CASES = (
-    "full_fp32_amp_fp16", "full_adamw_8bit", "seq2seq_train", "vision_train",
+    "full_adamw_8bit", "seq2seq_train", "vision_train",
     "speech_train", "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k", "moe_full", "hybrid_qwen3_next",
-    "stored_4bit_infer", "stored_8bit_infer", "stored_fp8_dequantized_experts",
+    "stored_8bit_infer", "stored_fp8_dequantized_experts",
 )  # fmt: skip
 # transformers loads experts in threads, in an order only a run has: what is allocated at the most may then lie in other blocks.
 BY_TIME = ("generate_moe", "moe_full", "moe_lora", "moe_qwen3", "latent_attention_infer", "latent_attention_train", "hybrid_qwen3_next")  # fmt: skip
