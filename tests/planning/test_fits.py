@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.cli import _output, main
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError
@@ -102,7 +102,7 @@ def test_bfloat16_is_asked_for_by_what_is_decided() -> None:
 
 
 def test_what_one_device_decides_is_its_own() -> None:
-    alike = Alike(load("t4"))
+    alike = CompatibleDevices(load("t4"))
     assert alike.decided(lambda capability: capability >= (8, 0)) is False
     assert (7, 5) in alike.capabilities and (9, 0) not in alike.capabilities
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
 from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
@@ -213,22 +213,22 @@ def cuda_environment(
 
     described: whether somebody has said what an operator takes, by its name; its body is not followed then.
     """
-    alike = Alike(device)
-    with without_compiler(), cuda_choices(alike) as choices, cuda_autocast():
-        recorder = Recorder(memory, alike)
+    compatible = CompatibleDevices(device)
+    with without_compiler(), cuda_choices(compatible) as choices, cuda_autocast():
+        recorder = Recorder(memory, compatible)
         recorder.described = described
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
         recorder.results({**shapes.kernels(), **META_KERNELS}, BY_SHAPES_ALONE)
-        own = {
-            **copies.OWN,
-            **indices.OWN,
-            **composite.OWN,
-            **complex_moments.OWN,
-            **second_order.OWN,
+        handlers = {
+            **copies.HANDLERS,
+            **indices.HANDLERS,
+            **composite.HANDLERS,
+            **complex_moments.HANDLERS,
+            **second_order.HANDLERS,
         }
-        recorder.needs(own, custom.followed)
-        recorder.of_parts = sparse.OF_PARTS
-        with cuda_functions(device, recorder), nested_attention(alike):
+        recorder.handle_operators(handlers, custom.followed)
+        recorder.composites = sparse.COMPOSITES
+        with cuda_functions(device, recorder), nested_attention(compatible):
             yield recorder
 
 

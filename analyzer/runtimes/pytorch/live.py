@@ -39,10 +39,10 @@ from analyzer.runtimes.timeline import Failure, States, gathered
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """Rounds that were extrapolated. allocated: bytes before them; blocks: of each storage that lived then
-    and does not now the bytes of its block and those asked for; handles: by the same storages, what lives in
-    their place."""
+class ExtrapolatedIterations:
+    """Iterations that were extrapolated. allocated: bytes before them; blocks: of each storage that lived
+    then and does not now the bytes of its block and those asked for; handles: by the same storages, what
+    lives in their place."""
 
     allocated: int
     blocks: Mapping[int, tuple[int, int]]
@@ -275,32 +275,33 @@ class Live:
         """Everything asked for so far; where something is written apart, that alone."""
         return self._events if self._apart is None else self._apart
 
-    def aside(self) -> None:
-        """What is asked for from now on is written down apart, and not simulated."""
+    def begin_speculation(self) -> None:
+        """Record requests apart from now on, without simulating them."""
         assert self._eager is not None
         self._apart, self._kept, self._eager = [], self._eager, self._eager.fork()
 
-    def back(self, happened: bool) -> None:
-        """What was written apart is simulated now if it happened after all, and forgotten otherwise."""
+    def commit_speculation(self) -> None:
+        """Simulate the requests that were recorded apart."""
         apart, self._apart = self._apart or [], None
-        if not happened:
-            self._eager = self._kept
-            return
         for event in apart:
             self._simulate(event)
 
-    def rounds(
+    def discard_speculation(self) -> None:
+        """Forget the requests that were recorded apart."""
+        self._apart, self._eager = None, self._kept
+
+    def iterations(
         self, starts: Sequence[int], first: int
     ) -> tuple[list[extrapolation.Round], dict[int, tuple[int, int]]]:
         """As `extrapolation.rounds`, of the events here."""
         assert self._program is not None
         return extrapolation.rounds(self.events, self._program.operators, starts, first)
 
-    def ahead(
+    def extrapolate(
         self, samples: Sequence[extrapolation.Round], places: Mapping[int, tuple[int, int]], numbers: range
-    ) -> Ahead:
-        """Simulate the rounds of these numbers on the allocator, without writing them down. Raises
-        NotExtrapolated, everything being as before."""
+    ) -> ExtrapolatedIterations:
+        """Simulate the iterations of these numbers on the allocator, without writing them down. Raises
+        NotExtrapolated: then nothing has changed."""
         loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
         taken = {key: held for key, held in self._handles.items() if key in places}
         if not has_fast_path(allocator, [handle for handle, _ in taken.values()]):
@@ -321,28 +322,31 @@ class Live:
             del self._handles[key]
         if allocator.peak_allocated > before:
             self._extrapolated_peaks = allocator.peak_allocated, allocator.peak_requested
-        return Ahead(allocated, blocks, now)
+        return ExtrapolatedIterations(allocated, blocks, now)
 
-    def join(
-        self, ahead: Ahead, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
+    def resume_after(
+        self,
+        extrapolated: ExtrapolatedIterations,
+        pairs: Sequence[tuple[int, int]],
+        names: Mapping[int, int],
+        operators: int,
     ) -> None:
-        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other
-        names. pairs: what lived before the rounds, and what lives apart in its place; operators: that made
-        the one are so many before those that made the other."""
+        """Go on behind extrapolated iterations with the requests that were recorded apart, as
+        `SpeculativeMemory` says."""
         assert self._eager is not None and self._apart is not None
         asked = {event.key: event for event in self._apart if isinstance(event, Malloc)}
         came = {
             was: asked[now] for was, now in pairs if now in asked
         }  # what is in host memory was not asked for
         self._apart = None
-        allocated = ahead.allocated
+        allocated = extrapolated.allocated
         for was in came:
-            block, nbytes = ahead.blocks[was]
+            block, nbytes = extrapolated.blocks[was]
             allocated -= block
             self._events.append(Free(was))
             self._states.put(allocated, -nbytes)
         for was, malloc in came.items():
-            handle, name = ahead.handles[was], names[malloc.key]
+            handle, name = extrapolated.handles[was], names[malloc.key]
             allocated += self.allocator.size_of(handle)
             made = replace(malloc, key=name, storage=name, operator=malloc.operator - operators)
             self._events.append(made)
@@ -352,17 +356,17 @@ class Live:
             raise ValueError("what was extrapolated does not add up")
         self._eager.rename(names)
 
-    def reads(self) -> None:
+    def begin_checkpoint_read(self) -> None:
         """Threads begin to read a checkpoint."""
         if self._apart is None:
             self._readings.append(Reading())
 
-    def piece(self, begin: int) -> None:
+    def record_piece(self, begin: int) -> None:
         """A piece of it was made by what was asked for since that position."""
         if self._apart is None and self._readings:
             self._readings[-1].pieces.append((begin, self.position))
 
-    def awaits(self, number: int) -> None:
+    def await_piece(self, number: int) -> None:
         """The program waits for a piece of it."""
         if self._apart is None and self._readings:
             self._readings[-1].waits.append((self.position, number))

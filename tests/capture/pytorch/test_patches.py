@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from analyzer.capture.pytorch import patches  # noqa: E402
 from analyzer.capture.pytorch.capture import capture_script  # noqa: E402
-from analyzer.capture.pytorch.device.alike import Alike  # noqa: E402
+from analyzer.capture.pytorch.device.compatible import CompatibleDevices  # noqa: E402
 from analyzer.capture.pytorch.kernels import autocast, decisions  # noqa: E402
 from analyzer.capture.pytorch.patches import PATCHES, RELIED_ON, look_up, registered, replaced  # noqa: E402
 from analyzer.devices import load  # noqa: E402
@@ -39,7 +39,9 @@ def test_the_installed_torch_has_every_private_name_that_is_read(where: str) -> 
 def test_the_installed_torch_has_every_operator_with_a_kernel_of_ours() -> None:
     names = [name for listed in autocast.POLICIES.values() for name in listed]
     assert len(names) > 100 and all(autocast.overload(name) for name in names)
-    assert all(isinstance(entry, torch._ops.OpOverload) for entry in decisions.choices(Alike(H200)))
+    assert all(
+        isinstance(entry, torch._ops.OpOverload) for entry in decisions.choices(CompatibleDevices(H200))
+    )
 
 
 def test_every_entry_of_the_table_is_used() -> None:

@@ -53,7 +53,7 @@ class FakeCuda(TorchFunctionMode):
     def __init__(self, recorder: Recorder, host: HostMemory | None = None) -> None:
         super().__init__()
         self._recorder, self._host = recorder, host
-        self._slices_whole = recorder.alike.device.releases["torch"] in SLICES_WHOLE
+        self._slices_whole = recorder.compatible.device.releases["torch"] in SLICES_WHOLE
         tensor = torch.Tensor
 
         def getter(name: str) -> Any:

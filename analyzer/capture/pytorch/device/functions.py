@@ -77,7 +77,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     one."""
     found = {
         **build.answers(),
-        **_attention(AttentionChoice(recorder.alike)),
+        **_attention(AttentionChoice(recorder.compatible)),
         **_Answers(device, recorder).functions(),
         **_memory_without_an_allocator(device, recorder),
         **streams(recorder),
@@ -174,21 +174,21 @@ class _Answers:
         }
 
     def _of_the_device(self) -> dict[str, Any]:
-        device, recorder, alike = self._device, self._recorder, self._recorder.alike
+        device, recorder, compatible = self._device, self._recorder, self._recorder.compatible
         architectures = build.table()["_C._cuda_getArchFlags()"].split()
         return {
             "cuda.is_available": _says(True),
             "cuda.is_initialized": _says(True),
             "cuda.device_count": lambda: recorder.gpu_count,
             "cuda.current_device": lambda: recorder.gpu.index,
-            "cuda.get_device_name": alike.alone(_says(device.name)),
-            "cuda.get_device_capability": alike.alone(_says(device.compute_capability)),
-            "cuda.get_device_properties": alike.alone(_says(_properties(device))),
+            "cuda.get_device_name": compatible.alone(_says(device.name)),
+            "cuda.get_device_capability": compatible.alone(_says(device.compute_capability)),
+            "cuda.get_device_properties": compatible.alone(_says(_properties(device))),
             # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that
             # nobody here follows: im2col in cuDNN's place, attention in other types. A program that asks is
             # refused on them, not under-estimated.
-            "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
-            "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
+            "cuda.is_bf16_supported": lambda *_, **__: compatible.decided(_is_ampere),
+            "cuda.is_tf32_supported": lambda *_, **__: compatible.decided(_is_ampere),
             "cuda.can_device_access_peer": _says(recorder.gpu_count > 1),
             "cuda.get_arch_list": lambda: list(architectures),
             "cuda.get_gencode_flags": lambda: " ".join(
@@ -311,8 +311,8 @@ def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> d
     return {
         **{f"cuda.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD},
         **{f"accelerator.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD[:4]},
-        "cuda.mem_get_info": recorder.alike.alone(lambda *_, **__: free),
-        "accelerator.get_memory_info": recorder.alike.alone(lambda *_, **__: free),
+        "cuda.mem_get_info": recorder.compatible.alone(lambda *_, **__: free),
+        "accelerator.get_memory_info": recorder.compatible.alone(lambda *_, **__: free),
         "cuda.device_memory_used": lambda *_, **__: 0,
         "cuda.get_allocator_backend": lambda: "native",
         "cuda.get_per_process_memory_fraction": lambda *_, **__: 1.0,

@@ -28,15 +28,60 @@ class AllocatorState(Protocol):
         """Peaks start anew from what is now."""
 
 
-class Ahead(Protocol):
-    """Rounds that were extrapolated."""
+class ExtrapolatedIterations(Protocol):
+    """Iterations of a loop that were extrapolated, not run."""
 
     @property
     def extrapolated(self) -> Collection[int]:
         """Storages that lived before them and do not any more."""
 
 
-class Memory(Protocol):
+class SpeculativeMemory(Protocol):
+    """Requests that are recorded before it is known whether they happen, and iterations of a loop that are
+    extrapolated from others (generated tokens)."""
+
+    def begin_speculation(self) -> None:
+        """Record requests apart from now on, without simulating them."""
+
+    def commit_speculation(self) -> None:
+        """Simulate the requests that were recorded apart."""
+
+    def discard_speculation(self) -> None:
+        """Forget the requests that were recorded apart."""
+
+    def iterations(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
+        """The iterations of a loop between these positions, numbered from `first` on, and the storages
+        requested in them. Raises NotExtrapolated."""
+
+    def extrapolate(
+        self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range
+    ) -> ExtrapolatedIterations:
+        """Simulate the iterations of these numbers, worked out from samples. Raises NotExtrapolated: then
+        nothing has changed."""
+
+    def resume_after(
+        self, extrapolated: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
+    ) -> None:
+        """Go on behind extrapolated iterations with the requests that were recorded apart. pairs: storage
+        that lived before the iterations, and the one recorded apart in its place; names: new numbers of
+        storages recorded apart; operators: how many fewer there are before the former's than before the
+        latter's."""
+
+
+class CheckpointReads(Protocol):
+    """Threads that read a checkpoint piece by piece while the program goes on."""
+
+    def begin_checkpoint_read(self) -> None:
+        """Threads begin to read a checkpoint."""
+
+    def record_piece(self, begin: int) -> None:
+        """The next piece was made by the requests since this position."""
+
+    def await_piece(self, number: int) -> None:
+        """The program waits for a piece."""
+
+
+class Memory(SpeculativeMemory, CheckpointReads, Protocol):
     """The memory of the pretended device. `follow` raises an exception `out_of_memory` recognises."""
 
     failures: int
@@ -83,36 +128,6 @@ class Memory(Protocol):
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Forget the events from a position on; storages alive now are known by other numbers."""
-
-    def reads(self) -> None:
-        """Threads begin to read a checkpoint, piece by piece."""
-
-    def piece(self, begin: int) -> None:
-        """The next piece of it was made by what was asked for since that position."""
-
-    def awaits(self, number: int) -> None:
-        """The program waits for a piece of it."""
-
-    def aside(self) -> None:
-        """What is asked for from now on is written down apart, and not simulated."""
-
-    def back(self, happened: bool) -> None:
-        """What was written apart is simulated now if it happened after all, and forgotten otherwise."""
-
-    def rounds(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
-        """The rounds of a loop between these positions, numbered from `first` on, and storages asked for in
-        them. Raises NotExtrapolated."""
-
-    def ahead(self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range) -> Ahead:
-        """The rounds of these numbers happen now, worked out from the samples. Raises NotExtrapolated:
-        nothing has happened then."""
-
-    def join(
-        self, ahead: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
-    ) -> None:
-        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other
-        names. pairs: what lived before the rounds, and what lives apart in its place; operators: that made
-        the one are so many before those that made the other."""
 
 
 class MemoryAnswers:

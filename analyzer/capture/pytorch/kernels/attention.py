@@ -40,7 +40,7 @@ from torch.jit._builtins import _register_builtin
 from analyzer.releases import Span
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.alike import Alike
+    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 
 aten = torch.ops.aten
 # Releases that prefer cuDNN where it can; that take it with dropout; that take it for wide heads on compute
@@ -74,9 +74,9 @@ _register_builtin(is_scripting, "aten::is_scripting")  # what TorchScript compil
 class AttentionChoice:
     """`scaled_dot_product_attention` as the device runs it."""
 
-    def __init__(self, alike: Alike) -> None:
-        self._alike = alike
-        self._release = alike.device.releases["torch"]
+    def __init__(self, compatible: CompatibleDevices) -> None:
+        self._alike = compatible
+        self._release = compatible.device.releases["torch"]
 
     def backend(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> str:
         """ "cudnn", "flash", "efficient" or "math" for these arguments."""

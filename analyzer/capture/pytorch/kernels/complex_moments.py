@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.recording.recorder import Own, Recorder
+from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder
 
 aten = torch.ops.aten
 
@@ -41,7 +41,7 @@ def _variance_and_mean(recorder: Recorder, func: Any, args: tuple[Any, ...], kwa
         return result, mean
 
 
-OWN: dict[Any, Own] = {
+HANDLERS: dict[Any, OperatorHandler] = {
     aten.var.correction: _variance,
     aten.std.correction: _variance,
     aten.var_mean.correction: _variance_and_mean,

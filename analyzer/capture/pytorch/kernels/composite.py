@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.recording.recorder import Own, Recorder
+from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder
 
 aten = torch.ops.aten
 _KEYS = (
@@ -69,4 +69,4 @@ def _overloads() -> list[Any]:
     return [func for func in found if func is not None and any(_has(func, key) for key in _KEYS)]
 
 
-OWN: dict[Any, Own] = dict.fromkeys(_overloads(), _followed)
+HANDLERS: dict[Any, OperatorHandler] = dict.fromkeys(_overloads(), _followed)

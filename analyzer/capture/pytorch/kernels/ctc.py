@@ -13,12 +13,12 @@ import torch
 from analyzer.capture.pytorch.kernels.layouts import META, like
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.alike import Alike
+    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 
 aten = torch.ops.aten
 
 
-def _ctc_loss(alike: Alike) -> Callable[..., Any]:
+def _ctc_loss(compatible: CompatibleDevices) -> Callable[..., Any]:
     """`LossCTC.cpp`: cuDNN's where all integers are 32-bit tensors; else lengths are read on the host, and
     then it is as for lengths that are numbers.
 
@@ -34,7 +34,7 @@ def _ctc_loss(alike: Alike) -> Callable[..., Any]:
         longest = targets.size(1) if targets.dim() == 2 else -(-targets.size(0) // batch)
 
         def read(lengths: Any, most: int) -> list[int]:
-            value = lengths if lengths.device.type != "meta" else alike.known(lengths)
+            value = lengths if lengths.device.type != "meta" else compatible.known(lengths)
             return [most] * batch if value is None else [int(n) for n in value.tolist()]
 
         heard, said = read(input_lengths, steps), read(target_lengths, longest)
@@ -108,9 +108,9 @@ def cudnn_ctc_loss(log_probs: Any, *_: Any, **__: Any) -> Any:
     return torch.empty(log_probs.size(1), dtype=log_probs.dtype, device=META), like(log_probs)
 
 
-def decisions(alike: Alike) -> dict[Any, Callable[..., Any]]:
+def decisions(compatible: CompatibleDevices) -> dict[Any, Callable[..., Any]]:
     """Operator overload -> the CUDA decision."""
-    return {aten.ctc_loss.Tensor: _ctc_loss(alike), aten.ctc_loss.IntList: ctc_loss_of_numbers}
+    return {aten.ctc_loss.Tensor: _ctc_loss(compatible), aten.ctc_loss.IntList: ctc_loss_of_numbers}
 
 
 RESULTS: dict[Any, Callable[..., Any]] = {

@@ -23,7 +23,7 @@ from analyzer.capture.pytorch.recording.formulas import cumprod_backward
 from analyzer.releases import Span
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.alike import Alike
+    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 
 aten = torch.ops.aten
 
@@ -300,15 +300,15 @@ def grid_sampler(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any
     return (aten.grid_sampler_2d if x.dim() == 4 else aten.grid_sampler_3d)(x, grid, mode, padding, align)
 
 
-def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
+def choices(compatible: CompatibleDevices) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
-    attention = AttentionChoice(alike)
-    keeps = alike.device.releases["torch"] in KEEPS_SOFTMAX_INPUT
+    attention = AttentionChoice(compatible)
+    keeps = compatible.device.releases["torch"] in KEEPS_SOFTMAX_INPUT
     return {
         aten.scaled_dot_product_attention.default: attention,
         aten._native_multi_head_attention.default: _native_multi_head_attention(attention),
         aten._scaled_dot_product_attention_math.default: attention_math,
-        aten.linear.default: linear_row if alike.device.releases["torch"] in FUSES_ROW else linear,
+        aten.linear.default: linear_row if compatible.device.releases["torch"] in FUSES_ROW else linear,
         aten.dropout.default: dropout,
         aten.batch_norm.default: batch_norm,
         aten.softmax.int: keeping_input(softmax) if keeps else softmax,
@@ -320,7 +320,7 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
         aten.linalg_eigvalsh.default: eigvalsh,
         aten.cumprod_backward.default: cumprod_backward,
         aten.grid_sampler.default: grid_sampler,
-        **ctc.decisions(alike),
+        **ctc.decisions(compatible),
         **recurrent.decisions(),
     }
 
@@ -386,15 +386,15 @@ FIRST_FLASH = Span(until=(2, 1))
 
 
 @contextlib.contextmanager
-def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
+def cuda_choices(compatible: CompatibleDevices) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite
     operators."""
-    table = choices(alike)
+    table = choices(compatible)
     # `ActivationMishKernel.cu`: one kernel, its result laid out as the elementwise product is.
     kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: torch.mul}
-    if alike.device.releases["torch"] in HAS_KERNELS:
+    if compatible.device.releases["torch"] in HAS_KERNELS:
         kernels |= KERNELS
-    if alike.device.releases["torch"] in FIRST_FLASH:
+    if compatible.device.releases["torch"] in FIRST_FLASH:
         kernels[aten._scaled_dot_product_flash_attention.default] = first_flash
     with registered("AutogradMeta", table), registered("Meta", kernels):
         yield table

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from analyzer.capture.pytorch.recording.copies import to_device
-from analyzer.capture.pytorch.recording.recorder import Instead, Own, Recorder
+from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder, ReplacementCall
 from analyzer.capture.pytorch.values.unknown_sizes import is_mask
 
 aten = torch.ops.aten
@@ -48,13 +48,13 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
         if rest and rest[0].dim() == 0 and recorder.storages.on_host(rest[0]):
             mask = None if any(rest[1:2]) else _alone(recorder, indices, target)
             if mask is not None and rest[0].device.type != "meta":
-                return Instead(_FILLS[func], (target, mask, rest[0].item()))
+                return ReplacementCall(_FILLS[func], (target, mask, rest[0].item()))
             rest[0] = to_device(recorder, rest[0])
         if any(index is not None and recorder.storages.on_host(index) for index in indices):
             indices = [part for index in indices for part in _moved(recorder, index)]
         if rest:
             rest[0] = _spread(recorder, target, indices, rest[0])
-    return Instead(func, (target, indices, *rest))
+    return ReplacementCall(func, (target, indices, *rest))
 
 
 def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tensor | None:
@@ -91,4 +91,6 @@ def _moved(recorder: Recorder, index: Any) -> list[Any]:
     return list(aten.unbind.int(found, 1))
 
 
-OWN: dict[Any, Own] = dict.fromkeys((*_FILLS, aten.index.Tensor, aten._unsafe_index.Tensor), _on_device)
+HANDLERS: dict[Any, OperatorHandler] = dict.fromkeys(
+    (*_FILLS, aten.index.Tensor, aten._unsafe_index.Tensor), _on_device
+)

@@ -19,7 +19,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.alike import Alike
+    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 
 MODULE = "torch.nested._internal.sdpa"
 _WIDEST = 256
@@ -27,16 +27,16 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 @contextlib.contextmanager
-def nested_attention(alike: Alike) -> Iterator[None]:
+def nested_attention(compatible: CompatibleDevices) -> Iterator[None]:
     """While open, jagged tensors find the attention kernels of the GPU."""
     backends = torch.backends.cuda
 
     def has_flash(params: Any, debug: bool = False) -> bool:  # noqa: ARG001
         fits = params.query.dtype in _HALF and params.query.size(-1) <= _WIDEST and params.attn_mask is None
-        return fits and backends.flash_sdp_enabled() and alike.decided(lambda at: at >= (8, 0))
+        return fits and backends.flash_sdp_enabled() and compatible.decided(lambda at: at >= (8, 0))
 
     def has_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG001
-        wide = params.query.dtype is not torch.bfloat16 or alike.decided(lambda at: at >= (8, 0))
+        wide = params.query.dtype is not torch.bfloat16 or compatible.decided(lambda at: at >= (8, 0))
         return params.query.dtype in (*_HALF, torch.float32) and wide and backends.mem_efficient_sdp_enabled()
 
     with contextlib.ExitStack() as stack:

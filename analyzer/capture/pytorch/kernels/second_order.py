@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.recording.recorder import Instead, Own, Recorder
+from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder, ReplacementCall
 
 aten = torch.ops.aten
 _NODE = "ConvolutionBackwardBackward0"
@@ -29,7 +29,7 @@ def _contiguous_weight(recorder: Recorder, func: Any, args: tuple[Any, ...], _: 
         return NotImplemented
     if weight.shape != node._saved_weight.shape:  # a variable of this convolution alone
         with recorder:
-            return Instead(func, (x, weight.contiguous(), *rest))
+            return ReplacementCall(func, (x, weight.contiguous(), *rest))
     made = node.metadata.get(_MADE)
     if made is None:
         made = node.metadata[_MADE] = {}
@@ -38,7 +38,7 @@ def _contiguous_weight(recorder: Recorder, func: Any, args: tuple[Any, ...], _: 
     if place not in made:
         with recorder:
             made[place] = weight.contiguous()
-    return Instead(func, (x, made[place], *rest))
+    return ReplacementCall(func, (x, made[place], *rest))
 
 
-OWN: dict[Any, Own] = {aten.convolution.default: _contiguous_weight}
+HANDLERS: dict[Any, OperatorHandler] = {aten.convolution.default: _contiguous_weight}

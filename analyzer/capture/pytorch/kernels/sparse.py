@@ -48,7 +48,7 @@ from analyzer.capture.pytorch.recording.copies import to_host
 from analyzer.capture.pytorch.recording.fan_in import called_by_engine
 from analyzer.capture.pytorch.recording.parts import compressed_parts, is_compressed, is_sparse
 from analyzer.capture.pytorch.recording.parts import coo_parts as parts
-from analyzer.capture.pytorch.recording.recorder import OfParts, Recorder
+from analyzer.capture.pytorch.recording.recorder import CompositeTensorOperators, Recorder
 
 aten = torch.ops.aten
 _META = torch.device("meta")
@@ -481,4 +481,4 @@ def _call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         return handler(recorder, *args, **kwargs)
 
 
-OF_PARTS = OfParts(MAKERS, _call, _host_copy)
+COMPOSITES = CompositeTensorOperators(MAKERS, _call, _host_copy)

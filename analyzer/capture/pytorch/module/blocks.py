@@ -67,11 +67,11 @@ def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
             found[f"{inside}*"] = [f"{inside}{name}" for name, _ in part.named_children()]
     together: dict[str, list[str]] = {}
     for length in {len(pattern) for pattern in found}:
-        alike = [pattern for pattern in found if len(pattern) == length]
-        columns = ("".join(dict.fromkeys(letters)) for letters in zip(*alike, strict=True))
+        compatible = [pattern for pattern in found if len(pattern) == length]
+        columns = ("".join(dict.fromkeys(letters)) for letters in zip(*compatible, strict=True))
         pattern = "".join(letters if len(letters) == 1 else f"[{letters}]" for letters in columns)
-        blocks = [block for stack in alike for block in found[stack]]
-        if len(alike) > 1 and list(matching(model, pattern, "checkpoint")) == blocks:
+        blocks = [block for stack in compatible for block in found[stack]]
+        if len(compatible) > 1 and list(matching(model, pattern, "checkpoint")) == blocks:
             together[pattern] = blocks
     return found | together
 

@@ -7,8 +7,8 @@ A token costs transformers' own Python 0.1 s, so a thousand of them are not run 
    prompts: its calls of the model are then those the program would get to later, because they follow from how
    long the sequence is. What happens there is written down apart, and forgotten.
 2. The program's own first tokens follow. From these and the ones apart the memory extrapolates every token in
-   between (`device/memory.py`, `Memory.ahead`), or says that it cannot: then all are run, as if nothing had
-   been tried.
+   between (`device/memory.py`, `SpeculativeMemory.extrapolate`), or says that it cannot: then all are run, as
+   if nothing had been tried.
 3. The last tokens are run with a long prompt again. What lives there takes the place of what lived after the
    first ones, and the program goes on from there.
 4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it
@@ -46,7 +46,7 @@ from analyzer.sandbox.importing import once_imported
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.memory import Memory
     from analyzer.capture.pytorch.program.script import Phases
-    from analyzer.capture.pytorch.recording.recorder import Position, Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder, RecordingCursor
 
 _MODULE = "transformers.generation.utils"
 _MAKERS = ("_sample", "_beam_search")
@@ -228,7 +228,7 @@ class Tokens:
         long, made = call.longer(longer)
         there, joined = recorder.position(), begun is None
 
-        def called(places: list[Position]) -> None:
+        def called(places: list[RecordingCursor]) -> None:
             nonlocal joined
             number = longer + len(places)
             if begun is None and len(places) == 2:
@@ -240,22 +240,23 @@ class Tokens:
             elif joined and stretches and number == stretches[0].first + _BEGINNING + 2:
                 program.begun = self._begun(stretches.pop(0), places[-_BEGINNING - 1 :], program)
                 if program.begun is not None:
-                    memory.aside()
+                    memory.begin_speculation()
                     raise _Ended
 
         return _run(long, recorder, called)
 
-    def _begun(self, stretch: _Stretch, places: list[Position], program: _Program) -> _Begun | None:
+    def _begun(self, stretch: _Stretch, places: list[RecordingCursor], program: _Program) -> _Begun | None:
         """The stretch's tokens extrapolated, its first having been run; None where they cannot be."""
-        rounds, asked = self._memory.rounds([place.events for place in places], stretch.first + 1)
+        rounds, asked = self._memory.iterations([place.events for place in places], stretch.first + 1)
         entry = program.entry.storages
         live = self._lives(entry, entry, program.loop)
+        samples = [*rounds[_SETTLING:], *stretch.samples]
         try:
             _check_alike(live, stretch.lives, asked)
-            ahead = self._memory.ahead([*rounds[_SETTLING:], *stretch.samples], asked, stretch.between)
+            iterations = self._memory.extrapolate(samples, asked, stretch.between)
         except NotExtrapolated:
             return None
-        return _Begun(stretch, places[-1], live, ahead)
+        return _Begun(stretch, places[-1], live, iterations)
 
     def _apart(self, call: _Call, longer: int) -> tuple[list[Any], _Lives]:
         """The rounds of a run with a prompt so much longer, which is forgotten; and what lived after them, as
@@ -267,11 +268,11 @@ class Tokens:
             long, made = call.longer(longer)
             there = self._recorder.position()
 
-            def enough(places: list[Position]) -> None:
+            def enough(places: list[RecordingCursor]) -> None:
                 if len(places) < _BEGINNING + 2:
                     return
                 _release(made)
-                rounds, _ = self._memory.rounds([place.events for place in places[1:]], longer + 1)
+                rounds, _ = self._memory.iterations([place.events for place in places[1:]], longer + 1)
                 lives = self._lives(before.storages, there.storages, places[1].storages - there.storages)
                 found.append((rounds[_SETTLING:], lives))
                 raise _Ended
@@ -279,7 +280,7 @@ class Tokens:
             _run(long, self._recorder, enough)
 
         again = self._phases.remembered()
-        self._memory.aside()
+        self._memory.begin_speculation()
         why = "the tokens end early"
         try:
             begin()
@@ -289,8 +290,10 @@ class Tokens:
             why = str(error)
         again(False)
         left = self._left(before)
-        self._memory.back(happened=left)
-        if not left:
+        if left:
+            self._memory.commit_speculation()
+        else:
+            self._memory.discard_speculation()
             self._recorder.cut(before, {})
         if left or not found:
             raise NotExtrapolated("the model keeps what a prompt made" if left else why)
@@ -311,31 +314,31 @@ class Tokens:
             found[key] = storage, storages[storage].nbytes if storages[storage].on_device else 0
         return found
 
-    def _left(self, place: Position) -> bool:
+    def _left(self, place: RecordingCursor) -> bool:
         """Whether something of what was made since then lives on, although nobody should hold it."""
         gc.collect()
         return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
-    def _join(self, begun: _Begun, program: _Program, there: Position, loop: int) -> None:
+    def _join(self, begun: _Begun, program: _Program, there: RecordingCursor, loop: int) -> None:
         """What lives now takes the place of what lived after the first tokens: the program goes on from
         there."""
         recorder, entry, here = self._recorder, program.entry, begun.here
         now = recorder.position()
         lives = self._lives(entry.storages, there.storages, loop)
-        _check_alike(begun.live, lives, begun.ahead.extrapolated)
+        _check_alike(begun.live, lives, begun.iterations.extrapolated)
         partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
         every = recorder.storages.all
         # What lives in host memory was not asked for, and may have grown.
         extrapolated = [
             storage
             for storage, partner in partners.items()
-            if partner in begun.ahead.extrapolated
+            if partner in begun.iterations.extrapolated
             or (not every[storage].on_device and every[storage].nbytes != every[partner].nbytes)
         ]
         names = {**partners, **{storage: here.storages + count for count, storage in enumerate(extrapolated)}}
         growing = [every[storage] for storage in extrapolated]
         pairs = [(partners[storage], storage) for storage in extrapolated]
-        self._memory.join(begun.ahead, pairs, names, now.operators - here.operators)
+        self._memory.resume_after(begun.iterations, pairs, names, now.operators - here.operators)
         recorder.cut(here, names)
         recorder.storages.all.extend(growing)
         recorder.storages.program.extend(Death(partners[storage]) for storage in extrapolated)
@@ -366,7 +369,7 @@ class _Program:
     """Where the program began to make tokens. loop: storages made before its second call of the model; begun:
     the stretch that ended it."""
 
-    entry: Position
+    entry: RecordingCursor
     loop: int = 0
     begun: _Begun | None = None
 
@@ -377,9 +380,9 @@ class _Begun:
     live: as `_lives`."""
 
     stretch: _Stretch
-    here: Position
+    here: RecordingCursor
     live: _Lives
-    ahead: Any
+    iterations: Any
 
 
 def _between(call: _Call) -> Iterator[tuple[int, int]]:
@@ -419,10 +422,10 @@ def _check_alike(ours: _Lives, others: _Lives, extrapolated: Container[int]) -> 
         raise NotExtrapolated("other tensors live after a longer prompt")
 
 
-def _run(call: _Call, recorder: Recorder, called: Callable[[list[Position]], None]) -> Any:
+def _run(call: _Call, recorder: Recorder, called: Callable[[list[RecordingCursor]], None]) -> Any:
     """Call it. called: given, at each of its calls of the model, where each was so far, from the last one for
     the prompt on; it may raise."""
-    places: list[Position] = []
+    places: list[RecordingCursor] = []
     before_those = call.in_pieces
 
     def before(*_: Any) -> None:

@@ -95,7 +95,7 @@ class LoadingPool:
         self._now = 0
         self._running: dict[int, int] = {}  # the numbers of those that are made now: when each is done
         if recorder.memory is not None:
-            recorder.memory.reads()
+            recorder.memory.begin_checkpoint_read()
 
     def submit(self, make: Callable[[], Any]) -> LoadedTensor:
         """Hand out another tensor."""
@@ -108,7 +108,7 @@ class LoadingPool:
         """Begin what the threads begin until this one is done, and what they begin then."""
         memory = self._recorder.memory
         if memory is not None:
-            memory.awaits(number)
+            memory.await_piece(number)
         self._begin()
         while number in self._running or (self._waiting and self._waiting[0].number <= number):
             self._now, done = min((at, one) for one, at in self._running.items())
@@ -122,7 +122,7 @@ class LoadingPool:
             begin = 0 if memory is None else memory.position
             nbytes = piece.made_by(self._thread)
             if memory is not None:
-                memory.piece(begin)
+                memory.record_piece(begin)
             self._running[piece.number] = self._now + _PIECE_BYTES + nbytes
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -34,7 +34,7 @@ from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, StreamUse,
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.memory import Memory
-    from analyzer.capture.pytorch.recording.recorder import Position, Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder, RecordingCursor
 
 LONGEST = 8
 # So many segments are stored before the allocator's layout no longer matters, and so many layouts remembered.
@@ -78,7 +78,7 @@ class Boundary:
         the allocator, now and where segments since forgotten ended.
     """
 
-    at: Position
+    at: RecordingCursor
     steps: int
     failures: int
     peaks: tuple[int, ...]

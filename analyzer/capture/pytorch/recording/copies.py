@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.recording.parts import has_parts, unwraps_itself
-from analyzer.capture.pytorch.recording.recorder import META, Own, Recorder
+from analyzer.capture.pytorch.recording.recorder import META, OperatorHandler, Recorder
 from analyzer.capture.pytorch.values.answers import SMALL
 from analyzer.graph import Category
 
@@ -51,7 +51,7 @@ def to_device(
 def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
     """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
     if has_parts(tensor):
-        return recorder.of_parts.to_host(recorder, tensor, dtype)
+        return recorder.composites.to_host(recorder, tensor, dtype)
     _gathered(recorder, tensor, dtype in (None, tensor.dtype))
     recorder.storages.wait_here()
     values = recorder.values
@@ -113,14 +113,14 @@ def _equal(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
     if one.shape != other.shape or not one.numel():
         return one.shape == other.shape
     with recorder:
-        alike = aten.eq.Tensor(one, other)
-        every = alike.all()
+        compatible = aten.eq.Tensor(one, other)
+        every = compatible.all()
         equal = bool(aten._local_scalar_dense.default(every))
-        del every, alike  # in the order of C++
+        del every, compatible  # in the order of C++
         return equal
 
 
-OWN: dict[Any, Own] = {
+HANDLERS: dict[Any, OperatorHandler] = {
     aten.equal.default: _equal,
     aten.copy_.default: _copy,
     aten._to_copy.default: _to_copy,

@@ -4,9 +4,9 @@
    out, and what they make is in host memory too. Storages are born and die meanwhile (`storages.py`).
 2. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
 3. Composite operators that CUDA implements differently are replaced by what is chosen for them (`choose`);
-   operators without a usable meta kernel have another (`results`). Operators with needs of their own before
-   they run, and tensors that consist of others, are registered by those who know them (`needs`, `of_parts`):
-   nobody is asked for here.
+   operators without a usable meta kernel have another (`results`). The modules that know an operator register
+   what handles it (`handle_operators`), and what handles tensors made of other tensors (`composites`): the
+   recorder imports none of them.
 4. Module path and source line: `places.py`. Values and sizes that only data tells: `values/answers.py`.
 5. Every operator runs on the stream that is current (`device/current_stream.py`).
 6. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded.
@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch.device import autocasting
-from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.device.cudnn import settings_of
 from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.capture.pytorch.device.memory import Memory
@@ -55,8 +55,9 @@ _NONE_WRITTEN: list[torch.Tensor] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """How much there was of everything. events: of the memory's; 0 without one."""
+class RecordingCursor:
+    """Lengths of the operator, storage, program and event lists at one point of the recording. events: the
+    memory's; 0 without one."""
 
     operators: int
     storages: int
@@ -64,33 +65,33 @@ class Position:
     events: int
 
 
-class Instead(NamedTuple):
-    """The call that is made in the place of another one, for the same keywords."""
+class ReplacementCall(NamedTuple):
+    """Operator call dispatched instead of the original one; keyword arguments are unchanged."""
 
     func: Any
     args: tuple[Any, ...]
 
 
-# What an operator needs besides: (recorder, operator, arguments, keywords) -> its result, or the call to go
-# on with instead, or NotImplemented, where it is one like any other.
-Own: TypeAlias = "Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
+# Called before the default path with (recorder, operator, arguments, keywords); returns the operator's
+# result, a ReplacementCall, or NotImplemented to continue as usual.
+OperatorHandler: TypeAlias = "Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
 
 
 @dataclass(frozen=True, slots=True)
-class OfParts:
-    """What operators do to tensors that consist of others. makers: those that make one; call: (recorder,
-    operator, arguments, keywords) -> the result; to_host: (recorder, tensor, type) -> its copy in host
-    memory."""
+class CompositeTensorOperators:
+    """Operators on tensors made of other tensors (sparse ones). makers: operators that return such a tensor;
+    call: (recorder, operator, arguments, keywords) -> the result; to_host: (recorder, tensor, type) -> its
+    copy in host memory."""
 
     makers: frozenset[Any] = frozenset()
-    call: Own = lambda *_: NotImplemented
+    call: OperatorHandler = lambda *_: NotImplemented
     to_host: Callable[[Recorder, torch.Tensor, Any], torch.Tensor] = lambda *_: NotImplemented
 
 
 class Recorder(TorchDispatchMode):
     """The dispatch mode of the module docstring; `finish` returns the `Graph`.
 
-    It is told of the step by `phase`, `step`, `mark` and `label` (`module/step.py`).
+    `module/step.py` calls `phase`, `step`, `mark` and `label` to delimit the training step.
     """
 
     @classmethod
@@ -98,9 +99,9 @@ class Recorder(TorchDispatchMode):
         """Not wrapped for PyTorch's compiler, which the wrapper would import: nothing is compiled here."""
         return False
 
-    def __init__(self, memory: Memory | None, alike: Alike) -> None:
+    def __init__(self, memory: Memory | None, compatible: CompatibleDevices) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory, self.alike = memory, alike
+        self.memory, self.compatible = memory, compatible
         # Whether somebody has said what an operator takes; and what makes Python code believe in the GPU
         # while it is open.
         self.described: Callable[[str], bool] = lambda _: False
@@ -125,14 +126,14 @@ class Recorder(TorchDispatchMode):
         self.places = Places(self.streams, step.__file__)
         self.storages = Storages(self.places, self.streams, self._known, memory)
         self.values = ProgramValues(self.places, self.storages, self._known, self.note)
-        alike.known = self.values.known
+        compatible.known = self.values.known
         self.operators: list[Operator] = []
-        self.of_parts = OfParts()
-        self._saw_parts = False  # the program has made a tensor that consists of others
+        self.composites = CompositeTensorOperators()
+        self._saw_composites = False  # the program has made a tensor of other tensors
         self._choices: dict[Any, Callable[..., Any]] = {}
         self._choices_by_name: dict[str, Callable[..., Any]] = {}
-        self._needs: dict[Any, Own] = {}
-        self._foreign: Own | None = None
+        self._handlers: dict[Any, OperatorHandler] = {}
+        self._foreign: OperatorHandler | None = None
         self._kernels: Mapping[Any, Callable[..., Any]] = {}
         self._by_shapes: frozenset[Any] = frozenset()
         self._schemas: dict[int, Schema] = {}
@@ -157,10 +158,12 @@ class Recorder(TorchDispatchMode):
         self._choices_by_name.update(by_name)
         self._schemas.clear()
 
-    def needs(self, needs: Mapping[Any, Own], foreign: Own | None = None) -> None:
-        """What these operators need before they run as any other does, or do instead. foreign: every other
-        that is not PyTorch's."""
-        self._needs.update(needs)
+    def handle_operators(
+        self, handlers: Mapping[Any, OperatorHandler], foreign: OperatorHandler | None = None
+    ) -> None:
+        """Call these handlers before the operators. foreign: called before every operator that is not
+        PyTorch's."""
+        self._handlers.update(handlers)
         self._foreign = foreign
         self._schemas.clear()
 
@@ -269,18 +272,18 @@ class Recorder(TorchDispatchMode):
             schema = self._schema(func)
         if schema.own is not None:
             own = schema.own(self, func, args, kwargs)
-            if type(own) is Instead:
+            if type(own) is ReplacementCall:
                 func, args = own
                 schema = self._schema(func)
             elif own is not NotImplemented:
                 return own
-        parts = self.of_parts
-        if func in parts.makers or (
-            (self._saw_parts or func is aten._to_copy.default) and any(map(has_parts, args))
+        composites = self.composites
+        if func in composites.makers or (
+            (self._saw_composites or func is aten._to_copy.default) and any(map(has_parts, args))
         ):
-            self._saw_parts = True
+            self._saw_composites = True
             with self.values.standing_in():
-                return parts.call(self, func, args, kwargs)
+                return composites.call(self, func, args, kwargs)
         if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
             kwargs = {**kwargs, "device": META}
         try:
@@ -349,7 +352,7 @@ class Recorder(TorchDispatchMode):
             name = func._schema.name + f".{func._schema.overload_name or 'default'}"
             choice = self._choices_by_name.get(name) or self._choices.get(func)
             kernel, by_shapes = self._kernels.get(func), func in self._by_shapes
-            own = self._needs.get(func, None if func.namespace == "aten" else self._foreign)
+            own = self._handlers.get(func, None if func.namespace == "aten" else self._foreign)
             schema = Schema(func, choice, own, kernel, by_shapes)
             self._schemas[id(func)] = schema
         return schema
@@ -435,12 +438,13 @@ class Recorder(TorchDispatchMode):
     # -- what repeats, and the result
     # ----------------------------------------------------------------------------
 
-    def position(self) -> Position:
-        """How much there is of everything now."""
+    def position(self) -> RecordingCursor:
+        """The lengths of all lists now."""
         events = 0 if self.memory is None else self.memory.position
-        return Position(len(self.operators), len(self.storages.all), len(self.storages.program), events)
+        storages = self.storages
+        return RecordingCursor(len(self.operators), len(storages.all), len(storages.program), events)
 
-    def cut(self, position: Position, names: Mapping[int, int]) -> None:
+    def cut(self, position: RecordingCursor, names: Mapping[int, int]) -> None:
         """Forget what was recorded since; storages alive now are known by other numbers from then on."""
         del self.operators[position.operators :]
         self.storages.cut(position.storages, position.moments, names)
@@ -456,7 +460,7 @@ class Recorder(TorchDispatchMode):
             batch=batch,
             notes=tuple(self.notes),
             guards=() if self.asked is None else tuple(self.asked.guards),
-            alike=self.alike.capabilities,
+            alike=self.compatible.capabilities,
         ).check()
 
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from analyzer.capture.pytorch.capture import capture_script, cuda_environment, watching
-from analyzer.capture.pytorch.kernels.composite import NAMES, OWN, key_of
+from analyzer.capture.pytorch.kernels.composite import HANDLERS, NAMES, key_of
 from analyzer.devices import load
 from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.pytorch.eager import requests
@@ -84,7 +84,7 @@ def calls(device: str) -> dict[Any, tuple[Any, ...]]:
 # By keyword alone.
 NAMED: dict[Any, dict[str, Any]] = {aten.norm.ScalarOpt_dtype: {"dtype": torch.float32}}
 # Results handed in are asked for by the operator that makes them.
-CALLED = [func for func in OWN if not any(argument.is_out for argument in func._schema.arguments)]
+CALLED = [func for func in HANDLERS if not any(argument.is_out for argument in func._schema.arguments)]
 # Parts whose results a CPU has otherwise: statistics that nobody saves, a buffer of log_sigmoid's, as many as a mask has.
 SHAPED_OTHERWISE = {
     aten._native_batch_norm_legit_no_training.default, aten.binary_cross_entropy_with_logits.default,
@@ -105,7 +105,7 @@ class Seen(TorchDispatchMode):
         if has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU"):
             with self:
                 return func.decompose(*args, **(kwargs or {}))
-        if func in OWN:
+        if func in HANDLERS:
             with self:
                 return func._op_dk(key_of(func), *args, **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
@@ -216,7 +216,7 @@ def test_no_release_has_a_kernel_of_cudas_for_them() -> None:
     names = set(NAMES) - {"logsumexp.out", "soft_margin_loss.out", "embedding_renorm.default"}
     for release, found in releases.items():
         assert {f"aten::{name}" for name in (names if release >= (2, 11) else names - later)} <= found
-    assert len(OWN) == len(NAMES) and "aten::mm.default" not in releases[2, 15]
+    assert len(HANDLERS) == len(NAMES) and "aten::mm.default" not in releases[2, 15]
 
 
 def test_a_view_in_place_of_known_zeros_is_still_known() -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import analyzer
-from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.module.by_name import optimizer, optimizer_names
 from analyzer.devices import load
@@ -163,7 +163,7 @@ def attention(device: str, dtype: Any = HALF, *, heads: tuple[int, int] = (4, 4)
         tensor(heads[1], lengths[1], sizes[0]),
         tensor(heads[1], lengths[1], sizes[1]),
     )
-    return AttentionChoice(Alike(load(device))).backend(q, k, v, mask, p, causal, gqa)
+    return AttentionChoice(CompatibleDevices(load(device))).backend(q, k, v, mask, p, causal, gqa)
 
 
 DEVICES = ("v100", "t4", "a100-80gb", "rtx4090", "h100", "h200", "b200")
@@ -219,7 +219,7 @@ class TestAttentionBackend:
 
     def test_three_dimensions(self) -> None:
         q = torch.empty(2, 16, 64, dtype=HALF, device="meta")
-        assert AttentionChoice(Alike(H200)).backend(q, q, q, None, 0.0, False, False) == "math"
+        assert AttentionChoice(CompatibleDevices(H200)).backend(q, q, q, None, 0.0, False, False) == "math"
 
     @pytest.mark.parametrize(("allowed", "expected"), [
         (SDPBackend.FLASH_ATTENTION, "flash"), (SDPBackend.EFFICIENT_ATTENTION, "efficient"), (SDPBackend.MATH, "math"),

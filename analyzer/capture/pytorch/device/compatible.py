@@ -17,9 +17,12 @@ from analyzer.devices import DeviceProfile, load, names
 _Answer = TypeVar("_Answer")
 
 
-class Alike:
-    """`capabilities`: compute capabilities of the known GPUs for which all is the same so far; known: what a
-    tensor holds, or None."""
+class CompatibleDevices:
+    """The known GPUs for which a program is captured as for this one.
+
+    `capabilities`: the compute capabilities of those for which every answer was the same so far; known: what
+    a tensor holds, or None.
+    """
 
     def __init__(self, device: DeviceProfile) -> None:
         self.known: Callable[[Any], Any] = lambda _: None
