@@ -31,41 +31,49 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.libraries.cudnn.convolution import HEURISTICS, PYTORCH, Plan, Question, strides_of
+from analyzer.libraries.cudnn.enumerators import Attribute, Descriptor, Kind
 from analyzer.libraries.cudnn.splits import ENGINES
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
-# Kinds of attributes and of descriptors.
-_HANDLE, _DATA_TYPE, _INT64, _FLOAT, _MODE, _HEUR, _KNOB_TYPE, _NOTE, _DESCRIPTOR, _CHAR = (
-    0,
-    1,
-    3,
-    4,
-    7,
-    8,
-    9,
-    11,
-    15,
-    24,
-)
-_CONVOLUTION, _ENGINE, _ENGINECFG, _HEURISTIC, _PLAN, _KNOB, _GRAPH, _TENSOR, _DEVICE = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    7,
-    15,
-    17,
-    38,
-)
 # Of an operation its descriptor, and its attributes for x, w, y, the convolution, alpha and beta.
 _OPERATIONS = {
-    "forward": (10, 704, 703, 705, 702, 700, 701),
-    "data": (12, 710, 709, 711, 708, 706, 707),
-    "weight": (11, 716, 715, 717, 714, 712, 713),
+    "forward": (
+        Descriptor.OPERATION_CONVOLUTION_FORWARD,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_X,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_W,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_Y,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_ALPHA,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_BETA,
+    ),
+    "data": (
+        Descriptor.OPERATION_CONVOLUTION_BACKWARD_DATA,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DX,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_W,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DY,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_BETA,
+    ),
+    "weight": (
+        Descriptor.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_X,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DW,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DY,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+    ),
 }
-_DEVICE_NUMBER, _DEVICE_JSON = 2700, 2702
-_CUDNN_DEVICE_TYPE = 23
+# How a value of a kind is handed over, where it is no enumerator.
+_ELEMENTS: dict[Kind, Any] = {
+    Kind.HANDLE: ctypes.c_void_p,
+    Kind.INT64: ctypes.c_int64,
+    Kind.INT32: ctypes.c_int32,
+    Kind.FLOAT: ctypes.c_float,
+    Kind.BACKEND_DESCRIPTOR: ctypes.c_void_p,
+    Kind.CHAR: ctypes.c_char,
+}
 _TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
 
@@ -93,8 +101,13 @@ class Cudnn:
         if device_json is None:
             self._check(self._lib.cudnnCreate(ctypes.byref(self._handle)), "cudnnCreate")
         else:
-            self._device = self._create(_DEVICE)
-            self._set(self._device, _DEVICE_JSON, _CHAR, ctypes.c_char, list(device_json.encode() + b"\0"))
+            self._device = self._create(Descriptor.DEVICEPROP)
+            self._set(
+                self._device,
+                Attribute.DEVICEPROP_JSON_REPRESENTATION,
+                Kind.CHAR,
+                list(device_json.encode() + b"\0"),
+            )
             self._finalize(self._device)
             self._open.clear()
 
@@ -106,12 +119,12 @@ class Cudnn:
 
     def device_json(self, device: int = 0) -> str:
         """cuDNN's own description of a GPU of this machine, which another machine can use in its place."""
-        descriptor = self._create(_DEVICE)
-        self._set(descriptor, _DEVICE_NUMBER, _CUDNN_DEVICE_TYPE, ctypes.c_int32, [device])
+        descriptor = self._create(Descriptor.DEVICEPROP)
+        self._set(descriptor, Attribute.DEVICEPROP_DEVICE_ID, Kind.INT32, [device])
         self._finalize(descriptor)
-        count = self._read(descriptor, _DEVICE_JSON, _CHAR, 0, None)
+        count = self._read(descriptor, Attribute.DEVICEPROP_JSON_REPRESENTATION, Kind.CHAR, 0, None)
         text = (ctypes.c_char * (count or 0))()
-        self._read(descriptor, _DEVICE_JSON, _CHAR, len(text), text)
+        self._read(descriptor, Attribute.DEVICEPROP_JSON_REPRESENTATION, Kind.CHAR, len(text), text)
         self._close(0)
         return text.value.decode()
 
@@ -124,7 +137,7 @@ class Cudnn:
         mark = len(self._open)
         try:
             for configuration, engine in self._configurations(question):
-                index, notes = self._get(engine, 1301), self._notes(engine)
+                index, notes = self._get(engine, Attribute.ENGINE_GLOBAL_INDEX), self._notes(engine)
                 if question.searcher == PYTORCH and (_DOWN_CONVERT in notes or _is_errata(question, index)):
                     continue
                 nbytes = self._workspace_bytes(configuration)
@@ -145,7 +158,7 @@ class Cudnn:
         mark = len(self._open)
         try:
             for configuration, engine in self._configurations(question):
-                index = self._get(engine, 1301)
+                index = self._get(engine, Attribute.ENGINE_GLOBAL_INDEX)
                 nbytes = None if index in unbuilt else self._workspace_bytes(configuration)
                 yield index, self._knobs(configuration), nbytes
         finally:
@@ -155,88 +168,105 @@ class Cudnn:
         """Every configuration with its engine."""
         graph = self._graph(question)
         for mode in HEURISTICS[question.searcher]:
-            heuristic = self._create(_HEURISTIC)
-            self._set(heuristic, 201, _DESCRIPTOR, ctypes.c_void_p, [graph.value])
-            self._set(heuristic, 200, _HEUR, ctypes.c_int, [mode])
+            heuristic = self._create(Descriptor.ENGINEHEUR)
+            self._set(heuristic, Attribute.ENGINEHEUR_OPERATION_GRAPH, Kind.BACKEND_DESCRIPTOR, [graph.value])
+            self._set(heuristic, Attribute.ENGINEHEUR_MODE, Kind.HEUR_MODE, [mode])
             if self._device is not None:
-                self._set(heuristic, 204, _DESCRIPTOR, ctypes.c_void_p, [self._device.value])
+                self._set(
+                    heuristic, Attribute.ENGINEHEUR_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device.value]
+                )
             if self._lib.cudnnBackendFinalize(heuristic) == 0:
-                for configuration in self._list(heuristic, 202, _ENGINECFG, _MOST_RESULTS):
-                    (engine,) = self._list(configuration, 300, _ENGINE, 1)
+                for configuration in self._list(
+                    heuristic, Attribute.ENGINEHEUR_RESULTS, Descriptor.ENGINECFG, _MOST_RESULTS
+                ):
+                    (engine,) = self._list(configuration, Attribute.ENGINECFG_ENGINE, Descriptor.ENGINE, 1)
                     yield configuration, engine
 
     def _workspace_bytes(self, configuration: ctypes.c_void_p) -> int | None:
         """What the configuration's plan takes; None where it cannot be built."""
-        plan = self._create(_PLAN)
+        plan = self._create(Descriptor.EXECUTION_PLAN)
         if self._device is None:
-            self._set(plan, 400, _HANDLE, ctypes.c_void_p, [self._handle.value])
+            self._set(plan, Attribute.EXECUTION_PLAN_HANDLE, Kind.HANDLE, [self._handle.value])
         else:
-            self._set(plan, 407, _DESCRIPTOR, ctypes.c_void_p, [self._device.value])
-        self._set(plan, 401, _DESCRIPTOR, ctypes.c_void_p, [configuration.value])
-        return self._get(plan, 402) if self._lib.cudnnBackendFinalize(plan) == 0 else None
+            self._set(
+                plan, Attribute.EXECUTION_PLAN_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device.value]
+            )
+        self._set(
+            plan, Attribute.EXECUTION_PLAN_ENGINE_CONFIG, Kind.BACKEND_DESCRIPTOR, [configuration.value]
+        )
+        if self._lib.cudnnBackendFinalize(plan) != 0:
+            return None
+        return self._get(plan, Attribute.EXECUTION_PLAN_WORKSPACE_SIZE)
 
     def _graph(self, question: Question) -> ctypes.c_void_p:
         kind, x_name, w_name, y_name, conv_name, alpha, beta = _OPERATIONS[question.operation]
         tensors = []
         for uid, shape in zip(b"xwy", (question.x_shape, question.w_shape, question.y_shape), strict=True):
-            tensor = self._create(_TENSOR)
-            self._set(tensor, 901, _DATA_TYPE, ctypes.c_int, [DTYPES[question.dtype]])
-            self._set(tensor, 902, _INT64, ctypes.c_int64, shape)
-            self._set(tensor, 903, _INT64, ctypes.c_int64, strides_of(shape, question.channels_last))
-            self._set(tensor, 906, _INT64, ctypes.c_int64, [uid])
-            self._set(tensor, 900, _INT64, ctypes.c_int64, [32 if question.searcher == PYTORCH else 16])
+            tensor = self._create(Descriptor.TENSOR)
+            self._set(tensor, Attribute.TENSOR_DATA_TYPE, Kind.DATA_TYPE, [DTYPES[question.dtype]])
+            self._set(tensor, Attribute.TENSOR_DIMENSIONS, Kind.INT64, shape)
+            self._set(tensor, Attribute.TENSOR_STRIDES, Kind.INT64, strides_of(shape, question.channels_last))
+            self._set(tensor, Attribute.TENSOR_UNIQUE_ID, Kind.INT64, [uid])
+            self._set(
+                tensor,
+                Attribute.TENSOR_BYTE_ALIGNMENT,
+                Kind.INT64,
+                [32 if question.searcher == PYTORCH else 16],
+            )
             self._finalize(tensor)
             tensors.append(tensor)
-        conv = self._create(_CONVOLUTION)
+        conv = self._create(Descriptor.CONVOLUTION)
         compute = "float64" if question.dtype == "float64" else "float32"
-        self._set(conv, 100, _DATA_TYPE, ctypes.c_int, [DTYPES[compute]])
-        self._set(conv, 101, _MODE, ctypes.c_int, [1])
-        self._set(conv, 106, _INT64, ctypes.c_int64, [len(question.stride)])
+        self._set(conv, Attribute.CONVOLUTION_COMP_TYPE, Kind.DATA_TYPE, [DTYPES[compute]])
+        self._set(conv, Attribute.CONVOLUTION_CONV_MODE, Kind.CONVOLUTION_MODE, [1])
+        self._set(conv, Attribute.CONVOLUTION_SPATIAL_DIMS, Kind.INT64, [len(question.stride)])
         for name, values in (
-            (102, question.dilation),
-            (103, question.stride),
-            (105, question.padding),
-            (104, question.padding),
+            (Attribute.CONVOLUTION_DILATIONS, question.dilation),
+            (Attribute.CONVOLUTION_FILTER_STRIDES, question.stride),
+            (Attribute.CONVOLUTION_PRE_PADDINGS, question.padding),
+            (Attribute.CONVOLUTION_POST_PADDINGS, question.padding),
         ):
-            self._set(conv, name, _INT64, ctypes.c_int64, values)
+            self._set(conv, name, Kind.INT64, values)
         self._finalize(conv)
         operation = self._create(kind)
         for name, descriptor in zip((x_name, w_name, y_name, conv_name), (*tensors, conv), strict=True):
-            self._set(operation, name, _DESCRIPTOR, ctypes.c_void_p, [descriptor.value])
-        self._set(operation, alpha, _FLOAT, ctypes.c_float, [1.0])
-        self._set(operation, beta, _FLOAT, ctypes.c_float, [0.0])
+            self._set(operation, name, Kind.BACKEND_DESCRIPTOR, [descriptor.value])
+        self._set(operation, alpha, Kind.FLOAT, [1.0])
+        self._set(operation, beta, Kind.FLOAT, [0.0])
         self._finalize(operation)
-        graph = self._create(_GRAPH)
+        graph = self._create(Descriptor.OPERATIONGRAPH)
         if self._device is None:
-            self._set(graph, 800, _HANDLE, ctypes.c_void_p, [self._handle.value])
-        self._set(graph, 801, _DESCRIPTOR, ctypes.c_void_p, [operation.value])
+            self._set(graph, Attribute.OPERATIONGRAPH_HANDLE, Kind.HANDLE, [self._handle.value])
+        self._set(graph, Attribute.OPERATIONGRAPH_OPS, Kind.BACKEND_DESCRIPTOR, [operation.value])
         self._finalize(graph)
         return graph
 
     def _knobs(self, configuration: ctypes.c_void_p) -> tuple[tuple[int, int], ...]:
         """The configuration's knobs: (type, value), types as `cudnnBackendKnobType_t` has them."""
         found = []
-        for choice in self._list(configuration, 302, _KNOB, _MOST_KNOBS):
+        for choice in self._list(
+            configuration, Attribute.ENGINECFG_KNOB_CHOICES, Descriptor.KNOB_CHOICE, _MOST_KNOBS
+        ):
             kind = ctypes.c_int(0)
-            self._read(choice, 600, _KNOB_TYPE, 1, ctypes.byref(kind))
-            found.append((kind.value, self._get(choice, 601)))
+            self._read(choice, Attribute.KNOB_CHOICE_KNOB_TYPE, Kind.KNOB_TYPE, 1, ctypes.byref(kind))
+            found.append((kind.value, self._get(choice, Attribute.KNOB_CHOICE_KNOB_VALUE)))
         return tuple(found)
 
     def _notes(self, engine: ctypes.c_void_p) -> frozenset[int]:
         """The engine's numerical notes."""
         notes = (ctypes.c_int * _MOST_NOTES)()
-        count = self._read(engine, 1303, _NOTE, _MOST_NOTES, notes)
+        count = self._read(engine, Attribute.ENGINE_NUMERICAL_NOTE, Kind.NUMERICAL_NOTE, _MOST_NOTES, notes)
         return frozenset(notes[: count or 0])
 
     def _list(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int) -> list[ctypes.c_void_p]:
         """The descriptors an attribute holds."""
         wanted = [self._create(kind) for _ in range(most)]
         array = (ctypes.c_void_p * most)(*[each.value for each in wanted])
-        return wanted[: self._read(descriptor, name, _DESCRIPTOR, most, array) or 0]
+        return wanted[: self._read(descriptor, name, Kind.BACKEND_DESCRIPTOR, most, array) or 0]
 
     def _get(self, descriptor: ctypes.c_void_p, name: int) -> int:
         value = ctypes.c_int64(0)
-        if self._read(descriptor, name, _INT64, 1, ctypes.byref(value)) is None:
+        if self._read(descriptor, name, Kind.INT64, 1, ctypes.byref(value)) is None:
             raise CudnnError(f"cuDNN does not say attribute {name}")
         return value.value
 
@@ -257,10 +287,8 @@ class Cudnn:
         self._open.append(descriptor)
         return descriptor
 
-    def _set(
-        self, descriptor: ctypes.c_void_p, name: int, kind: int, element: Any, values: Sequence[Any]
-    ) -> None:
-        array = (element * len(values))(*values)
+    def _set(self, descriptor: ctypes.c_void_p, name: int, kind: Kind, values: Sequence[Any]) -> None:
+        array = (_ELEMENTS.get(kind, ctypes.c_int) * len(values))(*values)
         self._check(
             self._lib.cudnnBackendSetAttribute(descriptor, name, kind, ctypes.c_int64(len(values)), array),
             f"attribute {name} = {list(values)[:8]}",
