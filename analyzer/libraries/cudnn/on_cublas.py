@@ -12,10 +12,11 @@
    weights of 3 x 3. Where channels come last float32 tensors are laid out anew besides.
 3. **Fourier transforms** (forward 3, data 50, weight 18): `transforms.py`.
 
-Source: cuDNN 9.19 asked in a process that has an H100, for seven descriptions, 26 November 2026 (`python -m
-benchmarks cudnn unlisted`): where one of these is first the bytes are as computed here in all of 40,000
-products an image of an H100, in all of 21,000 of Winograd's in NCHW, and of `transforms.py` in all but 2 of
-11,000 of float32. Fourier transforms in half precision are rarely first and not modelled.
+Source: cuDNN 9.19 asked in a process that has an H100, for six descriptions, 26 November 2026
+(`python -m benchmarks cudnn unlisted`). Where one of these is first the bytes are as computed here to 400
+bytes in all of 142,891 products an image, to 8 bytes in 30,999 of 31,009 of Winograd's in NCHW and 1,058 of
+1,073 of float32 in NHWC, and to 128 bytes in 18,456 of 18,459 of `transforms.py`'s. Fourier transforms in
+half precision, and Winograd's there in NHWC, are rarely first and not modelled.
 """
 
 from __future__ import annotations
