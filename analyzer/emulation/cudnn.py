@@ -29,7 +29,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic, Unanswered
 from analyzer.libraries.cudnn import ctc
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes, is_measured
-from analyzer.libraries.cudnn.choices import ASKED, MEASURED, UNKNOWN, Workspace, choices_of
+from analyzer.libraries.cudnn.choices import ASKED, MEASURED, Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, strides_of
 from analyzer.libraries.cudnn.normalization import workspace_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, TIMED_PLANS, ConvolutionSettings
@@ -124,8 +124,6 @@ class CudnnAnswers:
         first = self._choices.workspace(call, DEFAULT)
         if not plans:
             plans = (Plan(0, first.nbytes),)
-        elif first.source == UNKNOWN:
-            first = Workspace.known(plans[0].workspace_bytes, ASKED)
         self._note(Doubt(what, first), fused)
         winner = self._choices.workspace(call, ConvolutionSettings(benchmark=True))
         self._note(Doubt(f"{what}, timed", winner, timed=True), False)
