@@ -16,6 +16,7 @@ from analyzer.emulation.questions import Question as Asked
 from analyzer.emulation.questions import QuestionServer
 from analyzer.libraries.cudnn.backend import Cudnn
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
+from analyzer.libraries.cudnn.enumerators import Attribute, Descriptor, Kind
 from tests.emulation.native import loaded
 from tests.libraries.cudnn.fakes import FakeAsker, with_asker
 
@@ -87,8 +88,10 @@ def test_a_plan_takes_its_time_on_the_devices_clock(library: ctypes.CDLL) -> Non
     asking = Cudnn(library)
     took = []
     for configuration, _ in asking._configurations(Question.of(CALL)):
-        plan = asking._create(5)
-        asking._set(plan, 401, 15, ctypes.c_void_p, [configuration.value])
+        plan = asking._create(Descriptor.EXECUTION_PLAN)
+        asking._set(
+            plan, Attribute.EXECUTION_PLAN_ENGINE_CONFIG, Kind.BACKEND_DESCRIPTOR, [configuration.value]
+        )
         assert library.cudnnBackendExecute(asking._handle, plan, None) == NOT_FINALIZED
         asking._finalize(plan)
         start, stop, milliseconds = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
@@ -131,7 +134,7 @@ def test_numbers_json_has_no_word_for(
     for library in answered(monkeypatch, heard):
         asking = Cudnn(library)
         graph = asking._graph(Question.of(CALL))
-        asking._set(graph, 6, 4, ctypes.c_float, [value])
+        asking._set(graph, 6, Kind.FLOAT, [value])
         monkeypatch.setattr(asking, "_graph", lambda _, graph=graph: graph)
         list(asking._configurations(Question.of(CALL)))
     assert heard.questions[0]["graph"]["6"] == [pytest.approx(sent) if sent else None]
@@ -142,7 +145,7 @@ def test_a_type_that_came_after_9_19_is_an_enumerator(monkeypatch: pytest.Monkey
     for library in answered(monkeypatch, heard):
         asking = Cudnn(library)
         graph = asking._graph(Question.of(CALL))
-        asking._set(graph, 2202, 31, ctypes.c_int, [2])  # CUDNN_TYPE_RESHAPE_MODE of cuDNN 9.22
+        asking._set(graph, 2202, 31, [2])  # CUDNN_TYPE_RESHAPE_MODE of cuDNN 9.22
         monkeypatch.setattr(asking, "_graph", lambda _, graph=graph: graph)
         list(asking._configurations(Question.of(CALL)))
     assert heard.questions[0]["graph"]["2202"] == [2]

@@ -66,7 +66,7 @@ _OPERATIONS = {
     ),
 }
 # How a value of a kind is handed over, where it is no enumerator.
-_ELEMENTS: dict[Kind, Any] = {
+_ELEMENTS: dict[int, Any] = {
     Kind.HANDLE: ctypes.c_void_p,
     Kind.INT64: ctypes.c_int64,
     Kind.INT32: ctypes.c_int32,
@@ -287,7 +287,7 @@ class Cudnn:
         self._open.append(descriptor)
         return descriptor
 
-    def _set(self, descriptor: ctypes.c_void_p, name: int, kind: Kind, values: Sequence[Any]) -> None:
+    def _set(self, descriptor: ctypes.c_void_p, name: int, kind: int, values: Sequence[Any]) -> None:
         array = (_ELEMENTS.get(kind, ctypes.c_int) * len(values))(*values)
         self._check(
             self._lib.cudnnBackendSetAttribute(descriptor, name, kind, ctypes.c_int64(len(values)), array),
