@@ -31,20 +31,16 @@ from analyzer.libraries.cudnn import ctc
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes, is_measured
 from analyzer.libraries.cudnn.choices import ASKED, MEASURED, Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, strides_of
+from analyzer.libraries.cudnn.enumerators import CONVOLUTIONS
 from analyzer.libraries.cudnn.normalization import workspace_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, TIMED_PLANS, ConvolutionSettings
 from analyzer.libraries.cudnn.recurrent import ALGORITHMS, MODES, Recurrent, dropout_state_bytes
 
 _DTYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
 # Kinds of descriptors.
-_FORWARD, _WEIGHT, _DATA, _POINTWISE = 10, 11, 12, 13
+_POINTWISE = 13
 _MATMUL, _REDUCTION, _ATTENTION, _ATTENTION_GRAD = 19, 22, 41, 43
-# Of a convolution: what it is, and its attributes for x, w, y and the convolution's own descriptor.
-_CONVOLUTIONS = {
-    _FORWARD: ("forward", (704, 703, 705, 702)),
-    _DATA: ("data", (710, 709, 711, 708)),
-    _WEIGHT: ("weight", (716, 715, 717, 714)),
-}
+_CONVOLUTIONS = {int(each.descriptor): (name, each) for name, each in CONVOLUTIONS.items()}
 _OPERATIONS, _DTYPE, _SIZES, _STRIDES, _VIRTUAL = "801", "901", "902", "903", "907"
 _DILATION, _STRIDE, _PADDING = "102", "103", "105"
 _REDUCED, _REDUCTION_RESULT = "1610", "1611"
@@ -136,7 +132,7 @@ class CudnnAnswers:
             )
             took = _FASTEST if place == fastest else _SLOWER + _STEP * place
             answer += [plan.workspace_bytes, notes, took]
-        # Benchmark mode tries all: the largest may be a plan no list without a GPU has (`transforms.py`).
+        # Benchmark mode tries all: the largest may be a plan no list without a GPU has (`on_cublas.py`).
         (tried,) = self._choices.workspaces([call], ConvolutionSettings(benchmark=True), trial=True)
         if tried.nbytes > max(answer[::3]):
             self._note(Doubt(f"{what}, tried", tried, timed=True), False)
@@ -226,8 +222,9 @@ class CudnnAnswers:
 
 def _call_of(operation: Mapping[str, Any]) -> Convolution:
     """The convolution an operation's descriptor stands for."""
-    name, attributes = _CONVOLUTIONS[operation["kind"]]
-    x, w, y, descriptor = (operation[str(attribute)][0] for attribute in attributes)
+    name, names = _CONVOLUTIONS[operation["kind"]]
+    attributes = (names.x, names.w, names.y, names.convolution)
+    x, w, y, descriptor = (operation[f"{attribute:d}"][0] for attribute in attributes)
     shapes = [tuple(tensor[_SIZES]) for tensor in (x, w, y)]
     strides = [tuple(tensor[_STRIDES]) for tensor in (x, w, y)]
     first, last = (

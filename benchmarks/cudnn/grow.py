@@ -83,23 +83,17 @@ def flat(booster: Any) -> dict[str, np.ndarray[Any, Any]]:
     for tree in booster.dump_model()["tree_info"]:
         roots.append(len(feature))
         walk(tree["tree_structure"])
+    return arrays_of(roots, feature, value, right)
+
+
+def arrays_of(
+    roots: list[int], feature: list[int], value: list[float], right: list[int]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Nodes by member of a table; their values in 14 significant bits, which pack better."""
     return {
         "roots": np.array(roots, np.int32), "feature": np.array(feature, np.int8),
-        "value": _short(np.array(value, np.float32)), "right": np.array(right, np.int32),
-    }  # fmt: skip
-
-
-def _short(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Numbers of 14 significant bits, which pack better."""
-    return (values.view(np.uint32) & np.uint32(0xFFFFFC00)).view(np.float32)
-
-
-def constant(share: float) -> dict[str, np.ndarray[Any, Any]]:
-    """A group that is the same everywhere."""
-    leaf = np.log(share / (1 - share))
-    return {
-        "roots": np.array([0], np.int32), "feature": np.array([-1], np.int8),
-        "value": np.array([leaf], np.float32), "right": np.array([0], np.int32),
+        "value": (np.array(value, np.float32).view(np.uint32) & np.uint32(0xFFFFFC00)).view(np.float32),
+        "right": np.array(right, np.int32),
     }  # fmt: skip
 
 
@@ -132,7 +126,8 @@ def main(name: str, files: tuple[Path, ...], leaves: int, trees: int) -> None:
         if not positive:
             continue
         if min(positive, len(first) - positive) < _FEWEST:
-            grown = constant(min((positive + 0.5) / (len(first) + 1), 1 - 0.5 / (len(first) + 1)))
+            share = min((positive + 0.5) / (len(first) + 1), 1 - 0.5 / (len(first) + 1))
+            grown = arrays_of([0], [-1], [float(np.log(share / (1 - share)))], [0])  # the same everywhere
             print(f"{key}: {positive} of {len(first)} first")
         else:
             data = np.concatenate([known[~held], unknown[~held]]), np.tile(first[~held], 2)

@@ -5,10 +5,11 @@
 
 Engines built on cuBLAS stand in a description's list in a process that has a GPU of any model, as a handle lists them;
 the order depends on the compute capability alone (H100, 26 November 2026: of 3,000 convolutions asked for an L4, an RTX
-4060 and an RTX 4090 all the same, likewise an RTX 3060 and an RTX 3090; of 6,400 an H100's handle and description). A
+4060 and an RTX 4090 all the same, likewise an RTX 3060 and an RTX 3090; of 6,400 by an H100's handle and description
+none differs in what is first). A
 line for each convolution: the question, and engines and bytes of the list up to the first plan that is listed
-everywhere. A call at which the library crashes (9.19 for a B200, now and then) is a line without answer; the command
-then goes on behind the last line. `grow` makes a table of `analyzer/libraries/cudnn/first_plan.py` of the lines, for one compute capability.
+everywhere. A call at which the library crashes (9.19 for a B200, nearly every one) is a line without answer; the
+command, begun again, goes on behind the last line. `grow` makes a table of `analyzer/libraries/cudnn/first_plan.py` of the lines, for one compute capability.
 """
 
 from __future__ import annotations

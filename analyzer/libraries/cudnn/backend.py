@@ -31,40 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.libraries.cudnn.convolution import HEURISTICS, PYTORCH, Plan, Question, strides_of
-from analyzer.libraries.cudnn.enumerators import Attribute, Descriptor, Kind
+from analyzer.libraries.cudnn.enumerators import CONVOLUTIONS, Attribute, Descriptor, Kind
 from analyzer.libraries.cudnn.splits import ENGINES
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
-# Of an operation its descriptor, and its attributes for x, w, y, the convolution, alpha and beta.
-_OPERATIONS = {
-    "forward": (
-        Descriptor.OPERATION_CONVOLUTION_FORWARD,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_X,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_W,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_Y,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_ALPHA,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_BETA,
-    ),
-    "data": (
-        Descriptor.OPERATION_CONVOLUTION_BACKWARD_DATA,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DX,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_W,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DY,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_BETA,
-    ),
-    "weight": (
-        Descriptor.OPERATION_CONVOLUTION_BACKWARD_FILTER,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_X,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DW,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DY,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-    ),
-}
 # How a value of a kind is handed over, where it is no enumerator.
 _ELEMENTS: dict[int, Any] = {
     Kind.HANDLE: ctypes.c_void_p,
@@ -199,7 +169,7 @@ class Cudnn:
         return self._get(plan, Attribute.EXECUTION_PLAN_WORKSPACE_SIZE)
 
     def _graph(self, question: Question) -> ctypes.c_void_p:
-        kind, x_name, w_name, y_name, conv_name, alpha, beta = _OPERATIONS[question.operation]
+        names = CONVOLUTIONS[question.operation]
         tensors = []
         for uid, shape in zip(b"xwy", (question.x_shape, question.w_shape, question.y_shape), strict=True):
             tensor = self._create(Descriptor.TENSOR)
@@ -228,11 +198,12 @@ class Cudnn:
         ):
             self._set(conv, name, Kind.INT64, values)
         self._finalize(conv)
-        operation = self._create(kind)
-        for name, descriptor in zip((x_name, w_name, y_name, conv_name), (*tensors, conv), strict=True):
+        operation = self._create(names.descriptor)
+        parts = (names.x, names.w, names.y, names.convolution)
+        for name, descriptor in zip(parts, (*tensors, conv), strict=True):
             self._set(operation, name, Kind.BACKEND_DESCRIPTOR, [descriptor.value])
-        self._set(operation, alpha, Kind.FLOAT, [1.0])
-        self._set(operation, beta, Kind.FLOAT, [0.0])
+        self._set(operation, names.alpha, Kind.FLOAT, [1.0])
+        self._set(operation, names.beta, Kind.FLOAT, [0.0])
         self._finalize(operation)
         graph = self._create(Descriptor.OPERATIONGRAPH)
         if self._device is None:

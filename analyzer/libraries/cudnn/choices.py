@@ -57,10 +57,9 @@ _LEAST = 1
 # CUDA 11.8's release notes name
 # 8.9 first, CUDA 11.1's 8.6; torch 2.0's wheels bring CUDA 11.7, torch 1.7's 11.0.
 _BEFORE = {(8, 9): ((2, 0), (8, 6)), (8, 6): ((1, 7), (8, 0))}
-# Whose order of plans on cuBLAS another capability has that was not asked.
-_FIRST_PLANS = {(7, 0): "sm75", (7, 2): "sm75", (8, 7): "sm86", (12, 1): "sm120"}
-# The recorded tables that are not called "sm86".
-_TABLES = {(9, 0): "h200", (7, 0): "sm75", (7, 2): "sm75", (8, 7): "sm86", (12, 1): "sm120"}
+# The architectures whose answers others have too; "sm90" is recorded by an H200's handle.
+_AS = {(7, 0): (7, 5), (7, 2): (7, 5), (8, 7): (8, 6), (12, 1): (12, 0)}
+_TABLES = {"sm90": "h200"}
 # Of compute capability 7.5 cuDNN chooses the same with 40 to 56 multiprocessors, otherwise with 68 and more:
 # those have no table.
 _LARGE_TURING_SMS = 60
@@ -90,7 +89,7 @@ class Choices:
     ) -> None:
         self._record, self._asker = record, asker
         self._sm_count, self._capability = sm_count, capability
-        self._first_plans = first_plans(_FIRST_PLANS.get(capability, "sm{}{}".format(*capability)))
+        self._first_plans = first_plans(_architecture(capability))
         self.asked = False
         self._known: dict[tuple[Convolution, ConvolutionSettings, bool], Workspace] = {}
 
@@ -178,8 +177,10 @@ class Choices:
                 return None
             return Workspace(min(first, timed), 0, max(first, timed), UNKNOWN)
         nbytes = self._record.answers(call, figure).get(call.x_shape[0])
-        if nbytes is None or source == MEASURED:
-            return None if nbytes is None else Workspace.known(nbytes, source)
+        if nbytes is None:
+            return None
+        if source == MEASURED:
+            return Workspace.known(nbytes, source)
         plans = self._first_plans.with_unlisted(call, [Plan(UNKNOWN_ENGINE, nbytes)])
         return self._of_plans(call, plans, settings, trial)
 
@@ -366,7 +367,8 @@ def _carried(known: dict[int, int], batch: int) -> int:
 def choices_of(profile: DeviceProfile) -> Choices:
     """What cuDNN chooses on a profile's GPU, for the release of torch the figures are of."""
     capability = _chosen_capability(profile)
-    table = _TABLES.get(capability, "sm{}{}".format(*capability))
+    architecture = _architecture(capability)
+    table = _TABLES.get(architecture, architecture)
     if capability == (7, 5) and profile.sm_count > _LARGE_TURING_SMS:
         table = ""
     library = library_for(profile.releases["torch"])
@@ -378,6 +380,11 @@ def description_of(profile: DeviceProfile) -> str:
     major, minor = _chosen_capability(profile)
     device = {**profile.cudnn_device, "deviceVer": 100 * major + 10 * minor}
     return json.dumps(device, sort_keys=True) if profile.cudnn_device else ""
+
+
+def _architecture(capability: tuple[int, int]) -> str:
+    """The name of the architecture whose answers hold for a compute capability, such as "sm90"."""
+    return "sm{}{}".format(*_AS.get(capability, capability))
 
 
 def _chosen_capability(profile: DeviceProfile) -> tuple[int, int]:

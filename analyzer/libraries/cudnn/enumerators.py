@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Descriptor(IntEnum):
@@ -90,3 +91,46 @@ class Attribute(IntEnum):
     ENGINE_NUMERICAL_NOTE = 1303
     DEVICEPROP_DEVICE_ID = 2700
     DEVICEPROP_JSON_REPRESENTATION = 2702
+
+
+class ConvolutionOperation(NamedTuple):
+    """An operation's descriptor, and its attributes for x, w, y, the convolution, alpha and beta."""
+
+    descriptor: Descriptor
+    x: Attribute
+    w: Attribute
+    y: Attribute
+    convolution: Attribute
+    alpha: Attribute
+    beta: Attribute
+
+
+CONVOLUTIONS = {
+    "forward": ConvolutionOperation(
+        Descriptor.OPERATION_CONVOLUTION_FORWARD,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_X,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_W,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_Y,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_ALPHA,
+        Attribute.OPERATION_CONVOLUTION_FORWARD_BETA,
+    ),
+    "data": ConvolutionOperation(
+        Descriptor.OPERATION_CONVOLUTION_BACKWARD_DATA,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DX,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_W,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DY,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+        Attribute.OPERATION_CONVOLUTION_BWD_DATA_BETA,
+    ),
+    "weight": ConvolutionOperation(
+        Descriptor.OPERATION_CONVOLUTION_BACKWARD_FILTER,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_X,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DW,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DY,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+    ),
+}

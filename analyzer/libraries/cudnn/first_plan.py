@@ -2,9 +2,9 @@
 
 A description lists these engines only in a process that has a GPU, of whatever model: there it lists them for
 any description, in a handle's order, which depends on the compute capability alone. Without one their place
-is not answered. So it was asked for each capability on an H100, for some 200,000 convolutions each, and trees
-of decisions were grown from the answers (`python -m benchmarks cudnn unlisted`, `grow`), which give in what
-share of convolutions like this one such a plan is first. They look at the shapes and at the first listed
+is not answered. So it was asked for each capability on an H100, for 300,000 to 650,000 convolutions each, and
+trees of decisions were grown from the answers (`python -m benchmarks cudnn unlisted`, `grow`), which give in
+what share of convolutions like this one such a plan is first. They look at the shapes and at the first listed
 plan. A share within `SURE` of 0 or 1 decides; in between the plan is placed by the larger share, and which of
 the two is first counts as unknown.
 
@@ -67,35 +67,33 @@ class FirstPlans:
         out."""
         if not plans:
             return ()
-        listed = plans[0]
-        ours = [
-            plan._replace(share_first=share, split=kind == PRODUCT and self._splits(call, listed, plan))
-            for kind, plan in self.possible(call).items()
-            if (share := self._share(kind, call, listed, plan)) >= SURE
-        ]
+        ours = []
+        for kind, plan in self.possible(call).items():
+            values = features(call, plans[0], plan)
+            share = self._share(group(kind, call), values)
+            if share >= SURE:
+                splits = kind == PRODUCT and is_single_product(call) and self._splits(call, values)
+                ours.append(plan._replace(share_first=share, split=splits))
         ours.sort(key=lambda plan: -(plan.share_first or 0))
         before = [plan for plan in ours if (plan.share_first or 0) >= 0.5]
-        return (*before, listed, *ours[len(before) :], *plans[1:])
+        return (*before, plans[0], *ours[len(before) :], *plans[1:])
 
-    def _splits(self, call: Convolution, listed: Plan, plan: Plan) -> bool:
-        """Whether a product's sum may be added up in parts."""
-        if not is_single_product(call):
-            return False
-        asked = group(SPLIT, call) in self._groups
-        return not asked or self._share(SPLIT, call, listed, plan) >= SURE
+    def _splits(self, call: Convolution, values: Sequence[float]) -> bool:
+        """Whether a single product's sum may be added up in parts."""
+        name = group(SPLIT, call)
+        return name not in self._groups or self._share(name, values) >= SURE
 
     def _has(self, kind: str, call: Convolution) -> bool:
         return kind == PRODUCT if self._file is None else group(kind, call) in self._groups
 
-    def _share(self, kind: str, call: Convolution, listed: Plan, plan: Plan) -> float:
-        """In what share of convolutions like this one the plan is first."""
+    def _share(self, name: str, values: Sequence[float]) -> float:
+        """In what share of convolutions like this one a group's trees say yes."""
         if self._file is None:
             return 1.0
-        name = group(kind, call)
         if name not in self._trees:
             members = ("roots", "feature", "value", "right")
             self._trees[name] = _Trees(*(self._file[f"{name}.{each}"].tolist() for each in members))
-        return self._trees[name].share(features(call, listed, plan))
+        return self._trees[name].share(values)
 
 
 class _Trees(NamedTuple):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan
+from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.transforms import transforms_bytes
 
 PRODUCT, WINOGRAD, TRANSFORMS = "product", "winograd", "transforms"
@@ -93,7 +93,7 @@ def winograd_bytes(call: Convolution) -> int | None:
     nbytes: int = _FLOAT_BYTES * side * side * (inputs * tiles + outputs * tiles + inputs * outputs)
     if call.channels_last:
         shapes = (call.x_shape, call.w_shape, call.y_shape)
-        nbytes += ELEMENT_BYTES[call.dtype] * sum(map(math.prod, shapes)) + _ALIGNMENT
+        nbytes += _FLOAT_BYTES * sum(map(math.prod, shapes)) + _ALIGNMENT
     return nbytes
 
 

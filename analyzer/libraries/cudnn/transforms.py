@@ -1,5 +1,5 @@
 """Workspaces of cuDNN's engines that multiply Fourier transforms (forward 3, gradient of the input 50, of the
-weights 18), which no description lists.
+weights 18), which no description lists where there is no GPU (`on_cublas.py`).
 
 1. They compute with cuBLAS, ask for a device even where a description stands for it, and so are missing in
    its list. Benchmark mode tries all plans of a handle's list, and theirs are the largest by far: 8.7 GB

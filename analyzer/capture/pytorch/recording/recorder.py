@@ -270,13 +270,13 @@ class Recorder(TorchDispatchMode):
                 with self:
                     return func.compute(self.values, args)
             schema = self._schema(func)
-        if schema.own is not None:
-            own = schema.own(self, func, args, kwargs)
-            if type(own) is ReplacementCall:
-                func, args = own
+        if schema.handler is not None:
+            handled = schema.handler(self, func, args, kwargs)
+            if type(handled) is ReplacementCall:
+                func, args = handled
                 schema = self._schema(func)
-            elif own is not NotImplemented:
-                return own
+            elif handled is not NotImplemented:
+                return handled
         composites = self.composites
         if func in composites.makers or (
             (self._saw_composites or func is aten._to_copy.default) and any(map(has_parts, args))
@@ -352,8 +352,8 @@ class Recorder(TorchDispatchMode):
             name = func._schema.name + f".{func._schema.overload_name or 'default'}"
             choice = self._choices_by_name.get(name) or self._choices.get(func)
             kernel, by_shapes = self._kernels.get(func), func in self._by_shapes
-            own = self._handlers.get(func, None if func.namespace == "aten" else self._foreign)
-            schema = Schema(func, choice, own, kernel, by_shapes)
+            handler = self._handlers.get(func, None if func.namespace == "aten" else self._foreign)
+            schema = Schema(func, choice, handler, kernel, by_shapes)
             self._schemas[id(func)] = schema
         return schema
 

@@ -17,9 +17,9 @@ aten = torch.ops.aten
 
 
 class Schema:
-    """An operator. choice: what is done instead of it; own: what is done before it, or instead where that is
-    called for; kernel: what says its results for tensors without memory, where PyTorch's own does not;
-    by_shapes: it asks for shapes alone."""
+    """An operator. choice: what is done instead of it; handler: called before it (`OperatorHandler`); kernel:
+    what says its results for tensors without memory, where PyTorch's own does not; by_shapes: it asks for
+    shapes alone."""
 
     __slots__ = (
         "choice",
@@ -29,11 +29,11 @@ class Schema:
         "fills",
         "from_nothing",
         "func",
+        "handler",
         "kernel",
         "mutable",
         "name",
         "names",
-        "own",
         "remembered",
         "sized_by_values",
         "skip",
@@ -44,13 +44,13 @@ class Schema:
         self,
         func: Any,
         choice: Callable[..., Any] | None,
-        own: Callable[..., Any] | None,
+        handler: Callable[..., Any] | None,
         kernel: Callable[..., Any] | None,
         by_shapes: bool,
     ) -> None:
         schema = func._schema
         self.func = func  # which stays alive: it is looked up by its identity
-        self.choice, self.own = choice, own
+        self.choice, self.handler = choice, handler
         self.kernel = kernel
         self.from_nothing = func in FROM_NOTHING
         self.decides = func in DECIDING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
