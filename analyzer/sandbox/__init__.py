@@ -194,6 +194,9 @@ def enter(
 
 
 _forever = contextlib.ExitStack()
+# While the interpreter can still run it, behind what the program registered: the joined process's handlers
+# come first.
+atexit.register(_forever.close)
 
 
 @contextlib.contextmanager
