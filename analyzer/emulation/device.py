@@ -69,6 +69,7 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "listed": profile.listed_bytes,
         "driver": profile.driver_bytes,
         "context": profile.context_bytes,
+        "first_kernel": profile.first_kernel_bytes,
         "cublas_code": modules.get("cublas", 0),
         "cudnn_code": modules.get("cudnn", 0),
         "cusolver_code": modules.get("cusolver", 0),

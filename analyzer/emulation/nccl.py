@@ -8,6 +8,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic
 from analyzer.graph import Communicator
 from analyzer.libraries import nccl
+from analyzer.runtimes.pytorch.settings import STREAM_POOL_BYTES
 
 
 class Nccl:
@@ -19,9 +20,11 @@ class Nccl:
         self.topics: Mapping[str, Topic] = {"nccl": self.figures}
 
     def figures(self, question: Question) -> Sequence[int]:
-        """`nccl.figures` of a communicator of "size" ranks."""
+        """`nccl.figures` of a communicator of "size" ranks. The code that was measured includes PyTorch's
+        pool of streams, which its process group makes; here the runtime counts that pool itself."""
         self._sizes.add(int(question["size"]))
-        return nccl.figures(int(question["size"]), self._profile)
+        code, *others = nccl.figures(int(question["size"]), self._profile)
+        return (max(code - STREAM_POOL_BYTES, 0), *others)
 
     def doubts(self) -> tuple[str, ...]:
         """Which topologies were not measured on this GPU."""

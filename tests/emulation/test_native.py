@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import random
 
 import pytest
@@ -11,6 +12,7 @@ from analyzer.allocators.process import KernelNeeds, Process
 from analyzer.devices import load
 from analyzer.emulation.device import described
 from tests.emulation.native import free, loaded, malloc
+from tests.paths import ROOT
 
 MIB = 2**20
 H200 = described(load("h200"), (13, 0))
@@ -266,6 +268,66 @@ def test_a_stream_that_is_captured_counts_its_kernels() -> None:
     assert library.cudaStreamEndCapture(stream, ctypes.byref(graph)) == 0
     assert library.cudaGraphGetNodes(graph, None, ctypes.byref(count)) == 0 and count.value == 3
     assert library.cudaStreamIsCapturing(stream, ctypes.byref(status)) == 0 and status.value == 0
+
+
+def recorded() -> dict[str, dict[str, int]]:
+    """Of an H100, by experiment and step: bytes in use that the allocator does not hold (`python -m benchmarks serving measure`)."""
+    found = json.loads((ROOT / "tests/data/h100/outside.json").read_text())
+    return {row["name"]: dict(row["steps"]) for row in found["experiments"]}
+
+
+H100 = described(load("h100"), (13, 0))
+
+
+def outside(library: ctypes.CDLL) -> int:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert library.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)) == 0
+    return total.value - free.value
+
+
+def test_the_first_kernel_loads_what_it_did() -> None:
+    library, measured = loaded(H100), recorded()["context"]
+    assert outside(library) == measured["context"]
+    assert library.cuLaunchKernel(None, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0
+    assert outside(library) == measured["fill_"]
+
+
+def test_streams_take_what_they_took() -> None:
+    library, measured = loaded(H100), recorded()
+    at_first, stream = outside(library), ctypes.c_void_p()
+    alone = measured["pool"]["pool"] - measured["pool"]["first kernel"]
+    taken = {}
+    for count in range(1, 193):
+        assert library.cudaStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
+        taken[count] = outside(library) - at_first
+    before = measured["streams"]["first kernel"]
+    for step, nbytes in measured["streams"].items():
+        if step.endswith("of the runtime's"):
+            assert taken[int(step.split()[0])] == nbytes - before, step
+    assert taken[128] == alone and taken[192] == measured["streams"]["pool"] - before
+
+
+@pytest.mark.parametrize(("nodes", "percent"), [(1, 15), (8, 4), (16, 3), (64, 5), (256, 3)])
+def test_graphs_take_about_what_they_took(nodes: int, percent: int) -> None:
+    """The driver gives them pages of 2 MiB, and keeps these for the next."""
+    measured = recorded()[f"many {nodes} 1"]
+    library, stream, graph = loaded(H100), ctypes.c_void_p(), ctypes.c_void_p()
+    assert library.cudaStreamCreate(ctypes.byref(stream)) == 0
+    instances = [ctypes.c_void_p() for _ in range(256)]
+    for instance in instances:
+        assert library.cudaStreamBeginCapture(stream, 0) == 0
+        for _ in range(nodes):
+            assert library.cuLaunchKernel(None, 1, 1, 1, 1, 1, 1, 0, stream, None, None) == 0
+        assert library.cudaStreamEndCapture(stream, ctypes.byref(graph)) == 0
+        if instance is instances[0]:
+            before = outside(library)
+        assert library.cudaGraphInstantiate(ctypes.byref(instance), graph, ctypes.c_ulonglong(0)) == 0
+        assert library.cudaGraphDestroy(graph) == 0
+    held = outside(library)
+    assert held - before == pytest.approx(measured["256 graphs"] - measured["1 graphs"], rel=percent / 100)
+    for instance in instances:
+        assert library.cudaGraphExecDestroy(instance) == 0
+    assert outside(library) == held and measured["given back"] == measured["256 graphs"]
 
 
 def test_there_is_no_table_of_functions_nobody_documents() -> None:

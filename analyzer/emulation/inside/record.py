@@ -276,7 +276,7 @@ class OperatorRecorder:
         while (name := _RUNTIME.emulated_refused(len(refused))) is not None:
             refused.append(name.decode())
         _RUNTIME.emulated_given_back_bytes.restype = ctypes.c_uint64
-        free, total = torch.cuda.mem_get_info(self._device)
+        _RUNTIME.emulated_used_bytes.restype = ctypes.c_uint64
         return {
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
@@ -313,6 +313,7 @@ class OperatorRecorder:
             ),
             "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
             # What libraries gave back, as NCCL does with its communicators, counts: they held it beside the
-            # rest.
-            "used_bytes": total - free + _RUNTIME.emulated_given_back_bytes(self._device),
+            # rest. What the driver keeps of the device is no process's.
+            "used_bytes": _RUNTIME.emulated_used_bytes(self._device)
+            + _RUNTIME.emulated_given_back_bytes(self._device),
         }

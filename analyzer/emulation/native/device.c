@@ -26,7 +26,7 @@ static void read_device(void) {
 #define FIELD(field) if (!strcmp(pair, #field)) device.field = number
     FIELD(count); FIELD(major); FIELD(minor); FIELD(cuda); FIELD(sm_count); FIELD(threads_per_sm); FIELD(blocks_per_sm);
     FIELD(shared_per_sm); FIELD(shared_per_block); FIELD(l2);
-    FIELD(capacity); FIELD(listed); FIELD(driver); FIELD(context); FIELD(cublas_code); FIELD(cudnn_code);
+    FIELD(capacity); FIELD(listed); FIELD(driver); FIELD(context); FIELD(first_kernel); FIELD(cublas_code); FIELD(cudnn_code);
     FIELD(cusolver_code); FIELD(cufft_code); FIELD(kernels_code); FIELD(known);
     if (!strcmp(pair, "name")) snprintf(device.name, sizeof device.name, "%s", value);
   }

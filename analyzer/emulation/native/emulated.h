@@ -22,7 +22,7 @@ typedef struct {
   char name[128];
   int count, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
   int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
-  uint64_t capacity, listed, driver, context,  cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code;
+  uint64_t capacity, listed, driver, context, first_kernel, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code;
   uint64_t known; /* contents of copies up to so many bytes are kept */
 } Device;
 const Device *the_device(void);
@@ -41,6 +41,8 @@ void process_cublas(void);
 void process_cudnn(void);
 enum { LIBRARY_CUFFT, LIBRARY_CUSOLVER };
 void process_library(int which);                     /* its code: cuFFT's once, cuSOLVER's for each handle */
+void process_streams(void);                          /* one more stream */
+void process_graphs(int64_t nodes, int instances);   /* of CUDA graphs: more of them, or fewer */
 int process_holds(int device, int64_t bytes);        /* a library's memory outside the allocator; below 0: given back. 0: no room */
 
 /* contents.c */

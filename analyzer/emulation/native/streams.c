@@ -25,7 +25,7 @@ void captured(void *stream) { LOCKED { Stream *s = stream_of(stream); if (s && s
 ANSWER int cudaStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
   (void)flags;
   *stream = new_handle();
-  LOCKED { Stream *s = stream_of(*stream); if (s) s->priority = priority; }
+  LOCKED { Stream *s = stream_of(*stream); if (s) s->priority = priority; process_streams(); }
   return OK;
 }
 ANSWER int cudaStreamCreateWithFlags(void **stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
@@ -105,11 +105,24 @@ ANSWER int cudaStreamEndCapture(void *stream, void **graph) {
 }
 ANSWER int cudaThreadExchangeStreamCaptureMode(int *mode) { static _Thread_local int now; int before = now; now = *mode; *mode = before; return OK; }
 ANSWER int cudaGraphGetNodes(void *graph, void **nodes, size_t *count) { (void)nodes; *count = ((Graph *)graph)->nodes; return OK; }
-ANSWER int cudaGraphInstantiate(void **exec, void *graph, unsigned long long flags) { (void)graph; (void)flags; *exec = new_handle(); return OK; }
+/* An instance holds memory of the driver's for what it launches (memory.c). */
+ANSWER int cudaGraphInstantiate(void **exec, void *graph, unsigned long long flags) {
+  (void)flags;
+  Graph *instance = calloc(1, sizeof(Graph));
+  if (!instance) return fail(OUT_OF_MEMORY);
+  instance->nodes = ((Graph *)graph)->nodes;
+  LOCKED process_graphs((int64_t)instance->nodes, 1);
+  *exec = instance;
+  return OK;
+}
 ANSWER int cudaGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags) { return cudaGraphInstantiate(exec, graph, flags); }
 ANSWER int cudaGraphLaunch(void *exec, void *stream) { (void)exec; (void)stream; return OK; }
 ANSWER int cudaGraphDestroy(void *graph) { free(graph); return OK; }
-ANSWER int cudaGraphExecDestroy(void *exec) { (void)exec; return OK; }
+ANSWER int cudaGraphExecDestroy(void *exec) {
+  LOCKED process_graphs(-(int64_t)((Graph *)exec)->nodes, -1);
+  free(exec);
+  return OK;
+}
 ANSWER int cudaGraphRetainUserObject(void *graph, void *object, unsigned count, unsigned flags) { (void)graph; (void)object; (void)count; (void)flags; return OK; }
 ANSWER int cudaUserObjectCreate(void **object, void *pointer, void (*destroy)(void *), unsigned count, unsigned flags) { (void)pointer; (void)destroy; (void)count; (void)flags; *object = new_handle(); return OK; }
 ANSWER int cudaUserObjectRelease(void *object, unsigned count) { (void)object; (void)count; return OK; }

@@ -22,7 +22,7 @@ from analyzer.releases import RECORDED, Span, written
 _SET_BY_MONAI = ":4096:8"
 # Streams of PyTorch's pools: all are made when a program asks for the first (`initDeviceStreamState`,
 # c10/cuda/CUDAStream.cpp).
-_STREAM_POOL_BYTES = 70 << 20
+STREAM_POOL_BYTES = 70 << 20
 # 4096 KiB x 2 + 16 KiB x 8 (`getChosenWorkspaceSize`, aten/src/ATen/cuda/CublasHandlePool.cpp).
 _SMALL_WORKSPACE_BYTES = 8_519_680
 _LARGE_ON_HOPPER_ALONE = Span(until=(2, 11))
@@ -126,4 +126,4 @@ def pool_bytes(conf: str, streams: bool = False) -> int:
     streams: the program asks for one.
     """
     asked = streams or settings_from_conf(conf).backend == "cudaMallocAsync"
-    return _STREAM_POOL_BYTES if asked else 0
+    return STREAM_POOL_BYTES if asked else 0
