@@ -161,6 +161,10 @@ BENCHMARKS = {
             "schemas": "releases.schemas:main", "kernels": "releases.dispatched:main",
         },
     ),
+    "serving": Benchmark(
+        "a serving engine started without a GPU beside what its log said on H100s; what a process takes outside the allocator",
+        EVIDENCE + "SERVING.md", {"measure": "serving.outside:main", "score": "serving.score:score", "table": "serving.score:table"},
+    ),
     "speed": Benchmark(
         "what the analyzer itself costs, beside the least any tool must do", "the terminal",
         {

@@ -1,14 +1,18 @@
-"""`analyze serve CONFIG`: how many tokens, and requests at a time, vLLM would have room for."""
+"""`analyze serve CONFIG`: how many tokens, and requests at a time, vLLM would have room for: by its
+arithmetic, or as the engine itself says (`--engine vllm`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
 from analyzer.cli._help import Command
 from analyzer.cli._options import options_named, output_option
-from analyzer.cli._output import check_writable, deliver, working
+from analyzer.cli._output import check_writable, complain, deliver, keep_apart, working
+from analyzer.errors import OptionError
 from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES, UTILIZATION
 
 _SIZES = {
@@ -17,6 +21,15 @@ _SIZES = {
     "activations": "Most in use beyond them in its profile run, as it logs it.",
     "outside": "What it took outside PyTorch, as it logs it.",
     "graphs": "What it estimates its CUDA graphs at (default: nothing).",
+}
+# What vLLM calls what this command calls so too.
+_VLLM = {
+    "length": "--max-model-len",
+    "utilization": "--gpu-memory-utilization",
+    "batched_tokens": "--max-num-batched-tokens",
+    "block_tokens": "--block-size",
+    "kv_dtype": "--kv-cache-dtype",
+    "ranks": "--tensor-parallel-size",
 }
 
 
@@ -31,10 +44,32 @@ def _sizes(function: Any) -> Any:
     short_help="How many requests a serving engine has room for.",
     examples=(
         "analyze serve config.json --device h100 --length 8192",
-        "analyze serve hf:ORG/NAME --gpu-memory-utilization 0.9 --graphs 1GiB",
+        "analyze serve config.json --device h100 --engine vllm -- --max-num-seqs 256",
     ),
 )
 @click.argument("config")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@click.option(
+    "--engine",
+    type=click.Choice(["arithmetic", "vllm"]),
+    default="arithmetic",
+    show_default=True,
+    help="vllm: the engine itself, started on a CUDA runtime that is not there.",
+)
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The Python, or its environment, that has vLLM (default: one within reach).",
+)
+@click.option(
+    "--format",
+    "shown",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of what the engine says.",
+)
 @options_named("device")
 @click.option(
     "--length",
@@ -91,16 +126,65 @@ def _sizes(function: Any) -> Any:
 @_sizes
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
-def command(config: str, **options: Any) -> int:
+def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Do vLLM's arithmetic for CONFIG (config.json, its folder, hf:ORG/NAME): its budget, blocks, requests at
     a time.
 
     The length of a request is --length, or the most the model has positions for. What vLLM logs can be said;
     weights, activations and what lies outside PyTorch are otherwise those of transformers' own forward pass.
 
+    With --engine vllm the engine itself is started, as `vllm serve` starts it, with random weights on an
+    emulated GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Behind -- stand its
+    own arguments. Where no vLLM is within reach the arithmetic is done, and said to be.
+
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
+    given = click.get_current_context()
+    if options["engine"] == "vllm":
+        found = _engine(config, [*_own(given, options), *arguments], options)
+        if found is not None:
+            return found
+    elif arguments:
+        raise OptionError(f"{arguments[0]} is an argument of the engine", "add --engine vllm")
+    return _arithmetic(config, options)
+
+
+def _own(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
+    """What was said by this command's options, as vLLM's arguments."""
+    for name in given.params:
+        if given.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        if name in _SIZES:
+            raise OptionError(f"--{name} is of the arithmetic", "the engine finds its own: leave it out")
+        if name == "prefixes":
+            yield "--no-enable-prefix-caching"
+        elif name in _VLLM:
+            yield from (_VLLM[name], str(options[name]))
+
+
+def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int | None:
+    """The engine's own figures; None where there is no vLLM within reach."""
+    from analyzer.engines.vllm import RELEASE, engine_memory, python_with_vllm
+
+    python = python_with_vllm(options["python"])
+    if python is None:
+        complain(
+            "note",
+            "no vLLM is within reach: this is its arithmetic, with transformers' forward pass for its own",
+            f"analyze engine install vllm=={RELEASE} makes an environment with it",
+        )
+        return None
+    keep_apart("vllm", network=False)
+    with working(config, options["quiet"]):
+        from analyzer.report.serving import engine_json, engine_text
+
+        found = engine_memory(config, arguments, options["device"], python)
+    deliver((engine_json if options["shown"] == "json" else engine_text)(found), options["output"])
+    return 0 if found.fits else 1
+
+
+def _arithmetic(config: str, options: dict[str, Any]) -> int:
     with working(config, options["quiet"]) as tell:
         from analyzer.devices import parse_size
         from analyzer.pipeline.serving import serving

@@ -1,14 +1,19 @@
-"""What a serving engine has room for, as text: the verdict, the budget line by line, what a request costs."""
+"""What a serving engine has room for, as text: the verdict, the budget line by line, what a request costs,
+what would change it; and as JSON."""
 
 from __future__ import annotations
 
+import json
+import math
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from analyzer.report.words import clean, size
 
 if TYPE_CHECKING:
-    from analyzer.results.serving import Serving
+    from analyzer.results.serving import EngineMemory, RankMemory, Serving
 
 _KEPT = {
     "all": "keep every token",
@@ -87,3 +92,91 @@ def text(found: Serving) -> str:
     if notes:
         lines += ["", "Notes", *(line for note in notes for line in wrapped(note))]
     return "\n".join(lines) + "\n"
+
+
+def engine_text(found: EngineMemory) -> str:
+    """What the engine itself says, in 80 columns."""
+    rank = found.rank
+    lines = [*textwrap.wrap(_verdict(found), 80)]
+    if found.blocks:
+        lines.append(f"{found.blocks:,} blocks of {found.block_tokens} tokens: {found.tokens:,} tokens")
+    if found.device_note:
+        lines += textwrap.wrap(f"device: {clean(found.device)}, {found.device_note}", 80)
+    where = f" on each of {len(found.ranks)} GPUs" if len(found.ranks) > 1 else ""
+    lines += ["", f"{clean(found.name)} · {found.engine}, started without a GPU{where}"]
+    if rank is not None:
+        lines += ["", f"{'what the engine accounts for':<36}{'bytes':>20}"]
+        lines += [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in _terms(found, rank)]
+    if changes := list(what_would_change(found)):
+        lines += ["", "What would change it", *(line for change in changes for line in wrapped(change))]
+    notes = [*found.notes, *_about(found)]
+    return "\n".join([*lines, "", "Notes", *(line for note in notes for line in wrapped(note))]) + "\n"
+
+
+def _verdict(found: EngineMemory) -> str:
+    if found.error is not None:
+        kind, message = found.error
+        return f"does not start: {kind}: {' '.join(clean(message).split())}"
+    if found.concurrency >= 1:
+        return f"room for {found.concurrency:,.2f} requests of {found.length:,} tokens at a time"
+    return f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
+
+
+def _terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
+    """Lines of the table: the names that vLLM logs them by."""
+    share = found.settings.get("gpu_memory_utilization", round(rank.requested / rank.total, 4))
+    yield f"{share:g} of {clean(found.device)}", rank.requested
+    yield "- model weights", rank.weights
+    for name, nbytes in (("- peak activation", rank.activations), ("- non-torch memory", rank.outside)):
+        if nbytes is not None:
+            yield name, nbytes
+    counted = rank.requested - rank.weights - (rank.activations or 0) - (rank.outside or 0) - rank.cache
+    if rank.graphs_estimated is not None and counted:
+        yield "- CUDA graphs, as estimated", counted
+    yield "= KV cache", rank.cache
+    if rank.graphs is not None:
+        yield "CUDA graphs, as captured", rank.graphs
+
+
+def what_would_change(found: EngineMemory) -> Iterator[str]:
+    """Settings that give more tokens, or that let the engine start: by arithmetic from its own terms."""
+    rank = found.rank
+    if rank is None:
+        yield "the weights do not fit: another GPU, quantized weights, or --tensor-parallel-size 2"
+        return
+    most = math.floor(rank.free / rank.total * 100) / 100
+    if rank.cache > 0 and found.token_bytes:
+        more = int((math.ceil(rank.total * most) - rank.requested) / found.token_bytes)
+        if more > 0:
+            yield f"--gpu-memory-utilization {most:g}, all that is free at its start: {more:,} tokens more"
+        if found.settings.get("cache_dtype") == "auto" and "16" in str(found.settings.get("dtype")):
+            yield f"--kv-cache-dtype fp8: half as many bytes a token, some {2 * found.tokens:,} tokens"
+        if found.length > 1:
+            half = found.length // 2
+            yield f"requests of {half:,} tokens: some {found.tokens / half:,.1f} at a time"
+    elif rank.cache <= 0:
+        yield (
+            f"{size(-rank.cache)} are missing before the first block: fewer --max-num-batched-tokens,"
+            " quantized weights, --tensor-parallel-size 2, or a larger GPU"
+        )
+    else:
+        yield (
+            f"the cache has {size(rank.cache)}: a shorter --max-model-len, --kv-cache-dtype fp8,"
+            f" --gpu-memory-utilization up to {most:g}, --tensor-parallel-size 2, or a larger GPU"
+        )
+
+
+def _about(found: EngineMemory) -> Iterator[str]:
+    """How the figures came about."""
+    yield (
+        f"every figure is the engine's own, of torch {clean(found.torch)} on an emulated CUDA runtime;"
+        " weights are random, and kernels compute nothing"
+    )
+    yield "what would change it is arithmetic from these figures; start it again to see"
+
+
+def engine_json(found: EngineMemory) -> str:
+    """The same as JSON, all in bytes."""
+    said: dict[str, Any] = asdict(found)
+    said |= {"fits": found.fits, "token_bytes": found.token_bytes, "changes": list(what_would_change(found))}
+    return json.dumps(said, indent=2) + "\n"

@@ -1,8 +1,11 @@
-"""What a serving engine has room for (`pipeline/serving.py` follows it)."""
+"""What a serving engine has room for: by its arithmetic (`pipeline/serving.py`), or as the engine itself says
+when it is started (`engines/vllm.py`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from analyzer.recipes.serving import Cache, ServingMemory
 
@@ -42,3 +45,62 @@ class Serving:
     def requests(self) -> float:
         """Requests of `length` tokens that run at a time, as vLLM logs its maximum concurrency."""
         return self.blocks / self.blocks_of_request
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """What one rank of a serving engine accounts for, in bytes, as its worker found it. total, free: of the
+    device, before the model was loaded; requested: what the engine may take; cache: what is left of that for
+    keys and values. None: a term this release of the engine does not have, or did not come to."""
+
+    total: int
+    free: int
+    requested: int
+    weights: int
+    cache: int
+    activations: int | None = None
+    outside: int | None = None
+    graphs_estimated: int | None = None
+    graphs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """A serving engine that was started where no GPU is (`engines/vllm.py`).
+
+    engine, torch: releases; settings: the engine's own, by its names. blocks, block_tokens, tokens,
+    length, concurrency: of the cache, as it logs them; 0 where it did not come to that. error: kind and
+    message of what it ended in, or None. peak_reserved: bytes the allocator held at most. notes: what the
+    emulated runtime does not know.
+    """
+
+    name: str
+    device: str
+    device_note: str
+    engine: str
+    torch: str
+    ranks: tuple[RankMemory, ...]
+    settings: Mapping[str, Any]
+    blocks: int = 0
+    block_tokens: int = 0
+    tokens: int = 0
+    length: int = 0
+    concurrency: float = 0.0
+    error: tuple[str, str] | None = None
+    peak_reserved: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether a request of the asked length has room."""
+        return self.error is None and self.concurrency >= 1
+
+    @property
+    def rank(self) -> RankMemory | None:
+        """The rank with the smallest cache, which decides."""
+        return min(self.ranks, key=lambda rank: rank.cache, default=None)
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes of the cache that a token takes on the rank that decides; 0 where that is not known."""
+        return self.rank.cache / self.tokens if self.rank is not None and self.tokens else 0.0

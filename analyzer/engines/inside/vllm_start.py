@@ -1,0 +1,133 @@
+"""Starts vLLM's engine, as `vllm serve` would, and writes down what it accounts for: `python vllm_start.py
+OUT MODEL [ARGUMENT ...]`, with vLLM's own arguments, in an environment that has vLLM, under the emulated
+runtime.
+
+OUT: a JSON file with "version", "torch", "settings", "ranks" (of this process: bytes by the name of the
+term), "blocks", "block_tokens", "tokens", "concurrency", "length", and "error" where the engine ended in one.
+Terms that a release of vLLM does not have are left out.
+
+Weights are random (`--load-format dummy`) and nothing is tokenized, so a folder with a `config.json` is
+enough. Each rank is a process that `torchrun` could have started (`distributed_executor_backend`
+"external_launcher").
+
+Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/worker/gpu_model_runner.py`
+(`capture_model`), `v1/core/kv_cache_utils.py` (what it logs of the cache).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+_TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
+_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+_SETTINGS = {
+    "cache_config": ("gpu_memory_utilization", "cache_dtype", "enable_prefix_caching"),
+    "scheduler_config": ("max_num_batched_tokens", "max_num_seqs"),
+    "parallel_config": ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
+    "model_config": ("max_model_len", "dtype", "quantization", "enforce_eager"),
+}
+
+
+class CacheSize(logging.Handler):
+    """Reads what vLLM logs of the size of its cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, Any] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if match := _TOKENS.search(text):
+            self.found["tokens"] = int(match[1].replace(",", ""))
+        if match := _CONCURRENCY.search(text):
+            self.found |= {"length": int(match[1].replace(",", "")), "concurrency": float(match[2])}
+
+
+def watch(seen: dict[str, Any]) -> None:
+    """Keep what the worker finds out, also where the engine ends in an error behind it."""
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm.v1.worker.gpu_worker import Worker
+
+    available, capture = Worker.determine_available_memory, GPUModelRunner.capture_model
+
+    @functools.wraps(available)
+    def determine_available_memory(self: Any) -> int:
+        left: int = available(self)
+        terms = {
+            "total": self.init_snapshot.total_memory,
+            "free": self.init_snapshot.free_memory,
+            "requested": self.requested_memory,
+            "weights": self.model_runner.model_memory_usage,
+            "activations": getattr(self, "peak_activation_memory", None),
+            "outside": getattr(self, "non_torch_memory", None),
+            "graphs_estimated": getattr(self, "cudagraph_memory_estimate", None),
+            "cache": left,
+        }
+        seen["ranks"] = [{name: int(value) for name, value in terms.items() if value is not None}]
+        return left
+
+    @functools.wraps(capture)
+    def capture_model(self: Any) -> int:
+        taken: int = capture(self)
+        seen["ranks"][0]["graphs"] = int(taken)
+        return taken
+
+    Worker.determine_available_memory = determine_available_memory
+    GPUModelRunner.capture_model = capture_model
+
+
+def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
+    """The engine, until it could serve."""
+    import torch
+    import vllm
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    seen |= {"version": vllm.__version__, "torch": torch.__version__}
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
+    chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
+    chosen.load_format, chosen.skip_tokenizer_init, chosen.disable_log_stats = "dummy", True, True
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        chosen.distributed_executor_backend = "external_launcher"
+    watch(seen)
+    size = CacheSize()
+    logging.getLogger("vllm").addHandler(size)
+    try:
+        engine = LLMEngine.from_engine_args(chosen, usage_context=UsageContext.OPENAI_API_SERVER)
+    finally:
+        seen |= size.found
+    config = engine.vllm_config
+    seen |= {"blocks": config.cache_config.num_gpu_blocks, "block_tokens": config.cache_config.block_size}
+    seen["settings"] = {
+        name: value if isinstance(value := getattr(part, name, None), (bool, int, float, str)) else str(value)
+        for part, names in ((getattr(config, where), names) for where, names in _SETTINGS.items())
+        for name in names
+    }
+
+
+def main() -> None:
+    """Exit code 0: it could serve; 1: it ended in an error, which OUT has."""
+    out, model, *arguments = sys.argv[1:]
+    if "RANK" in os.environ:
+        out = f"{out}.{os.environ['RANK']}"
+    seen: dict[str, Any] = {"ranks": []}
+    try:
+        start(model, arguments, seen)
+    except Exception as error:
+        seen["error"] = {"kind": type(error).__name__, "message": str(error)}
+        raise
+    finally:
+        Path(out).write_text(json.dumps(seen), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

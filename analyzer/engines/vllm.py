@@ -1,0 +1,163 @@
+"""vLLM itself, started where no GPU is: its own accounting, from the weights to the blocks of its cache.
+
+1. The engine of an environment that has vLLM is started by `inside/vllm_start.py` under the emulated runtime,
+   as `vllm serve` starts it, in one process a rank. Its kernels compute nothing, its weights are random, and
+   its profile run, compilation and CUDA graphs are its own.
+2. What its worker finds out is read there, not computed here.
+
+Source: vLLM 0.19, `v1/worker/gpu_worker.py`; beside public runs on H100s: `python -m benchmarks serving
+score`. Not modelled: kernels that only a GPU builds or tunes (FlashInfer's, DeepGEMM's), whose choice is what
+the engine takes without them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from analyzer import releases
+from analyzer.devices import resolve
+from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed
+from analyzer.engines import store
+from analyzer.errors import MissingDependencyError, OptionError, RunError
+from analyzer.options import Options
+from analyzer.ranks import Rank
+from analyzer.recipes.config import opened
+from analyzer.results.serving import EngineMemory, RankMemory
+
+RELEASE = "0.19.0"  # the one that was compared with GPUs
+_START = Path(__file__).parent / "inside" / "vllm_start.py"
+_PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size")
+_SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
+# Files beside a configuration that the engine opens.
+_BESIDE = ("generation_config", "preprocessor_config", "processor_config", "tokenizer")
+# The engine in its worker's process, nothing fetched, nothing reported.
+_VARIABLES = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def python_with_vllm(python: str | os.PathLike[str] | None = None) -> Path | None:
+    """The Python of an environment that has vLLM: the one given, that of `ANALYZER_PYTHON`, this one, or one
+    that `analyze engine install` made. None: there is none. Raises MissingDependencyError where the one given
+    has none."""
+    if python is not None:
+        path = Path(python) / "bin" / "python" if Path(python).is_dir() else Path(python)
+        if not _has_vllm(path):
+            raise MissingDependencyError(
+                f"{path} has no vLLM", f"analyze engine install vllm=={RELEASE} makes an environment with it"
+            )
+        return path
+    return next((path for path in _places() if _has_vllm(path)), None)
+
+
+def _places() -> Iterator[Path]:
+    if not sys.platform.startswith("linux"):
+        return
+    if named := os.environ.get("ANALYZER_PYTHON"):
+        yield Path(named)
+    yield Path(sys.executable)
+    yield from (engine.python for engine in store.installed("vllm", near=releases.parse(RELEASE)))
+
+
+def _has_vllm(python: Path) -> bool:
+    ask = "import importlib.util as u; print('@' + str(u.find_spec('vllm') is not None))"
+    try:
+        done = subprocess.run([python, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "@True" in done.stdout
+
+
+def engine_memory(
+    model: str, arguments: Sequence[str], device: str | int | None, python: str | os.PathLike[str]
+) -> EngineMemory:
+    """What vLLM accounts for when it starts with a model.
+
+    model: a configuration (config.json, its folder, hf:ORG/NAME); arguments: vLLM's own, as `vllm serve`
+    takes them; python: the Python that has vLLM. An engine that ends in an error of its own gives what it
+    found until then. Raises AnalyzerError.
+    """
+    profile, note = resolve(device)
+    job = _job(arguments)
+    with tempfile.TemporaryDirectory(prefix="analyze-serve-") as folder:
+        out = Path(folder) / "engine.json"
+        place = _folder_of(model, Path(folder) / "model")
+        program = EmulatedProgram("vllm", _START, (str(out), str(place), *arguments))
+        emulated: Emulated | None = None
+        try:
+            emulated = followed(program, Options(device=device), python, _VARIABLES, job)
+        except RunError as error:
+            seen = _seen(out, job)
+            if not any("error" in part for part in seen):
+                raise RunError(error.message, "what vLLM wrote last stands above") from None
+        else:
+            seen = _seen(out, job)
+    if not seen:
+        raise RunError("vLLM ended before it started its engine", "what it wrote last stands above")
+    first, estimate = seen[0], emulated.estimate if emulated is not None else None
+    error_of = next((part["error"] for part in seen if "error" in part), None)
+    return EngineMemory(
+        model,
+        profile.name,
+        note,
+        f"vLLM {first.get('version', '')}".strip(),
+        str(first.get("torch", "")),
+        tuple(RankMemory(**rank) for part in seen for rank in part["ranks"]),
+        first.get("settings", {}),
+        **{key: first[key] for key in ("blocks", "block_tokens", "tokens", "length") if first.get(key)},
+        concurrency=first.get("concurrency", 0.0),
+        error=None if error_of is None else (error_of["kind"], error_of["message"]),
+        peak_reserved=estimate.peak_reserved if estimate is not None else 0,
+        notes=_notes(estimate.notes if estimate is not None else ()),
+    )
+
+
+def _notes(notes: Sequence[str]) -> tuple[str, ...]:
+    """Those of the emulated runtime that are of memory; what a kernel would have computed decides nothing
+    here."""
+    return tuple(note for note in notes if note.startswith(("cuDNN", "NCCL", "rank ")))
+
+
+def _seen(out: Path, job: Rank) -> list[dict[str, Any]]:
+    """What the ranks wrote down."""
+    files = [Path(f"{out}.{rank}") for rank in range(job.world_size)] if job.launched else [out]
+    return [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
+
+
+def _job(arguments: Sequence[str]) -> Rank:
+    """The ranks that vLLM's own arguments ask for. Raises OptionError."""
+    counts = dict.fromkeys(_PARALLEL, 1)
+    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("-") else [word])]
+    for name, value in itertools.pairwise([*words, ""]):
+        if (name := _SHORT.get(name, name.replace("_", "-"))) in counts:
+            if not value.isdigit():
+                raise OptionError(f"{name} {value}: not a number of ranks", f"{name} 2")
+            counts[name] = int(value)
+    ranks = counts[_PARALLEL[0]] * counts[_PARALLEL[1]]
+    return Rank(0, ranks, ranks, launched=True) if ranks > 1 else Rank()
+
+
+def _folder_of(model: str, folder: Path) -> Path:
+    """A folder with the configuration alone, under the name vLLM opens. Raises AnalyzerError."""
+    config = opened(model)
+    folder.mkdir()
+    shutil.copy(config.path, folder / "config.json")
+    for file in config.path.parent.glob("*.json"):
+        if file.name.startswith(
+            ("generation_config", "preprocessor_config", "processor_config", "tokenizer")
+        ):
+            shutil.copy(file, folder / file.name)
+    return folder

@@ -1,0 +1,248 @@
+"""`analyze serve --engine vllm`: what is read from the engine, here a package made for the test, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.cli import main
+from analyzer.engines import vllm
+from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.ranks import Rank
+from analyzer.report.serving import engine_json, engine_text, what_would_change
+from analyzer.results.serving import EngineMemory, RankMemory
+from tests.paths import ROOT
+
+GIB = 2**30
+START = ROOT / "analyzer/engines/inside/vllm_start.py"
+CONFIG = ROOT / "benchmarks/serving/configs/Llama-3.1-8B-Instruct"
+# A Worker of an H100 at 0.95, as vLLM 0.19.0 logs it for Llama-3.1-8B (tests/data/serving): 476,016 tokens in blocks of 16.
+WORKER = """
+import logging, types
+class Runner:
+    model_memory_usage = 15 * 2**30
+    def capture_model(self): return 2**29
+class Worker:
+    def __init__(self):
+        self.model_runner, self.requested_memory = Runner(), 75 * 2**30
+        self.init_snapshot = types.SimpleNamespace(total_memory=79 * 2**30, free_memory=78 * 2**30)
+    def determine_available_memory(self):
+        self.peak_activation_memory, self.non_torch_memory = 2 * 2**30, 2**28
+        return self.requested_memory - 15 * 2**30 - 2 * 2**30 - 2**28
+GPUModelRunner = Runner
+"""
+ENGINE = """
+import logging, types
+from vllm.v1.worker.gpu_worker import Worker
+class LLMEngine:
+    @classmethod
+    def from_engine_args(cls, chosen, usage_context):
+        assert chosen.load_format == "dummy" and chosen.skip_tokenizer_init and usage_context == "server"
+        worker, self = Worker(), cls()
+        worker.determine_available_memory()
+        if chosen.max_model_len == 10**6:
+            raise ValueError("no room: \\x1b[31m122 GiB\\x1b[0m are needed")
+        logger = logging.getLogger("vllm.core")
+        logger.warning("GPU KV cache size: %s tokens", "476,016")
+        logger.warning("Maximum concurrency for %s tokens per request: %.2fx", "8,192", 58.11)
+        worker.model_runner.capture_model()
+        part = types.SimpleNamespace
+        self.vllm_config = part(
+            cache_config=part(num_gpu_blocks=29751, block_size=16, gpu_memory_utilization=0.95, cache_dtype="auto", enable_prefix_caching=True),
+            scheduler_config=part(max_num_batched_tokens=8192, max_num_seqs=1024),
+            parallel_config=part(tensor_parallel_size=1), model_config=part(max_model_len=8192, dtype="bfloat16"),
+        )
+        return self
+"""
+ARGUMENTS = """
+import argparse, types
+class EngineArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--model"); parser.add_argument("--max-model-len", type=int, default=8192)
+        return parser
+    @staticmethod
+    def from_cli_args(args): return types.SimpleNamespace(**vars(args))
+"""
+PACKAGE = {
+    "__init__.py": "__version__ = '0.19.0'",
+    "engine/arg_utils.py": ARGUMENTS,
+    "usage/usage_lib.py": "class UsageContext: OPENAI_API_SERVER = 'server'",
+    "utils/argparse_utils.py": "from argparse import ArgumentParser as FlexibleArgumentParser",
+    "v1/engine/llm_engine.py": ENGINE,
+    "v1/worker/gpu_worker.py": WORKER,
+    "v1/worker/gpu_model_runner.py": "from vllm.v1.worker.gpu_worker import GPUModelRunner",
+}
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder with a package `vllm` in which nothing is but what is read."""
+    folder = tmp_path / "packages"
+    for name, text in PACKAGE.items():
+        file = folder / "vllm" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+def started(packages: Path, out: Path, *arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, START, out, "model", *arguments],
+        env={"PYTHONPATH": str(packages), "PATH": "", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    written = next(iter(out.parent.glob(f"{out.name}*")), None)
+    return done.returncode, json.loads(written.read_text()) if written else {}
+
+
+def test_the_workers_terms_are_read(packages: Path, tmp_path: Path) -> None:
+    code, seen = started(packages, tmp_path / "out.json")
+    assert code == 0
+    (rank,) = seen["ranks"]
+    assert rank == {
+        "total": 79 * GIB, "free": 78 * GIB, "requested": 75 * GIB, "weights": 15 * GIB, "activations": 2 * GIB,
+        "outside": GIB // 4, "cache": 231 * GIB // 4, "graphs": GIB // 2,
+    }  # fmt: skip
+    assert (seen["version"], seen["blocks"], seen["block_tokens"]) == ("0.19.0", 29751, 16)
+    assert (seen["tokens"], seen["length"], seen["concurrency"]) == (476016, 8192, 58.11)
+    assert seen["settings"]["max_num_batched_tokens"] == 8192 and "error" not in seen
+
+
+def test_what_it_found_before_its_error_is_kept(packages: Path, tmp_path: Path) -> None:
+    code, seen = started(packages, tmp_path / "out.json", "--max-model-len", "1000000", RANK="3")
+    assert code == 1 and (tmp_path / "out.json.3").exists()
+    assert (
+        seen["error"]["kind"] == "ValueError"
+        and seen["ranks"][0]["weights"] == 15 * GIB
+        and "tokens" not in seen
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks"),
+    [
+        ([], 1),
+        (["--tensor-parallel-size", "2"], 2),
+        (["-tp", "4", "--pipeline_parallel_size=2"], 8),
+        (["--max-num-seqs", "256"], 1),
+    ],
+)
+def test_ranks_are_the_engines_own(arguments: list[str], ranks: int) -> None:
+    job = vllm._job(arguments)
+    assert job == (Rank(0, ranks, ranks, launched=True) if ranks > 1 else Rank())
+
+
+def test_no_number_of_ranks() -> None:
+    with pytest.raises(OptionError, match="not a number of ranks"):
+        vllm._job(["-tp", "two"])
+
+
+def test_only_the_configuration_is_handed_on(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text((CONFIG / "config.json").read_text())
+    for name in ("tokenizer.json", "model.safetensors", "modeling_own.py"):
+        (model / name).write_text("{}")
+    folder = vllm._folder_of(str(model), tmp_path / "place")
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "tokenizer.json"]
+
+
+def memory(**fields: Any) -> EngineMemory:
+    rank = RankMemory(
+        total=85017493504, free=84465090560, requested=80766618829, weights=16095641600, cache=62395539456,
+        activations=2029382144, outside=246055629, graphs_estimated=536870912, graphs=644245094,
+    )  # fmt: skip
+    settings = {"gpu_memory_utilization": 0.95, "cache_dtype": "auto", "dtype": "torch.bfloat16"}
+    usual: dict[str, Any] = {
+        "ranks": (rank,),
+        "blocks": 29753,
+        "block_tokens": 16,
+        "tokens": 476048,
+        "length": 8192,
+        "concurrency": 58.11,
+    }
+    return EngineMemory(
+        "llama", "h100", "", "vLLM 0.19.0", "2.10.0+cu128", settings=settings, **(usual | fields)
+    )
+
+
+def test_the_table_says_where_the_memory_goes() -> None:
+    text = engine_text(memory())
+    assert text.startswith(
+        "room for 58.11 requests of 8,192 tokens at a time\n29,753 blocks of 16 tokens: 476,048 tokens\n"
+    )
+    for line in (
+        "- model weights",
+        "- peak activation",
+        "- non-torch memory",
+        "= KV cache",
+        "CUDA graphs, as captured",
+    ):
+        assert line in text
+    assert "0.95 of h100" in text and max(map(len, text.splitlines())) <= 80
+
+
+def test_the_changes_are_worked_out_by_hand() -> None:
+    """A token takes 62,395,539,456 / 476,048 = 131,070 bytes; 0.99 of the device is 84,167,318,569 bytes, 3,400,699,740 more."""
+    said = list(what_would_change(memory()))
+    assert said[0] == "--gpu-memory-utilization 0.99, all that is free at its start: 25,945 tokens more"
+    assert (
+        said[1].endswith("some 952,096 tokens")
+        and said[2] == "requests of 4,096 tokens: some 116.2 at a time"
+    )
+
+
+def test_what_does_not_start_says_why_and_what_would_help() -> None:
+    short = RankMemory(
+        total=85017493504, free=84465090560, requested=80766618829, weights=79 * GIB, cache=-4 * GIB
+    )
+    found = memory(
+        ranks=(short,),
+        tokens=0,
+        blocks=0,
+        concurrency=0.0,
+        error=("ValueError", "No available\n memory \x1b[2J"),
+    )
+    text = engine_text(found)
+    assert text.startswith("does not start: ValueError: No available memory") and "\x1b" not in text
+    assert "4.0 GiB are missing before the first block" in text
+    said = json.loads(engine_json(found))
+    assert said["fits"] is False and said["error"] == ["ValueError", "No available\n memory \x1b[2J"]
+
+
+def test_without_the_engine_its_arithmetic_is_done_and_said_to_be(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "_places", lambda: iter(()))
+    terms = ["--weights", "15GiB", "--activations", "1GiB", "--outside", "1GiB", "--graphs", "0GiB"]
+    assert main(["serve", str(CONFIG), "--engine", "vllm", "--device", "h100", "--length", "8192"]) in (0, 1)
+    said = capsys.readouterr()
+    assert "analyze engine install vllm==" in said.err and "Llama-3.1-8B-Instruct · vLLM" in said.out
+    assert main(["serve", str(CONFIG), *terms, "--engine", "vllm"]) in (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--", "--max-num-seqs", "8"], "is an argument of the engine"),
+        (["--engine", "vllm", "--python", sys.executable, "--weights", "1GiB"], "is of the arithmetic"),
+    ],
+)
+def test_what_belongs_to_the_other_engine_is_said(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(CONFIG), *words]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_python_without_it_is_said() -> None:
+    with pytest.raises(MissingDependencyError, match="has no vLLM"):
+        vllm.python_with_vllm(sys.executable)
