@@ -1,6 +1,7 @@
 """Every rule a number of the output can name: what `analyze explain` looks up.
 
-1. A **rule** is behind an allocation: those of the runtimes (`runtimes/*/rules.py`, a user's own included).
+1. A **rule** is behind an allocation: those of the runtimes (`runtimes/*/rules.py`, a user's own included,
+   and `Runtime.rules` of those that packages announce).
 2. A **concept** is behind a figure or a note (how an allocator rounds, what graph liveness means): the
    docstring of the module that carries it out.
 3. An operator's name ("aten::mm", "Conv") stands for the rules behind its memory.
@@ -8,14 +9,11 @@
 
 from __future__ import annotations
 
-import inspect
-from importlib import import_module
-
 from analyzer.errors import OptionError, did_you_mean
+from analyzer.runtimes import base
 from analyzer.runtimes.onnxruntime import rules as onnxruntime
 from analyzer.runtimes.pytorch import rules as pytorch
-from analyzer.runtimes.rules import Rule, source_in
-from analyzer.runtimes.static_graph import rules as static_graph
+from analyzer.runtimes.rules import Rule, concept
 
 # Name -> the module whose docstring explains it.
 _CONCEPTS = {
@@ -33,22 +31,16 @@ _CONCEPTS = {
     "ort-planner": "analyzer.runtimes.onnxruntime.plan.planner",
     "ort-device-memory": "analyzer.runtimes.onnxruntime.outside",
     "driver-pages": "analyzer.allocators.driver",
-    "static-executor": "analyzer.runtimes.static_graph.executor",
-    "static-variables": "analyzer.runtimes.static_graph.variables",
-    "paddle": "analyzer.runtimes.paddle.runtime",
-    "paddle-flags": "analyzer.runtimes.paddle.flags",
-    "paddle-in-place": "analyzer.runtimes.paddle.in_place",
     "paddle-allocators": "analyzer.allocators.paddle",
-    "tensorflow": "analyzer.runtimes.tensorflow.runtime",
-    "tensorflow-settings": "analyzer.runtimes.tensorflow.settings",
     "tensorflow-bfc": "analyzer.allocators.tensorflow_bfc",
 }
 
 
 def catalogue() -> dict[str, Rule]:
     """Every rule and concept by its name, in order of the alphabet."""
-    found = {rule.name: rule for rule in (*pytorch.rules(), *onnxruntime.rules(), *static_graph.rules())}
-    found |= {name: _concept(name, module) for name, module in _CONCEPTS.items()}
+    announced = (rule for name in base.plugins() for rule in base.named(name).rules())
+    found = {rule.name: rule for rule in (*announced, *pytorch.rules(), *onnxruntime.rules())}
+    found |= {name: concept(name, module) for name, module in _CONCEPTS.items()}
     return dict(sorted(found.items()))
 
 
@@ -69,9 +61,3 @@ def find(name: str) -> tuple[Rule, ...]:
     else:
         hint = f"{did_you_mean(name, (*known, *pytorch.operators()), 2)}analyze explain lists all rules"
     raise OptionError(f"there is no rule or operator called {name!r}", hint)
-
-
-def _concept(name: str, module: str) -> Rule:
-    text = inspect.getdoc(import_module(module)) or ""
-    where = f"{module.replace('.', '/')}.py"
-    return Rule(name, text, source_in(text), where, sure=())

@@ -167,10 +167,7 @@ BENCHMARKS = {
     ),
     "speed": Benchmark(
         "what the analyzer itself costs, beside the least any tool must do", "the terminal",
-        {
-            "allocators": "speed.allocators:main", "grid": "speed.grid:main", "llama": "speed.llama:main", "onnx": "speed.process:onnx",
-            "process": "speed.process:pytorch", "programs": "speed.programs:main", "step": "speed.step:main",
-        },
+        {"grid": "speed.grid:main", "onnx": "speed.process:onnx", "process": "speed.process:pytorch"},
     ),
     "sweep": Benchmark("a curve over batches beside fresh analyses, and its cost", "the terminal", {"score": "sweep:main"}),
     "torchtune": Benchmark("torchtune's own tables beside predictions", EVIDENCE + "PUBLISHED_TORCHTUNE.md", {"table": "published.torchtune:main"}),

@@ -59,21 +59,11 @@ from typing import Any
 
 import click
 
+from analyzer.devices.architectures import ARCHITECTURES, Architecture
 from analyzer.devices.contexts import BASE_BYTES, THREAD_BYTES
 from analyzer.devices.loader import DEFAULT, PROFILES
 
 _MIB = 1 << 20
-_THREADS = {
-    "7.0": 2048,
-    "7.5": 1024,
-    "8.0": 2048,
-    "8.6": 1536,
-    "8.9": 1536,
-    "9.0": 2048,
-    "10.0": 2048,
-    "10.3": 2048,
-    "12.0": 1536,
-}
 _SEEN_SO = "published: processes on sixteen GPUs of compute capability 7.0 to 12.0 (benchmarks/gpu_profiles.py, rule 2)"
 _UNSEEN = "assumed from GPUs of compute capability 7.0 to 12.0 (benchmarks/gpu_profiles.py, rule 2)"
 # Compute capabilities nobody published a context of.
@@ -218,11 +208,6 @@ _GPUS = (
 )  # fmt: skip
 
 
-# Shared memory a block may opt in to (KiB) and blocks resident on a multiprocessor, by compute capability.
-_BLOCKS = {
-    "7.0": (96, 32), "7.5": (64, 16), "8.0": (163, 32), "8.6": (99, 16), "8.9": (99, 24), "9.0": (227, 32), "10.0": (227, 32),
-    "10.3": (227, 32), "12.0": (99, 24),
-}  # fmt: skip
 # L2 (KiB), clocks of multiprocessors and memory (MHz).
 _CLOCKS = {
     "t4": (4096, 1590, 5001), "titan-rtx": (6144, 1770, 7001), "rtx2080ti": (5632, 1545, 7000), "v100": (6144, 1530, 877),
@@ -242,9 +227,16 @@ _CLOCKS = {
 }  # fmt: skip
 
 
+def _architecture(capability: str) -> Architecture:
+    """What "8.9" has."""
+    major, _, minor = capability.partition(".")
+    return ARCHITECTURES[int(major), int(minor)]
+
+
 def cudnn_device(name: str, nvml: str, mib: int, capability: str, sms: int) -> dict[str, Any]:
     """cuDNN's description of a GPU, in its own field names."""
-    (shared_kib, blocks), (l2_kib, sm_mhz, memory_mhz) = _BLOCKS[capability], _CLOCKS[name]
+    architecture = _architecture(capability)
+    l2_kib, sm_mhz, memory_mhz = _CLOCKS[name]
     return {
         "deviceName": nvml.split("|", maxsplit=1)[0] or f"NVIDIA {name}",
         "deviceVer": int(float(capability) * 100 + 0.5),
@@ -253,9 +245,9 @@ def cudnn_device(name: str, nvml: str, mib: int, capability: str, sms: int) -> d
         "l2CacheSize": l2_kib << 10,
         "smClockRateKHz": 1000 * sm_mhz,
         "memClockRateKHz": 1000 * memory_mhz,
-        "maxThreadsPerSM": _THREADS[capability],
-        "maxCtasPerSM": blocks,
-        "maxSharedMemoryPerBlockOptin": shared_kib << 10,
+        "maxThreadsPerSM": architecture.threads_per_sm,
+        "maxCtasPerSM": architecture.blocks_per_sm,
+        "maxSharedMemoryPerBlockOptin": architecture.block_shared_bytes,
         "reservedSharedMemoryPerBlock": 1024 if float(capability) >= 8 else 0,
         "maxSharedMemoryPerBlock": 49152,
         "maxThreadsPerBlock": 1024,
@@ -281,7 +273,7 @@ def profiles() -> dict[str, dict[str, Any]]:
 def _profile(
     measured: dict[str, Any], name: str, mib: int, capability: str, sms: int, source: str, nvml: str
 ) -> dict[str, Any]:
-    threads, seen = _THREADS[capability], capability not in _NOT_SEEN
+    threads, seen = _architecture(capability).threads_per_sm, capability not in _NOT_SEEN
     context = BASE_BYTES + sms * threads * THREAD_BYTES
     least, most = (
         (context * 9 // 10, context * 112 // 100 + 10 * _MIB)

@@ -25,9 +25,8 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "LD_LIBR
 
 def sources(copy: Path) -> Path:
     """A copy of what the package is built from, without anything that was built."""
-    shutil.copytree(
-        ROOT / "analyzer", copy / "analyzer", ignore=shutil.ignore_patterns("__pycache__", "*.so")
-    )
+    for package in ("analyzer", "analyzer_plugins"):
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
     return copy

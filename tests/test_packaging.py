@@ -37,7 +37,7 @@ def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> Non
     assert checked.returncode == 0, checked.stdout
     inside = set(zipfile.ZipFile(wheel).namelist())
     sources = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "analyzer"],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "analyzer", "analyzer_plugins"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     ).stdout.split()  # fmt: skip
     wanted = sources or [str(path.relative_to(ROOT)) for path in (ROOT / "analyzer").rglob("*.py")]
@@ -52,6 +52,11 @@ def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> Non
     assert f"\nName: {DISTRIBUTION}\n" in told  # what hints tell people to install
     assert f"\nVersion: {analyzer.__version__}\n" in told and "License-Expression: Apache-2.0" in told
     assert sum(name.endswith(".LICENSE") and "dist-info" in name for name in inside) == 3
+    entries = zipfile.ZipFile(wheel).read(next(name for name in inside if name.endswith("entry_points.txt")))
+    assert (
+        b"\npaddle = analyzer_plugins.paddle.runtime:Paddle\n" in entries
+        and b"[analyzer.runtimes]" in entries
+    )
 
 
 def test_the_version_is_said_in_one_place() -> None:

@@ -13,7 +13,7 @@ A runtime is one class with a name and `predict`; registered under its name, `--
 
 The pipeline does the rest: it simulates the events, finds what is alive at the peak, and adds the textbook
 sum and the graph's own need. A package announces its runtime as an entry point of the group
-"analyzer.runtimes".
+"analyzer.runtimes", as `analyzer_plugins` announces PaddlePaddle's and TensorFlow's.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from analyzer.runtimes.timeline import Simulation
 if TYPE_CHECKING:
     from analyzer.onnx.model import ShapedModel
     from analyzer.runtimes.batches import Batches, ParametricCapture
+    from analyzer.runtimes.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,11 @@ class Runtime(ABC):
         del operator
         return False
 
+    def rules(self) -> tuple[Rule, ...]:
+        """The named rules behind its requests and its notes, for `analyze explain`: `carried_out_by` and
+        `concept` of `analyzer/runtimes/rules.py` make them. By default it has none."""
+        return ()
+
     def with_releases(
         self, profile: DeviceProfile, options: Options, *, on_gpu: bool = True
     ) -> DeviceProfile:
@@ -223,12 +229,10 @@ class Runtime(ABC):
         )
 
 
-# name -> module:attribute of the runtimes this project has; imported when asked for.
+# name -> module:attribute of the built-in runtimes, imported when they are looked up.
 _OWN = {
     "pytorch": "analyzer.runtimes.pytorch.runtime:PyTorch",
     "onnxruntime": "analyzer.runtimes.onnxruntime.runtime:OnnxRuntime",
-    "paddle": "analyzer.runtimes.paddle.runtime:Paddle",
-    "tensorflow": "analyzer.runtimes.tensorflow.runtime:TensorFlow",
 }
 _registered: dict[str, Runtime] = {}
 
@@ -239,12 +243,21 @@ def register(runtime: Runtime) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Every name `named` knows: this project's runtimes, registered ones, and other packages'."""
-    return tuple(dict.fromkeys((*_OWN, *_registered, *(entry.name for entry in _announced()))))
+    """Every name `named` knows: built-in, registered and announced runtimes."""
+    return tuple(dict.fromkeys((*_OWN, *plugins())))
+
+
+def plugins() -> tuple[str, ...]:
+    """The names of the registered and announced runtimes, without those that are built in."""
+    found = dict.fromkeys((*_registered, *(entry.name for entry in _announced())))
+    return tuple(name for name in found if name not in _OWN)
 
 
 def named(name: str) -> Runtime:
-    """The runtime of that name. Raises OptionError if there is none."""
+    """The runtime of that name. Entry points are read only where it is neither registered nor built in.
+
+    Raises OptionError if there is none, or if the package that announces it cannot provide it.
+    """
     if name in _registered:
         return _registered[name]
     if name in _OWN:
@@ -253,11 +266,29 @@ def named(name: str) -> Runtime:
         return made
     for entry in _announced():
         if entry.name == name:
-            announced: Runtime = entry.load()()
-            return announced
+            return _loaded(entry)
     raise OptionError(
         f"unknown runtime {name!r}", f"{did_you_mean(name, names())}one of {', '.join(names())}"
     )
+
+
+def _loaded(entry: metadata.EntryPoint) -> Runtime:
+    """The runtime an entry point names. Raises OptionError."""
+    try:
+        found = entry.load()()
+    except Exception as error:
+        raise OptionError(
+            f"the runtime {entry.name!r} cannot be loaded from {entry.value}:"
+            f" {type(error).__name__}: {error}",
+            "install a release of its package that goes with this one, or uninstall it",
+        ) from error
+    if not isinstance(found, Runtime):
+        raise OptionError(
+            f"the runtime {entry.name!r} cannot be loaded: {entry.value} is no subclass of"
+            " analyzer.runtimes.base.Runtime",
+            "its package must announce one; uninstall it until it does",
+        )
+    return found
 
 
 def _announced() -> tuple[metadata.EntryPoint, ...]:

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ TENSOR, UNKNOWN = "tensor", "unknown-operator"
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _SOURCE = re.compile(r"\b(?:Sources?|Measured)\b[^:.\n]{0,30}: ")
-_PACKAGE = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
+# The packages of this project: their rules are shown with the module's words, and from the repository's root.
+_PACKAGES = ("analyzer", "analyzer_plugins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,16 @@ def carried_out_by(
         operators,
         sure,
         parts,
-        topic if code.__module__.startswith("analyzer.") else "",
+        topic if code.__module__.partition(".")[0] in _PACKAGES else "",
         releases,
     )
+
+
+def concept(name: str, module: str) -> Rule:
+    """What the docstring of a module explains, under a name."""
+    text = inspect.getdoc(import_module(module)) or ""
+    where = f"{module.replace('.', '/')}.py"
+    return Rule(name, text, source_in(text), where, sure=())
 
 
 def source_in(text: str) -> str:
@@ -110,6 +120,6 @@ def file_of(code: Callable[..., Any]) -> Path:
 def place(code: Callable[..., Any]) -> str:
     """File and line of `code`: from the repository's root for this project's own."""
     path, line = file_of(code), inspect.unwrap(code).__code__.co_firstlineno
-    if path.is_relative_to(_PACKAGE):
-        path = path.relative_to(_PACKAGE.parent)
+    if any(path.is_relative_to(_ROOT / package) for package in _PACKAGES):
+        path = path.relative_to(_ROOT)
     return f"{path.as_posix()}:{line}"

@@ -5,9 +5,7 @@ process's first line what was measured), so that one that ends early loses nothi
 
 1. `recurrent`: sizes cuDNN gives for recurrent layers (nothing is launched)
 2. `solver`: sizes cuSOLVER gives for its work areas (nothing is launched)
-3. `layers`: recurrent layers run, and what PyTorch allocated for them
-4. `routines`: `torch.linalg` run, and what PyTorch allocated for it
-5. `attention`: cuDNN's attention run forward and backward, and what PyTorch allocated for it
+3. `attention`: cuDNN's attention run forward and backward, and what PyTorch allocated for it
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from typing import Any
 import click
 
 # Part -> how many processes share it.
-PARTS = {"recurrent": 2, "solver": 4, "layers": 1, "routines": 3, "attention": 3}
+PARTS = {"recurrent": 2, "solver": 4, "attention": 3}
 _FLUSH_SECONDS = 5
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +74,82 @@ def test_named() -> None:
     with pytest.raises(OptionError, match="unknown runtime 'toi'") as caught:
         base.named("toi")
     assert "did you mean 'toy'" in caught.value.hint
-    assert "one of pytorch, onnxruntime, paddle, tensorflow, toy, theirs" in caught.value.hint
+    assert "one of pytorch, onnxruntime, toy, theirs" in caught.value.hint
+
+
+PACKAGE = """
+from analyzer.allocators import create
+from analyzer.runtimes.base import Prediction, Runtime
+from analyzer.runtimes.rules import concept
+
+
+class Nothing(Runtime):
+    name = "nothing"
+
+    def predict(self, source, options, profile):
+        return Prediction((), lambda: create("pytorch"), lambda simulation: profile.context_bytes)
+
+    def rules(self):
+        return (concept("nothing-is-taken", "nothing_runtime"),)
+
+
+class Other:
+    pass
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package that announces a runtime, one that is none, and one that is not there."""
+    (tmp_path / "nothing_runtime.py").write_text(f'"""Nothing is allocated.\n\nSource: none.\n"""\n{PACKAGE}')
+    info = tmp_path / "nothing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: nothing\nVersion: 1.0\n")
+    entries = (
+        "nothing = nothing_runtime:Nothing",
+        "other = nothing_runtime:Other",
+        "gone = no_such_module:It",
+    )
+    (info / "entry_points.txt").write_text("\n".join(("[analyzer.runtimes]", *entries, "")))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "nothing_runtime", raising=False)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("package")
+def test_a_runtime_of_an_installed_package_is_found() -> None:
+    assert "nothing" in base.plugins() and "nothing_runtime" not in sys.modules
+    found = base.named("nothing")
+    assert found.name == "nothing" and [rule.name for rule in found.rules()] == ["nothing-is-taken"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "gone",
+            "cannot be loaded from no_such_module:It: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        ("other", "cannot be loaded: nothing_runtime:Other is no subclass of analyzer.runtimes.base.Runtime"),
+    ],
+)
+@pytest.mark.usefixtures("package")
+def test_a_package_that_cannot_provide_its_runtime_is_one_clear_error(name: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        base.named(name)
+    assert caught.value.message == f"the runtime {name!r} {message}" and "uninstall it" in caught.value.hint
+
+
+def test_built_in_runtimes_are_found_without_reading_entry_points(announced: list[str]) -> None:
+    base.named("pytorch")
+    assert announced == []
+    code = "import sys, analyzer, analyzer.cli; assert not any('analyzer_plugins' in name for name in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_this_project_announces_paddle_and_tensorflow() -> None:
+    assert {"paddle", "tensorflow"} <= set(base.plugins())
+    assert type(base.named("paddle")).__module__ == "analyzer_plugins.paddle.runtime"
 
 
 def test_a_registered_runtime_wins_over_the_own_one(monkeypatch: pytest.MonkeyPatch) -> None:

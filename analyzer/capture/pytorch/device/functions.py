@@ -28,18 +28,13 @@ from analyzer.capture.pytorch.kernels.attention import KEEPS_PROJECTIONS, Attent
 from analyzer.capture.pytorch.kernels.detection import loading
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.parts import wraps
+from analyzer.devices.architectures import ARCHITECTURES
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.devices import DeviceProfile
 
-# Shared memory a block may have at most, by compute capability (CUDA C++ Programming Guide, technical
-# specifications).
-_SHARED_BYTES = {
-    (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376,
-    (9, 0): 232448,
-    (10, 0): 232448, (10, 3): 232448, (12, 0): 101376, (12, 1): 101376,
-}  # fmt: skip
+_STATIC_SHARED_BYTES = 49152  # what a block may have on any GPU, without opting in to more
 _SILENT = (
     "cuda.init", "cuda._lazy_init", "cuda.set_device", "cuda.empty_cache", "cuda.reset_peak_memory_stats",
     "cuda.reset_max_memory_allocated", "cuda.reset_max_memory_cached", "cuda.reset_accumulated_memory_stats",
@@ -268,7 +263,8 @@ def _state(*_: Any, **__: Any) -> torch.Tensor:
 
 def _properties(device: DeviceProfile) -> types.SimpleNamespace:
     """`torch.cuda.get_device_properties`."""
-    shared = _SHARED_BYTES.get(device.compute_capability, 49152)
+    architecture = ARCHITECTURES.get(device.compute_capability)
+    shared = architecture.block_shared_bytes if architecture else _STATIC_SHARED_BYTES
     return types.SimpleNamespace(
         name=device.name,
         major=device.compute_capability[0],
@@ -279,7 +275,7 @@ def _properties(device: DeviceProfile) -> types.SimpleNamespace:
         max_threads_per_block=1024,
         warp_size=32,
         regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152,
+        shared_memory_per_block=_STATIC_SHARED_BYTES,
         shared_memory_per_block_optin=shared,
         shared_memory_per_multiprocessor=shared + 1024,
         is_integrated=0,

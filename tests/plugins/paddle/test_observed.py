@@ -13,12 +13,12 @@ from analyzer.analysis import Analysis
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.runtimes.events import Event, Free, Malloc
-from analyzer.runtimes.paddle import in_place
-from analyzer.runtimes.paddle.flags import Flags
 from analyzer.spec import TensorSpec
+from analyzer_plugins.paddle import in_place
+from analyzer_plugins.paddle.flags import Flags
 from benchmarks.harness.processes import answer
 from tests.paths import DATA
-from tests.runtimes.paddle.twins import SIDE, TWINS
+from tests.plugins.paddle.twins import SIDE, TWINS
 
 OBSERVED = json.loads((DATA / "paddle_cpu.json").read_text())
 # Beside the large tensors a program has scalars, the learning rate, beta's powers and shapes: each some bytes.

@@ -11,9 +11,9 @@ from analyzer.devices import load
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.runtimes.tensorflow.settings import MIB, parse
 from analyzer.spec import TensorSpec
-from tests.runtimes.paddle.twins import SIDE, TWINS
+from analyzer_plugins.tensorflow.settings import MIB, parse
+from tests.plugins.paddle.twins import SIDE, TWINS
 
 GIB = 2**30
 

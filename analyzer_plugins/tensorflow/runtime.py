@@ -29,14 +29,16 @@ from analyzer.options import Options
 from analyzer.runtimes.base import Capped, Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, OfGraph, ParametricCapture
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.static_graph.executor import Collection, requests
-from analyzer.runtimes.static_graph.kernels import (
+from analyzer.runtimes.rules import Rule, concept
+from analyzer.runtimes.timeline import simulate
+from analyzer_plugins.static_graph.executor import Collection, requests
+from analyzer_plugins.static_graph.kernels import (
     convolution_workspace,
     libraries,
 )
-from analyzer.runtimes.static_graph.variables import Dialect, variables
-from analyzer.runtimes.tensorflow.settings import MIB, parse
-from analyzer.runtimes.timeline import simulate
+from analyzer_plugins.static_graph.rules import rules
+from analyzer_plugins.static_graph.variables import Dialect, variables
+from analyzer_plugins.tensorflow.settings import MIB, parse
 
 # Kernels that forward an operand's buffer, and which operands they try, in order.
 _UNARY, _BINARY = (0,), (0, 1)
@@ -131,6 +133,13 @@ class TensorFlow(Runtime):
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches:
         return OfGraph(self, parametric, profile, options)
+
+    def rules(self) -> tuple[Rule, ...]:
+        return (
+            *rules(),
+            concept("tensorflow", "analyzer_plugins.tensorflow.runtime"),
+            concept("tensorflow-settings", "analyzer_plugins.tensorflow.settings"),
+        )
 
 
 def forwarded(operator: Operator) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from analyzer.graph import Category, Graph, Operator, Phase
 from analyzer.liveness.lifetimes import peak
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
-from analyzer.runtimes.static_graph.executor import Collection, requests
-from analyzer.runtimes.static_graph.variables import Dialect, variables
+from analyzer_plugins.static_graph.executor import Collection, requests
+from analyzer_plugins.static_graph.variables import Dialect, variables
 from tests.liveness.programs import Builder, programs
 
 AT_ONCE = Collection()

@@ -27,17 +27,19 @@ from analyzer.options import Options
 from analyzer.runtimes.base import Capped, Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, OfGraph, ParametricCapture
 from analyzer.runtimes.events import AllocationEvent
-from analyzer.runtimes.paddle.flags import Flags, parse
-from analyzer.runtimes.paddle.in_place import operands
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.static_graph.executor import Collection, requests
-from analyzer.runtimes.static_graph.kernels import (
+from analyzer.runtimes.rules import Rule, concept
+from analyzer.runtimes.timeline import simulate
+from analyzer_plugins.paddle.flags import Flags, parse
+from analyzer_plugins.paddle.in_place import operands
+from analyzer_plugins.static_graph.executor import Collection, requests
+from analyzer_plugins.static_graph.kernels import (
     convolution_workspace,
     gradients_of_sums,
     libraries,
 )
-from analyzer.runtimes.static_graph.variables import Dialect, variables
-from analyzer.runtimes.timeline import simulate
+from analyzer_plugins.static_graph.rules import rules
+from analyzer_plugins.static_graph.variables import Dialect, variables
 
 MIB = 2**20
 
@@ -88,6 +90,14 @@ class Paddle(Runtime):
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches:
         return OfGraph(self, parametric, profile, options)
+
+    def rules(self) -> tuple[Rule, ...]:
+        return (
+            *rules(),
+            concept("paddle", "analyzer_plugins.paddle.runtime"),
+            concept("paddle-flags", "analyzer_plugins.paddle.flags"),
+            concept("paddle-in-place", "analyzer_plugins.paddle.in_place"),
+        )
 
 
 def _events(

@@ -4,7 +4,7 @@ Its inplace pass turns an operator into its in-place variant ("relu" into "relu_
 after it anyway; the variants, and which operand the result overwrites, are declared in
 `paddle/phi/ops/yaml/ops.yaml` and
 `backward.yaml` ("inplace: (x -> out)"). The table below names them for the operators of captured programs;
-`tests/runtimes/paddle` holds it against the variants PaddlePaddle 3.3.1 really has
+`tests/plugins/paddle` holds it against the variants PaddlePaddle 3.3.1 really has
 (`tests/data/paddle_cpu.json`).
 
 Operators absent here have no in-place variant there, or none is known here: their result gets memory of its
@@ -15,7 +15,7 @@ never uses. Source of the pass's conditions: `paddle/fluid/pir/transforms/genera
 from __future__ import annotations
 
 from analyzer.graph import Operator, Phase
-from analyzer.runtimes.static_graph.variables import RESHAPES
+from analyzer_plugins.static_graph.variables import RESHAPES
 
 # operator -> PaddlePaddle's operator. Its in-place variant ends in "_"; the result goes into operand 0.
 FORWARD = {

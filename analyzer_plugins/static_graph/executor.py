@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from analyzer.graph import Birth, Category, Graph, Mark, Operator, Phase, Run, Storage, TensorMeta
 from analyzer.liveness.lifetimes import lifetimes
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.static_graph.variables import Variables
+from analyzer_plugins.static_graph.variables import Variables
 
 PERSISTABLE = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE})
 # What no operator may write its result into: persistable variables, and feeds.

@@ -12,10 +12,10 @@ from analyzer.graph import Category
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.runtimes.events import Malloc
-from analyzer.runtimes.paddle.flags import Flags, parse
 from analyzer.spec import TensorSpec
+from analyzer_plugins.paddle.flags import Flags, parse
 from tests.paths import MODELS
-from tests.runtimes.paddle.twins import SIDE, TWINS
+from tests.plugins.paddle.twins import SIDE, TWINS
 
 MIB = 2**20
 

@@ -23,8 +23,8 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Operator, Phase
 from analyzer.runtimes.pytorch.scratch import Give, Take, kernel_allocations
-from analyzer.runtimes.static_graph.executor import Workspace
-from analyzer.runtimes.static_graph.variables import PRODUCTS
+from analyzer_plugins.static_graph.executor import Workspace
+from analyzer_plugins.static_graph.variables import PRODUCTS
 
 _CONVOLUTIONS = frozenset({"aten::convolution.default", "aten::convolution_backward.default"})
 _ONNX_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})

@@ -1,0 +1,1 @@
+"""PaddlePaddle and TensorFlow as runtimes, which the entry point "analyzer.runtimes" announces."""
