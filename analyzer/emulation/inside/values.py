@@ -41,6 +41,9 @@ _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernou
 _SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_",
 "_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive",
 "repeat_interleave", "_coalesce", "bincount")  # fmt: skip
+# What a tensor is of changes, and what the memory holds does not.
+_RESHAPES = ("set_", "as_strided_", "transpose_", "t_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_",
+"detach_")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 # They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h
@@ -59,7 +62,8 @@ class _Operator:
         schema = func._schema
         self.name = schema.name.partition("::")[2]
         returns = [result.alias_info for result in schema.returns]
-        self.is_view = bool(returns) and all(info is not None and not info.is_write for info in returns)
+        views = bool(returns) and all(info is not None and not info.is_write for info in returns)
+        self.is_view = views or self.name in _RESHAPES
         self.writes = [
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
