@@ -240,9 +240,7 @@ class ProcessValues:
         elif op.name == "bincount":
             return self._extremes(args[0], tainted)
         elif op.name == "repeat_interleave":
-            if kwargs.get("output_size") is not None:
-                return []
-            asked = [args[0]]
+            return [] if kwargs.get("output_size") is not None else self._repeated(args[0], tainted)
         else:
             asked = [args[0]]
         said = self._said()
@@ -269,8 +267,6 @@ class ProcessValues:
                 sizes += [tensor.shape[dim]] * 4
             elif value is None:
                 sizes.append(tensor.numel())
-            elif op.name == "repeat_interleave":
-                sizes.append(int(value.sum()))
             elif "unique" in op.name:
                 sizes += [self._distinct(op, _dim(op, args, kwargs), value)] * 4
             else:
@@ -304,6 +300,19 @@ class ProcessValues:
         else:
             ends = [int(value.min()), int(value.max())]
         return ends[tensor.dtype == torch.uint8 :]
+
+    def _repeated(self, counts: torch.Tensor, tainted: bool) -> list[int]:
+        """The sum of the counts, and that none is negative, which is asked next."""
+        value, said = self._contents.value(counts), self._said()
+        if said is not None:
+            return [int(said), 1]
+        if value is None or tainted or self._contents.stands_in(counts):
+            self._list(
+                "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
+                f" one of each, {counts.numel():,}; memory may be more"
+            )
+            return [counts.numel(), 1]
+        return [int(value.sum()), int(bool((value >= 0).all()))]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""
