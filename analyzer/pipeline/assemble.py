@@ -171,10 +171,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
     return Analysis(options, profile, graph, prediction, simulation, estimate)
 
 
-_ORDERS = (
-    "threads read the checkpoint while its experts are stacked: the figures are of the order a quick disk"
-    " gives; in others {} to {} MiB are reserved"
-)
+_ORDERS = "{}; in others {} to {} MiB are reserved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +282,8 @@ def _assumed(
     """capacity_bytes: what the program was simulated in; None where no device bounds it."""
     simulation = outcome.simulation
     orders = None if outcome.with_room is not None else orders_range(prediction, simulation)
-    notes = () if orders is None else (_ORDERS.format(*(f"{nbytes / 2**20:,.0f}" for nbytes in orders)),)
+    in_mib = tuple(f"{nbytes / 2**20:,.0f}" for nbytes in orders or ())
+    notes = (_ORDERS.format(prediction.order, *in_mib),) if in_mib else ()
     if profile.measured:
         if unasked(prediction.events):
             ends = (*reserved_range(prediction, simulation, measured=True), *(orders or ()))

@@ -117,7 +117,8 @@ class Prediction:
     for a block
         that many tensors share, each of them with its bytes; () for any other.
     simulation: what the allocator did with the events, where they were simulated while the program ran.
-    others: the same events in other orders that a run may have; only where threads make them.
+    others: the same events in other orders that a run may have; only where threads make them. order: which
+    of the orders the events are in, in words.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
 
@@ -134,6 +135,7 @@ class Prediction:
     limited: Callable[[int, bool], Allocator] | None = None
     simulation: Simulation | None = None
     others: Callable[[], Iterable[tuple[AllocationEvent, ...]]] = tuple
+    order: str = ""
 
 
 class Runtime(ABC):

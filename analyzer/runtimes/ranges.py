@@ -14,8 +14,8 @@ be more, or less; and where threads ask for memory in an order that only a run h
    what its threads hold below the least of one with first kernels (`benchmarks/gpu_profiles.py`, rule 2).
 4. What CUDA has to give differs by a little with the driver, `DeviceProfile.capacity_range_bytes`, so that a
    program that needs nearly all of it may not fit, and one that needs a little more may.
-5. Where threads read a checkpoint while the program converts it, it is simulated in other orders as well
-   (`runtimes/pytorch/orders.py`), on any GPU.
+5. Where threads read a checkpoint while the program converts it, or NCCL's watchdog decides when memory is
+   given back, it is simulated in other orders as well (`runtimes/pytorch/orders.py`), on any GPU.
 6. A program that may have to do with less than it takes with room (by 3 and 4) may run there all the same:
    the allocator gives cached blocks back and goes on, often with far less. What it then holds is in the range
    (`under_pressure`).

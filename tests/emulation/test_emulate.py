@@ -205,6 +205,14 @@ def test_kernels_compiled_in_the_process_and_comparisons_do_not_end_a_program(py
     )
 
 
+def test_what_a_checkpoint_holds_is_there_when_it_is_read_to_the_gpu(python: Path) -> None:
+    """A tensor that is made of a storage (`set_`), or turned in place, is what its memory holds."""
+    program = ROOT / "tests/emulation/programs/states.py"
+    estimate = analyzer.emulate(program, python=python, device="h100")
+    assert estimate.incomplete is None
+    assert not any("states.py" in note for note in estimate.notes)
+
+
 def test_a_program_runs_by_pytorch_itself(python: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import json
 

@@ -41,6 +41,9 @@ _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernou
 _SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_",
 "_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive",
 "repeat_interleave", "_coalesce", "bincount")  # fmt: skip
+# What a tensor is of changes, and what the memory holds does not.
+_RESHAPES = ("set_", "as_strided_", "transpose_", "t_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_",
+"detach_")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 # They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h
@@ -59,7 +62,8 @@ class _Operator:
         schema = func._schema
         self.name = schema.name.partition("::")[2]
         returns = [result.alias_info for result in schema.returns]
-        self.is_view = bool(returns) and all(info is not None and not info.is_write for info in returns)
+        views = bool(returns) and all(info is not None and not info.is_write for info in returns)
+        self.is_view = views or self.name in _RESHAPES
         self.writes = [
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
@@ -236,9 +240,7 @@ class ProcessValues:
         elif op.name == "bincount":
             return self._extremes(args[0], tainted)
         elif op.name == "repeat_interleave":
-            if kwargs.get("output_size") is not None:
-                return []
-            asked = [args[0]]
+            return [] if kwargs.get("output_size") is not None else self._repeated(args[0], tainted)
         else:
             asked = [args[0]]
         said = self._said()
@@ -265,8 +267,6 @@ class ProcessValues:
                 sizes += [tensor.shape[dim]] * 4
             elif value is None:
                 sizes.append(tensor.numel())
-            elif op.name == "repeat_interleave":
-                sizes.append(int(value.sum()))
             elif "unique" in op.name:
                 sizes += [self._distinct(op, _dim(op, args, kwargs), value)] * 4
             else:
@@ -300,6 +300,19 @@ class ProcessValues:
         else:
             ends = [int(value.min()), int(value.max())]
         return ends[tensor.dtype == torch.uint8 :]
+
+    def _repeated(self, counts: torch.Tensor, tainted: bool) -> list[int]:
+        """The sum of the counts, and that none is negative, which is asked next."""
+        value, said = self._contents.value(counts), self._said()
+        if said is not None:
+            return [int(said), 1]
+        if value is None or tainted or self._contents.stands_in(counts):
+            self._list(
+                "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
+                f" one of each, {counts.numel():,}; memory may be more"
+            )
+            return [counts.numel(), 1]
+        return [int(value.sum()), int(bool((value >= 0).all()))]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""

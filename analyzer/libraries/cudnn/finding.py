@@ -1,8 +1,8 @@
 """Where a cuDNN lies that can be asked: nothing is loaded, nothing is imported.
 
 1. `ANALYZER_CUDNN` names the library (a path of `libcudnn.so.9`), or says "none": then nobody is asked.
-2. Else all that are within reach, in this order: of the environment whose Python `ANALYZER_PYTHON` names, of
-   this one (the wheels
+2. Else all that are within reach, in this order: of the environment whose Python `ANALYZER_PYTHON` names and
+   the folders its `.pth` files link, of this one (the wheels
    `nvidia-cudnn-cu12` and `-cu13`, beside a CUDA build of torch or installed for this: `pip install
    'gpu-memory-analyzer[cudnn]'`), of the system (`LD_LIBRARY_PATH`, `/usr/local/cuda`, the distribution's
    folder).
@@ -70,9 +70,22 @@ def within_reach(named: str, python: str) -> tuple[Library, ...]:
 
 
 def _packages_of(python: str) -> Iterator[Path]:
-    """The folders of packages of an environment, by the path of its Python."""
+    """The folders of packages of an environment, by the path of its Python, each before those it links."""
     if python:
-        yield from sorted(Path(python).parent.parent.glob("lib/python3*/site-packages"))
+        for folder in sorted(Path(python).parent.parent.glob("lib/python3*/site-packages")):
+            yield folder
+            yield from _linked(folder)
+
+
+def _linked(folder: Path) -> Iterator[Path]:
+    """The folders that the `.pth` files of a folder of packages add, in the order Python's `site` adds them.
+    Lines of code, which it runs, are passed over; `.pth` files of folders added that way it does not
+    read."""
+    for file in sorted(folder.glob("*.pth")):
+        if file.is_file() and not file.name.startswith("."):
+            lines = map(str.rstrip, file.read_text("utf-8", "replace").splitlines())
+            named = (line for line in lines if line and not re.match(r"#|import[ \t]", line))
+            yield from (path for path in (folder / line for line in named) if path.is_dir())
 
 
 def _library(path: Path) -> Library:

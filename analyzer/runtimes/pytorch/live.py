@@ -31,7 +31,7 @@ from analyzer.runtimes.pytorch import extrapolation
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.eager import AnyProgram, Eager, GrowingProgram
 from analyzer.runtimes.pytorch.launches import kernel_of
-from analyzer.runtimes.pytorch.orders import Reading, others
+from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
@@ -85,6 +85,7 @@ class Live:
         self._kept: Eager | None = None
         self._extrapolated_peaks = (0, 0)
         self._readings: list[Reading] = []
+        self._watched: list[Look] = []
         self._peaks = (0, 0, 0)
         self.failures = 0
         self.allocator = self.fresh()
@@ -371,12 +372,18 @@ class Live:
         if self._apart is None and self._readings:
             self._readings[-1].waits.append((self.position, number))
 
+    def record_watched(self, storages: Iterable[int]) -> None:
+        """A watchdog lets these storages go."""
+        if self._apart is None:
+            self._watched.append(Look(self.position, frozenset(storages)))
+
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Forget the events from a position on; storages alive now are known by other numbers from then
         on."""
         assert self._eager is not None
         del self._events[position:]
         self._readings = [reading for reading in self._readings if reading.end <= position]
+        self._watched = [look for look in self._watched if look.position <= position]
         self._states.cut(position)
         moved = {new: self._handles.pop(old) for old, new in names.items() if old in self._handles}
         self._handles |= moved
@@ -437,7 +444,8 @@ class Live:
         return Prediction(
             events=events,
             simulation=gathered(events, self._states, failure),
-            others=partial(others, events, tuple(self._readings)),
+            others=partial(others, events, tuple(self._readings), tuple(self._watched)),
+            order=order_of(self._readings, self._watched),
             allocator=self.fresh,
             limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),
             device_used=lambda simulation: (

@@ -1,5 +1,5 @@
-"""Requests of threads that run beside the program's own: the orders in which they may reach the allocator as
-well.
+"""What threads beside the program's own ask for and give back: the orders in which it may reach the allocator
+as well.
 
 While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece
 after the other. At every wait the threads have begun some pieces beyond the one that is waited for. How many,
@@ -8,7 +8,12 @@ while CUDA loads a kernel. Where the program asks for memory of its own for ever
 in 8 or 4 bits are turned back one by one), the threads are quicker than it: it is also simulated with all of
 them read before the first is turned back (on an H200 384 of 1,136 were, and up to 476 lay there).
 
-Not modelled otherwise: threads so fast that a whole checkpoint is read before the first of it is converted.
+What NCCL's watchdog has seen is given back (`capture/pytorch/world/collectives.py`), later where steps are
+shorter than its pauses: the program is simulated again with what it has seen by one look kept until the next,
+or to the end.
+
+Not modelled otherwise: threads so fast that a whole checkpoint is read before the first of it is converted;
+steps so short that the watchdog's pause is longer than two of them.
 """
 
 from __future__ import annotations
@@ -37,11 +42,24 @@ class Reading:
         return max((self.pieces or [(0, 0)])[-1][1], (self.waits or [(0, 0)])[-1][0])
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look of the watchdog: where among the events, and the keys of the blocks it lets go."""
+
+    position: int
+    seen: frozenset[int]
+
+
 def others(
-    events: Sequence[AllocationEvent], readings: Sequence[Reading]
+    events: Sequence[AllocationEvent],
+    readings: Sequence[Reading],
+    watched: Sequence[Look] = (),
 ) -> Iterator[tuple[AllocationEvent, ...]]:
-    """The events in the other orders; those alone that are other ones."""
+    """The events in the other orders; those alone that are other ones. watched: a watchdog's looks."""
     found = [tuple(events)]
+    if (late := _late(events, watched)) != found[0]:
+        found.append(late)
+        yield late
     for beyond in (*BEYOND, None):
         other = list(events)
         for reading in readings:
@@ -51,6 +69,31 @@ def others(
         if tuple(other) not in found:
             found.append(tuple(other))
             yield found[-1]
+
+
+def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:
+    """Which of the orders the events are in, in words."""
+    said = []
+    if readings:
+        said.append(
+            "threads read the checkpoint while its experts are stacked: the figures are of the order a quick"
+            " disk gives"
+        )
+    if watched:
+        said.append("the figures are of steps longer than the pauses of NCCL's watchdog")
+    return "; ".join(said)
+
+
+def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[AllocationEvent, ...]:
+    """The events, what was seen by one look given back after the next one at the earliest."""
+    ends = [look.position for look in watched[1:]] + [len(events)]
+    made: list[AllocationEvent] = list(events[: watched[0].position]) if watched else list(events)
+    for look, end in zip(watched, ends, strict=True) if watched else ():
+        late: list[AllocationEvent] = []
+        for event in events[look.position : end]:
+            (late if isinstance(event, Free) and event.key in look.seen else made).append(event)
+        made += late
+    return tuple(made)
 
 
 def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:

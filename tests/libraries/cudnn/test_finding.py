@@ -31,6 +31,21 @@ def test_the_environment_that_is_named_has_its_wheels(tmp_path: Path) -> None:
     assert found == Library(str(path), str(cublaslt), (9, 19))
 
 
+def test_an_environment_reaches_what_its_pth_files_link_as_python_does(tmp_path: Path) -> None:
+    packages = tmp_path / "env/lib/python3.12/site-packages"
+    packages.mkdir(parents=True)
+    other, relative = wheels(tmp_path / "other", "9.19.0.56"), wheels(packages / "beside", "9.10.2.21")
+    (packages / "b.pth").write_text(f"# a comment\nimport sys\n\n{tmp_path / 'other'}  \n/not/here\n")
+    (packages / "a.pth").write_text("beside\n")
+    (packages / ".hidden.pth").write_text(f"{wheels(tmp_path / 'hidden', '9.1.0').parents[3]}\n")
+    found = within_reach("", str(tmp_path / "env/bin/python"))
+    assert [(library.path, library.release) for library in found[:2]] == [
+        (str(relative), (9, 10)),
+        (str(other), (9, 19)),
+    ]
+    assert not any("hidden" in library.path for library in found)
+
+
 def test_a_library_can_be_named_and_nobody_too(tmp_path: Path) -> None:
     path = tmp_path / "libcudnn.so.9"
     path.write_text("")

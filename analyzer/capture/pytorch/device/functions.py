@@ -18,7 +18,7 @@ from torch._prims_common import compute_elementwise_output_strides
 
 from analyzer.capture.pytorch.device import build
 from analyzer.capture.pytorch.device.communication import Communication
-from analyzer.capture.pytorch.device.generators import defaults, generator_class
+from analyzer.capture.pytorch.device.generators import STATE_BYTES, defaults, generator_class
 from analyzer.capture.pytorch.device.graphs import graphs
 from analyzer.capture.pytorch.device.host import Pinned
 from analyzer.capture.pytorch.device.legacy_types import default_tensor_type, legacy_types
@@ -53,7 +53,6 @@ _NOTHING_HELD = (
     "max_memory_cached",
 )  # fmt: skip
 _SEEDING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
-_STATE_BYTES = 16  # seed and offset: `CUDAGeneratorImpl::get_state`, `CUDAGeneratorImpl.cpp`
 CUDA_TYPE = torch.device("cuda")
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 
@@ -258,7 +257,7 @@ def _says(answer: Any) -> Any:
 
 
 def _state(*_: Any, **__: Any) -> torch.Tensor:
-    return torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu")
+    return torch.zeros(STATE_BYTES, dtype=torch.uint8, device="cpu")
 
 
 def _properties(device: DeviceProfile) -> types.SimpleNamespace:

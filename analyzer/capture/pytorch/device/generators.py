@@ -8,9 +8,11 @@ tensor.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.device.placement import is_cuda
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _REAL = torch.Generator
+# Its seed and offset: `CUDAGeneratorImpl::get_state`, `CUDAGeneratorImpl.cpp`.
+_STATE = struct.Struct("<QQ")
+STATE_BYTES = _STATE.size
 
 
 class _OfTheDevice(torch.Generator):
@@ -29,6 +34,23 @@ class _OfTheDevice(torch.Generator):
     def device(self) -> torch.device:  # type: ignore[override]
         """The GPU."""
         return self.gpu
+
+    def get_state(self) -> torch.Tensor:
+        """A state as the GPU's generators have it, on the host."""
+        packed = _STATE.pack(self.initial_seed() % (1 << 64), 0)
+        return torch.tensor(list(packed), dtype=torch.uint8, device="cpu")
+
+    def set_state(self, new_state: torch.Tensor) -> _OfTheDevice:
+        """The state is put back; one whose bytes are not here changes nothing. Raises TypeError and
+        RuntimeError where PyTorch does (`check_rng_state`, `CUDAGeneratorImpl::set_state`)."""
+        if new_state.dtype != torch.uint8 or new_state.device.type != "cpu":
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        if new_state.numel() not in (STATE_BYTES, STATE_BYTES // 2):
+            raise RuntimeError("RNG state is wrong size")
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            if new_state.device.type == "cpu":
+                self.manual_seed(int.from_bytes(bytes(new_state.tolist()[:8]), "little"))
+        return self
 
 
 class _Generators(type):

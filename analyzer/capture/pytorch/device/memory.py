@@ -81,7 +81,14 @@ class CheckpointReads(Protocol):
         """The program waits for a piece."""
 
 
-class Memory(SpeculativeMemory, CheckpointReads, Protocol):
+class WatchedReleases(Protocol):
+    """A thread that lets memory go when it looks (`world/collectives.py`)."""
+
+    def record_watched(self, storages: Iterable[int]) -> None:
+        """It has looked, and holds these storages no longer."""
+
+
+class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
     """The memory of the pretended device. `follow` raises an exception `out_of_memory` recognises."""
 
     failures: int

@@ -10,7 +10,8 @@
    the tensors it works on until another collective begins after a watchdog thread, which looks every 100 ms,
    has seen it finish (`TensorShelf`, `shelvesToUnstash_`). No clock runs here: the first step, which loads
    kernels, is taken to be longer than that, any other until the next step's gradients are reduced. A bucket
-   the reducer has replaced lives on so long.
+   the reducer has replaced lives on so long; what it comes to where it lives longer, is the upper end of the
+   reserved bytes (`runtimes/pytorch/orders.py`).
 4. The other ranks are taken to hold what this one holds: a broadcast and an average change nothing,
    everything gathered is this rank's own. A sum is left as it is too, since nobody tells which reduction it
    is: it scales values that shape nothing. What is received from a single other rank is known where
@@ -135,14 +136,7 @@ class Collectives:
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any, kept: Any = None
     ) -> Any:
         """Record the call; what it returns: `tensors` where the schema says so, and its work."""
-        count = len(self._shelf)
-        self._shelf[:] = [
-            (step, shelved)
-            for step, shelved in self._shelf
-            if step > 0 and (step == self._recorder.step or self._recorder.phase is not Phase.BACKWARD)
-        ]
-        if len(self._shelf) < count:
-            self._recorder.note(_LATER)
+        self._unshelve()
         group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
         on_device = self._placed(group, args)
         if on_device:
@@ -150,6 +144,22 @@ class Collectives:
             self._recorder.record(func, args, kwargs, on_device)
         work = _finished(tensors if kept is None else kept)
         return work if len(func._schema.returns) == 1 else (tensors, work)
+
+    def _unshelve(self) -> None:
+        """Let go what the watchdog is taken to have seen by now."""
+        now, in_backward = self._recorder.step, self._recorder.phase is Phase.BACKWARD
+        seen: list[tuple[int, Any]] = []
+        kept: list[tuple[int, Any]] = []
+        for step, shelved in self._shelf:
+            is_seen = step == 0 or (step != now and in_backward)
+            (seen if is_seen else kept).append((step, shelved))
+        if not seen:
+            return
+        self._shelf[:] = kept
+        self._recorder.note(_LATER)
+        if self._recorder.memory is not None:
+            numbers = map(self._recorder.storages.number_of, tree_iter([shelved for _, shelved in seen]))
+            self._recorder.memory.record_watched(number for number in numbers if number is not None)
 
     def _placed(self, group: Any, args: Any) -> list[torch.Tensor]:
         """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no

@@ -20,8 +20,18 @@ import torch
 own = torch.Generator(device="cuda").manual_seed(3)
 assert own.device == torch.device("cuda", 0) and isinstance(own, torch.Generator)
 assert isinstance(torch.default_generator, torch.Generator)
-own.set_state(own.get_state())
+state = own.get_state()
+assert (state.shape, state.device.type) == ((16,), "cpu")
+own.manual_seed(4)
+own.set_state(state)
 assert own.initial_seed() == 3
+own.set_state(torch.cuda.get_rng_state())
+for refused, error in ((state.cuda(), TypeError), (state.long(), TypeError), (state[:5], RuntimeError)):
+    try:
+        own.set_state(refused)
+    except error:
+        continue
+    raise AssertionError("PyTorch refuses it")
 x = torch.randn(1024, 256, device="cuda", generator=own)
 x.normal_(generator=own)
 torch.multinomial(x.abs(), 2, generator=own)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from analyzer.capture.pytorch.program.loading import LoadingPool  # noqa: E402
 from analyzer.graph import Category  # noqa: E402
 from analyzer.runtimes.events import Free, Malloc  # noqa: E402
-from analyzer.runtimes.pytorch.orders import Reading, others  # noqa: E402
+from analyzer.runtimes.pytorch.orders import Look, Reading, others  # noqa: E402
 
 MIB = 1 << 20
 
@@ -83,6 +83,17 @@ def test_other_orders() -> None:
     reading = Reading(pieces=[(0, 1), (1, 2), (2, 3)], waits=[(0, 0), (2, 1), (6, 2)])
     assert list(others(events, [reading])) == [(a, b, joined, free_a, free_b, c)]
     assert list(others(events, [])) == []
+
+
+def test_what_a_watchdog_lets_go_is_kept_until_its_next_look() -> None:
+    """Of two looks the first lets go the first block, which the program then drops; the second the other."""
+    a, b, c = (Malloc(key, 100, Category.GRADIENT) for key in (1, 2, 3))
+    events = (a, b, Free(1), c, Free(3), Free(2))
+    looks = [Look(2, frozenset({1})), Look(4, frozenset({2}))]
+    assert list(others(events, [], looks)) == [(a, b, c, Free(1), Free(3), Free(2))]
+    assert list(others(events, [], looks[:1])) == [(a, b, c, Free(3), Free(2), Free(1))]
+    assert list(others(events, [], [Look(2, frozenset({3}))])) == [(a, b, Free(1), c, Free(2), Free(3))]
+    assert list(others(events, [], [Look(5, frozenset({2}))])) == []
 
 
 def test_a_program_that_turns_each_piece_into_another_may_come_last() -> None:

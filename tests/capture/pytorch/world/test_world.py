@@ -86,6 +86,40 @@ for _ in range(3):
     assert found.estimate.peak_allocated >= 3 * MIB  # weight, gradient, bucket
 
 
+SHORT_STEPS = """
+import tempfile
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("nccl", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+torch.cuda.set_device(0)
+net = nn.Sequential(*[nn.Sequential(nn.Linear(2048, 2048), nn.BatchNorm1d(2048), nn.ReLU()) for _ in range(6)])
+net = nn.SyncBatchNorm.convert_sync_batchnorm(net.cuda())
+net = DistributedDataParallel(net, device_ids=[0], bucket_cap_mb=10)
+opt = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=1e-3)
+for step in range(2):
+    with net.no_sync():
+        net(torch.randn(1024, 2048, device="cuda")).mean().backward()
+    net(torch.randn(1024, 2048, device="cuda")).mean().backward()
+    opt.step()
+    opt.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+def test_buckets_that_the_watchdog_keeps_longer_are_within_the_range(tmp_path: Path) -> None:
+    """An H100 (torch 2.11, 26 November 2026) held 866 MiB, the first buckets among them in the second step."""
+    script = tmp_path / "short_steps.py"
+    script.write_text(SHORT_STEPS)
+    found, error = follow(script, [], Options(device="h100", release={"torch": "2.11"}), {})
+    assert error is None
+    assert found.estimate.reserved_range == (found.estimate.peak_reserved, 866 * MIB)
+    assert any("longer than the pauses of NCCL's watchdog" in note for note in found.estimate.notes)
+
+
 SYNCHRONISED = """
 model = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.nn.BatchNorm2d(64)).cuda()
 model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
