@@ -6,8 +6,8 @@ of all while a dispatch mode is active. On CUDA such a formula
 1. writes into what it has just made (`IN_PLACE`, by what it calls for meta tensors and the node whose formula
    it is);
 2. or asks for values, and computes less (`OTHERWISE`, by the node): what the other way makes is not recorded,
-   and its last call, or calls, are what is computed instead (`reflectors.py` too); `cumprod_backward` is an operator of its own, which is
-   decided for.
+   and its last call, or calls, are what is computed instead (`reflectors.py`); `cumprod_backward` is an
+   operator of its own, which is decided for.
 
 Source: `torch/csrc/autograd/FunctionsManual.cpp`; of indexing, `aten/src/ATen/native/`
 `TensorAdvancedIndexing.cpp` and `ReduceOps.cpp`.
@@ -105,16 +105,23 @@ def _product(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
     values nobody knows: their places are looked for all the same."""
     grad, source, result = args[0], node._saved_self, node._saved_result
     zeros = source == 0
-    if values.known(zeros) is None:
+    known = values.known(zeros)
+    if known is None:
         values.selects(zeros, 0)
+    count = 0 if known is None else int(known.sum())
     places = zeros.nonzero()
     del zeros
-    found = grad.reshape(()) * (result / source)
+    if count > 1 and not torch.is_grad_enabled():
+        found = torch.zeros_like(source, memory_format=torch.contiguous_format)
+    elif count:
+        found = _beside_zeros(grad, source.contiguous().view(-1), 0).view_as(source)
+    else:
+        found = grad.reshape(()) * (result / source)
     del places
     return found
 
 
-def _product_along(node: Any, _values: ProgramValues, args: tuple[Any, ...]) -> Any:
+def _product_along(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
     """Likewise along a dimension, where zeros are counted."""
     grad, source, result = args[0], node._saved_self, node._saved_result
     dim = _dimension(node)
@@ -123,8 +130,32 @@ def _product_along(node: Any, _values: ProgramValues, args: tuple[Any, ...]) -> 
     zeros = source == 0
     counts = zeros.sum(dim, True)
     counts.sum()
-    found = grad * ((result if node._saved_keepdim else result.unsqueeze(dim)) / source)
+    known = values.known(zeros)
+    if known is not None and known.any():
+        found = _beside_zeros(grad, source, dim)
+    else:
+        found = grad * ((result if node._saved_keepdim else result.unsqueeze(dim)) / source)
     del counts, zeros  # in the order of C++
+    return found
+
+
+def _beside_zeros(grad: Any, source: Any, dim: int) -> Any:
+    """`prod_safe_zeros_backward`: the products of all elements before each, and of all behind it."""
+    size = source.size(dim)
+    if size == 1:
+        return grad
+    ones = torch.ones_like(source.narrow(dim, 0, 1), memory_format=torch.contiguous_format)
+    shifted = torch.cat([ones, source.narrow(dim, 0, size - 1)], dim)
+    before = shifted.cumprod(dim)
+    turned = source.narrow(dim, 1, size - 1).flip(dim)
+    other = torch.cat([ones, turned], dim)
+    del turned, ones
+    running = other.cumprod(dim)
+    behind = running.flip(dim)
+    del running
+    product = before * behind
+    found = grad * product
+    del product, behind, other, before, shifted
     return found
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from analyzer.capture.pytorch.recording.fan_in import _dense, _unshared_counts
-from tests.capture.pytorch.captures import Model, names, operators, short, step
+from analyzer.graph import Phase
+from tests.capture.pytorch.captures import Model, names, operators, short, step, traced
 
 
 class Weight(nn.Module):
@@ -207,6 +208,16 @@ class TestProduct:
     def test_zeros_are_looked_for(self) -> None:
         called = self.backward(torch.prod, 6, 4)
         assert called[called.index("eq.Scalar") :][:2] == ["eq.Scalar", "nonzero"]
+
+    @pytest.mark.parametrize(("numbers", "expected"), [
+        ([1.0, 2.0, 3.0], {"div.Tensor"}), ([1.0, 0.0, 3.0], {"cumprod"}), ([0.0, 0.0, 3.0], {"zeros_like"}),
+    ])  # fmt: skip
+    def test_zeros_that_are_known_decide(self, numbers: list[float], expected: set[str]) -> None:
+        def run() -> None:
+            torch.tensor(numbers).cuda().requires_grad_().prod().backward()
+
+        called = names(traced(run, phase=Phase.BACKWARD))
+        assert {"div.Tensor", "cumprod", "zeros_like"}.intersection(called) == expected
 
     def test_of_a_single_factor(self) -> None:
         assert "nonzero" in self.backward(torch.prod, 1)
