@@ -20,7 +20,8 @@ made of, on the parts; only these are recorded.
    again. Those of two sparse matrices (`products.py`) turn both into 32-bit rows; the rows and columns of the
    result are 64-bit ones again.
 8. **From a dense tensor** positions are found by `nonzero`, then copied, or, of entries that are vectors,
-   each place is kept once (`unique_dim`); then values are gathered. From a compressed matrix (`compressed.py`) rows are written out beside the columns.
+   each place is kept once (`unique_dim`); then values are gathered. From a compressed matrix
+   (`compressed.py`) rows are written out beside the columns.
 
 Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`),
 `SparseCUDATensorMath.cu` (`add_out_dense_sparse_cuda`, `add_out_sparse_cuda`,
