@@ -27,8 +27,8 @@ _DATA = "values decide how large a result is, and one of the two sides does not 
 REASONS = {
     "matrix_exp": _NORMS,
     "linalg.matrix_exp": _NORMS,
-    "sparse.sampled_addmm": "refused in plain words",
-    "to_sparse": "entries that are vectors are refused in plain words; of others " + _DATA,
+    "sparse.sampled_addmm": "products of what has elements are refused in plain words",
+    "to_sparse": _DATA,
     "masked_": _DATA,
     "nonzero": _DATA,
     "unique": _DATA,
@@ -42,7 +42,7 @@ REASONS = {
     "topk": "CUB's temporary of a scan over very many blocks, some 1,500 bytes",
     "sgn": "a gradient that is a tensor of zeros without memory is counted with memory",
     "linalg.eigh": "its gradient writes a diagonal in place, and into a copy of meta tensors",
-    "linalg.matrix_rank": "a sum is written into a result that is there already, and made anew of meta tensors",
+    "masked.prod": "the gradient of a single factor that keeps its dimension calls nothing of meta tensors",
 }
 
 

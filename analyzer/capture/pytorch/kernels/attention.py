@@ -245,7 +245,7 @@ def attention_math(
     if original in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         query, key, value = query.to(torch.float32), key.to(torch.float32), value.to(torch.float32)
     factor = (query.size(-1) ** -0.5 if scale is None else abs(scale)) ** 0.5
-    unscaled = query  # which C++ keeps to the end
+    given = [query, key, value]  # which C++ keeps to the end
     query = aten.mul.Scalar(query, -factor if scale is not None and scale < 0 else factor)
     if is_causal:
         ones = torch.ones((query.size(-2), key.size(-2)), dtype=torch.bool, device=query.device)
@@ -265,11 +265,13 @@ def attention_math(
     # What the pair is made of C++ evaluates last to first.
     probabilities = weights.to(original)
     out = weights.matmul(value).to(original)
-    # C++ drops its locals last to first; Python would go the other way.
+    # C++ drops its locals last to first; Python would go the other way. Of a pair the first goes first.
     del weights
-    del value, key
-    del query, unscaled
+    del key, value
+    del query
     del attn_mask
+    while given:
+        given.pop()
     return out, probabilities
 
 

@@ -99,10 +99,13 @@ def _new(
     return made(compressed, plain, values, size, layout)
 
 
-def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
+def clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
+    """A copy of every part, the last argument first (`clone_sparse_compressed`, `SparseCsrTensor.cpp`)."""
     del kwargs
     compressed, plain, values = parts(tensor)
-    return made(compressed.clone(), plain.clone(), values.clone(), tensor.shape, tensor.layout)
+    values = values.clone()
+    plain = plain.clone()
+    return made(compressed.clone(), plain, values, tensor.shape, tensor.layout)
 
 
 def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
@@ -360,7 +363,7 @@ MAKERS: dict[Any, Callable[..., Any]] = {
 
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **MAKERS,
-    aten.clone.default: _clone,
+    aten.clone.default: clone,
     aten._to_copy.default: _to_copy,
     aten.t.default: _transposed,
     aten.transpose.int: _transposed,

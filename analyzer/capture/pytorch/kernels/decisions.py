@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.pytorch.kernels import ctc, recurrent
+from analyzer.capture.pytorch.kernels import ctc, matrix_rank, recurrent
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
 from analyzer.capture.pytorch.kernels.layouts import accumulated
 from analyzer.capture.pytorch.patches import registered
@@ -320,6 +320,7 @@ def choices(compatible: CompatibleDevices) -> dict[Any, Callable[..., Any]]:
         aten.linalg_eigvalsh.default: eigvalsh,
         aten.cumprod_backward.default: cumprod_backward,
         aten.grid_sampler.default: grid_sampler,
+        **matrix_rank.CHOICES,
         **ctc.decisions(compatible),
         **recurrent.decisions(),
     }

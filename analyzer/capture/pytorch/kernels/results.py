@@ -230,6 +230,21 @@ def laid_as_both(operator: Any) -> Callable[..., Any]:
     return result
 
 
+def laid_in_half(operator: Any) -> Callable[..., Any]:
+    """Likewise, in half precision: PyTorch's meta kernels convert both tensors first, and one that is
+    expanded lies row by row then; no kernel of CUDA's converts them (`TensorIterator.cpp`)."""
+    as_both = laid_as_both(operator)
+
+    def result(*args: Any, **kwargs: Any) -> Any:
+        halves = (torch.float16, torch.bfloat16)
+        both = all(isinstance(one, torch.Tensor) for one in args[:2])
+        if both and args[0].dtype in halves and 0 in args[0].stride():
+            return as_both(*args, **kwargs)
+        return operator(*args, **kwargs)
+
+    return result
+
+
 def contiguous(operator: Any) -> Callable[..., Any]:
     """An operator whose result is contiguous on CUDA."""
     return lambda *args, **kwargs: like(operator(*args, **kwargs))
@@ -355,10 +370,22 @@ def geqrf(matrix: Any) -> Any:
     return torch.empty_like(matrix.mT, memory_format=torch.contiguous_format).mT, scales
 
 
+def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
+**_: Any) -> Any:  # fmt: skip
+    """`cuda/SegmentReduce.cu`: the data's shape, but for the axis, along which there are as many as there are
+    segments."""
+    del axis  # the last of the lengths'
+    given = offsets if lengths is None else lengths
+    shape = list(data.shape)
+    shape[given.dim() - 1] = given.shape[-1] - (lengths is None)
+    return torch.empty(shape, dtype=data.dtype, device=META)
+
+
 META_KERNELS: dict[Any, Callable[..., Any]] = {
     **ctc.RESULTS,
     **recurrent.RESULTS,
     aten.linalg_lstsq.default: linalg_lstsq,
+    aten.segment_reduce.default: segment_reduce,
     aten.geqrf.default: geqrf,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
@@ -402,10 +429,21 @@ _PRODUCTS = tuple(
 )
 for _product in _PRODUCTS:
     META_KERNELS[_product] = same_types(_product)
+_ELEMENTWISE = (
+    *(
+        getattr(aten, name).Tensor
+        for name in ("add", "sub", "mul", "div", "fmod", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
+    ),
+    aten.pow.Tensor_Tensor, aten.atan2.default, aten.hypot.default, aten.maximum.default,
+    aten.minimum.default, aten.fmax.default, aten.fmin.default, aten.clamp_min.Tensor, aten.clamp_max.Tensor,
+    aten.sigmoid_backward.default, aten.tanh_backward.default, aten.gelu_backward.default,
+)  # fmt: skip
+for _operator in _ELEMENTWISE:
+    META_KERNELS[_operator] = laid_in_half(_operator)
 # Those whose results nothing decides but the arguments: they are remembered (`meta_cache.py`).
 BY_SHAPES_ALONE = frozenset(
     {
-        *_PRODUCTS, aten.convolution.default, aten.convolution_backward.default,
+        *_PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
         aten.cudnn_batch_norm.default,
         aten.cudnn_batch_norm_backward.default, aten.native_batch_norm_backward.default,
         aten.native_layer_norm_backward.default, aten.native_group_norm.default,

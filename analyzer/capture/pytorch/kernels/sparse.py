@@ -19,8 +19,9 @@ made of, on the parts; only these are recorded.
    which writes a column-major result that is copied. A transposed sparse matrix is a copy that must be sorted
    again. Those of two sparse matrices (`products.py`) turn both into 32-bit rows; the rows and columns of the
    result are 64-bit ones again.
-8. **From a dense tensor** positions are found by `nonzero`, then copied, then values are gathered; from a
-   compressed matrix (`compressed.py`) rows are written out beside the columns.
+8. **From a dense tensor** positions are found by `nonzero`, then copied, or, of entries that are vectors,
+   each place is kept once (`unique_dim`); then values are gathered. From a compressed matrix
+   (`compressed.py`) rows are written out beside the columns.
 
 Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`),
 `SparseCUDATensorMath.cu` (`add_out_dense_sparse_cuda`, `add_out_sparse_cuda`,
@@ -43,7 +44,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.kernels import compressed, products, sparse_reductions
+from analyzer.capture.pytorch.kernels import compressed, products, sampled, sparse_reductions
 from analyzer.capture.pytorch.recording.copies import to_host
 from analyzer.capture.pytorch.recording.fan_in import called_by_engine
 from analyzer.capture.pytorch.recording.parts import compressed_parts, is_compressed, is_sparse
@@ -333,14 +334,27 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
         by_rows = tensor.layout is torch.sparse_csr
         indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
         return made(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
-    if sparse_dim not in (None, tensor.dim()) or not tensor.dim():
-        raise NotImplementedError(
-            "sparse tensors with entries that are vectors cannot be made of dense ones here"
-        )
-    del recorder
-    indices = tensor.nonzero().t().clone()
-    values = tensor[tuple(indices)].clone()
+    found = tensor.nonzero().t()
+    if sparse_dim in (None, tensor.dim()):
+        indices = found.clone()
+    else:
+        indices = _places(recorder, found.narrow(0, 0, sparse_dim), tensor.shape)
+    del found
+    values = (tensor[tuple(indices)] if tensor.dim() else tensor.unsqueeze(0)).clone()
     return made(indices, values, tensor.shape, True)
+
+
+def _places(recorder: Recorder, rows: Any, shape: Any) -> Any:
+    """Each place once, of those that any element of an entry has (`unique_dim`)."""
+    dims, found = rows.shape
+    count = _differing(recorder, rows, min(found, math.prod(shape[:dims])))
+    with _disable_current_modes():
+        results = [torch.empty(size, dtype=rows.dtype, device=_META) for size in ((dims, count), 0, 0)]
+    known = recorder.values.known(rows)
+    recorder.record(aten.unique_dim.default, (rows, 1), {}, tuple(results))
+    if known is not None:
+        recorder.values.learn(results[0], known.unique(dim=1))
+    return results[0]
 
 
 def _sum(recorder: Recorder, tensor: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -461,6 +475,7 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
 }
 _OF_COMPRESSED = {
     **compressed.HANDLERS,
+    **sampled.HANDLERS,
     aten._to_sparse.default: _to_coo,
     aten._to_sparse.sparse_dim: _to_coo,
 }

@@ -21,13 +21,22 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analyzer.capture.pytorch.recording.formulas import IN_PLACE, OTHERWISE, Otherwise, accumulated, in_place
+from analyzer.capture.pytorch.recording.formulas import (
+    IN_PLACE,
+    Otherwise,
+    accumulated,
+    in_place,
+    otherwise_of,
+)
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.values.answers import ProgramValues
 
 _ENGINE = _engine_run_backward.__code__
 # The way from the engine to here: this file, the recorder's and that of sparse tensors, the wrappers of
@@ -108,6 +117,8 @@ class FanIn:
             None  # its formula, where that is another one on CUDA, until it is computed
         )
         self._last = 0  # how often it has called what the formula for meta tensors calls last
+        self._begun: tuple[Any, ...] | None = None  # its first product, and of what
+        self._results: list[Any] = []  # what has been computed, but not asked for
 
     def on_cuda(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -121,10 +132,10 @@ class FanIn:
         key = torch._C._current_graph_task_id(), node._sequence_nr()
         if key != self._node:
             self._node, self._first, self._previous = key, self._count(), None
-            self._otherwise = OTHERWISE.get(node.name())
-            self._last = 0
+            self._otherwise = otherwise_of(node)
+            self._last, self._begun, self._results = 0, None, []
         if self._otherwise is not None and func not in self._otherwise.keeps and called_by_engine():
-            return self._instead(self._otherwise, node, func), args
+            return self._instead(self._otherwise, node, func, args), args
         previous, self._previous = self._previous, func
         if kwargs and "dtype" in kwargs:
             kwargs["dtype"] = accumulated(node, kwargs["dtype"])
@@ -137,14 +148,27 @@ class FanIn:
             return Formula(func, lambda _, given: found(*given)), args
         return func, args
 
-    def _instead(self, otherwise: Otherwise, node: Any, func: Any) -> Formula:
-        """What a call of a formula that is another one on CUDA is there: nothing that anybody sees, or, the
-        last one, all of it."""
-        self._last += func is otherwise.last
-        if self._last < otherwise.times:
+    def _instead(self, otherwise: Otherwise, node: Any, func: Any, args: tuple[Any, ...]) -> Formula:
+        """What a call of a formula that is another one on CUDA is there: nothing that anybody sees, or, those
+        of the last kind, all of it."""
+        if func in otherwise.begins and self._begun is None:
+            self._begun = (func, *args)
+        is_last = func is otherwise.last
+        self._last += is_last
+        if self._last < otherwise.times or (self._results and not is_last):
             return Formula(func, None)
-        self._otherwise = None
-        return Formula(func, functools.partial(otherwise.formula, node))
+        if self._last == otherwise.times + otherwise.results - 1:
+            self._otherwise = None
+        return Formula(func, functools.partial(self._result, otherwise, node))
+
+    def _result(
+        self, otherwise: Otherwise, node: Any, values: ProgramValues, args: tuple[Any, ...]
+    ) -> torch.Tensor:
+        """The next result of a formula, which is computed when the first is asked for."""
+        if not self._results:
+            found = otherwise.formula(node, values, self._begun or args)
+            self._results = [*found] if otherwise.results > 1 else [found]
+        return self._results.pop(0)  # type: ignore[no-any-return]
 
     def _accumulates_in_place(self, node: Any, first: Any, second: Any) -> bool:
         """Whether this `add`, seen from the dispatch mode's handler, is a sum autograd makes in place."""

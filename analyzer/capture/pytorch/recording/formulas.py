@@ -6,8 +6,8 @@ of all while a dispatch mode is active. On CUDA such a formula
 1. writes into what it has just made (`IN_PLACE`, by what it calls for meta tensors and the node whose formula
    it is);
 2. or asks for values, and computes less (`OTHERWISE`, by the node): what the other way makes is not recorded,
-   and its last call is what is computed instead; `cumprod_backward` is an operator of its own, which is
-   decided for.
+   and its last call, or calls, are what is computed instead (`reflectors.py`); `cumprod_backward` is an
+   operator of its own, which is decided for.
 
 Source: `torch/csrc/autograd/FunctionsManual.cpp`; of indexing, `aten/src/ATen/native/`
 `TensorAdvancedIndexing.cpp` and `ReduceOps.cpp`.
@@ -19,6 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+
+from analyzer.capture.pytorch.recording import reflectors
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.values.answers import ProgramValues
@@ -79,13 +81,17 @@ def accumulated(node: Any, dtype: torch.dtype | None) -> torch.dtype | None:
 
 class Otherwise(NamedTuple):
     """A formula that is another one on CUDA. last: what it calls last for meta tensors, the how manieth such
-    call; keeps: what it calls on CUDA too; formula: (node, the program's values, arguments of the last call)
-    -> its result."""
+    call; keeps: what it calls on CUDA too; formula: (node, the program's values, arguments of the last call,
+    or the first of `begins` that was called and its arguments) -> its result; results: how many it has, one a
+    call of `last`; writes: it writes over what it has made, so only where it is not differentiated."""
 
     last: Any
     times: int
     formula: Callable[[Any, ProgramValues, tuple[Any, ...]], Any]
     keeps: frozenset[Any] = frozenset()
+    begins: frozenset[Any] = frozenset()
+    results: int = 1
+    writes: bool = False
 
 
 def _masked(_node: Any, _values: ProgramValues, args: tuple[Any, ...]) -> torch.Tensor:
@@ -96,27 +102,99 @@ def _masked(_node: Any, _values: ProgramValues, args: tuple[Any, ...]) -> torch.
 
 def _product(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
     """`prod_backward`: the result divided by each element, where none is zero, as is taken for granted of
-    values nobody knows."""
+    values nobody knows: their places are looked for all the same."""
     grad, source, result = args[0], node._saved_self, node._saved_result
     zeros = source == 0
     known = values.known(zeros)
-    if not hasattr(node, "_saved_dim"):
-        if known is not None and not int(known.sum()):
-            zeros.nonzero()
-        del zeros
-        return grad.reshape(()) * (result / source)
-    counts = zeros.sum(dim := node._saved_dim - (node._saved_dim >> 63 << 64), True)  # saved without its sign
+    if known is None:
+        values.selects(zeros, 0)
+    count = 0 if known is None else int(known.sum())
+    places = zeros.nonzero()
+    del zeros
+    if count > 1 and not torch.is_grad_enabled():
+        found = torch.zeros_like(source, memory_format=torch.contiguous_format)
+    elif count:
+        found = _beside_zeros(grad, source.contiguous().view(-1), 0).view_as(source)
+    else:
+        found = grad.reshape(()) * (result / source)
+    del places
+    return found
+
+
+def _product_along(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
+    """Likewise along a dimension, where zeros are counted."""
+    grad, source, result = args[0], node._saved_self, node._saved_result
+    dim = _dimension(node)
+    if grad.dim() < source.dim():
+        grad = grad.unsqueeze(dim)
+    zeros = source == 0
+    counts = zeros.sum(dim, True)
     counts.sum()
-    found = grad * ((result if node._saved_keepdim else result.unsqueeze(dim)) / source)
+    known = values.known(zeros)
+    if known is not None and known.any():
+        found = _beside_zeros(grad, source, dim)
+    else:
+        found = grad * ((result if node._saved_keepdim else result.unsqueeze(dim)) / source)
     del counts, zeros  # in the order of C++
     return found
 
 
+def _beside_zeros(grad: Any, source: Any, dim: int) -> Any:
+    """`prod_safe_zeros_backward`: the products of all elements before each, and of all behind it."""
+    size = source.size(dim)
+    if size == 1:
+        return grad
+    ones = torch.ones_like(source.narrow(dim, 0, 1), memory_format=torch.contiguous_format)
+    shifted = torch.cat([ones, source.narrow(dim, 0, size - 1)], dim)
+    before = shifted.cumprod(dim)
+    turned = source.narrow(dim, 1, size - 1).flip(dim)
+    other = torch.cat([ones, turned], dim)
+    del turned, ones
+    running = other.cumprod(dim)
+    behind = running.flip(dim)
+    del running
+    product = before * behind
+    found = grad * product
+    del product, behind, other, before, shifted
+    return found
+
+
+def _dimension(node: Any) -> int:
+    """The dimension a node has saved, which is told without its sign."""
+    return int(node._saved_dim - (node._saved_dim >> 63 << 64))
+
+
+def _of_product(node: Any) -> Otherwise | None:
+    """For meta tensors the gradient of a single factor is the gradient that comes in, turned to the factor's
+    shape; what keeps its shape besides (`keepdim`) calls nothing, and is not known from here."""
+    source = node._saved_self
+    if not source.dim():
+        return None
+    if node.name() == "ProdBackward0":
+        alone = source.numel() == 1
+        return Otherwise(*((aten.view.default, 2) if alone else (aten.mul.Tensor, 2)), _product)
+    alone = source.shape[_dimension(node)] == 1
+    return Otherwise(*((aten.unsqueeze.default, 1) if alone else (aten.mul.Tensor, 2)), _product_along)
+
+
+_PRODUCTS = frozenset({aten.mm.default, aten.bmm.default})
 OTHERWISE = {
+    "LinalgHouseholderProductBackward0": Otherwise(
+        aten.cat.default, 1, reflectors.of_product, begins=_PRODUCTS, results=2, writes=True
+    ),
+    "OrmqrBackward0": Otherwise(
+        aten.cat.default, 1, reflectors.of_ormqr, frozenset({aten.ormqr.default}), _PRODUCTS, 2, True
+    ),
     "MaskedFillBackward1": Otherwise(aten.where.self, 1, _masked, frozenset({aten.masked_fill.Scalar})),
-    "ProdBackward0": Otherwise(aten.mul.Tensor, 2, _product),
-    "ProdBackward1": Otherwise(aten.mul.Tensor, 2, _product),
 }
+
+
+def otherwise_of(node: Any) -> Otherwise | None:
+    """The formula of a node, where that is another one on CUDA."""
+    if node.name() in ("ProdBackward0", "ProdBackward1"):
+        return _of_product(node)
+    found = OTHERWISE.get(node.name())
+    return None if found is None or (found.writes and torch.is_grad_enabled()) else found
 
 
 def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:

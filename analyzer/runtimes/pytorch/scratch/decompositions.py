@@ -173,14 +173,15 @@ def triangular_solve(operator: Operator, device: DeviceProfile, script: Script) 
 
 @rule("aten::ormqr", name="reflected", sure=_SURE)
 def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, a copy of reflectors that lie by rows, a report, and a work area for one matrix after the
-    other."""
+    """The result, copies of reflectors that lie by rows and of scales that are not contiguous, a report, and
+    a work area for one matrix after the other."""
     script.outputs()
     reflectors, scales, other = (operator.tensor(name) for name in ("self", "input2", "input3"))
     if typed(other) is None or reflectors is None or scales is None or other is None:
         return
     of, left = ELEMENTS[other.dtype], bool(operator.argument("left", default=True))
     script.temporary(contiguous_copy_bytes(turned(reflectors)))
+    script.temporary(contiguous_copy_bytes(scales))
     script.temporary(INFO_BYTES)
     rows, columns = other.shape[-2:]
     nbytes = cusolver.ormqr_bytes(of, left, rows, columns, scales.shape[-1])

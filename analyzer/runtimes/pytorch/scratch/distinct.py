@@ -65,7 +65,7 @@ def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::unique_consecutive", name="unique-consecutive")
 def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Every run of equal values is written once."""
+    """Every run of equal values is written once; what is not contiguous is copied before."""
     source = operator.tensor("self")
     if source is None or source.element_count == 0:
         return
@@ -73,6 +73,7 @@ def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script
     if dim is not None and (dim != 0 or len(source.shape) != 1):
         _rows(operator, device, script, source, sorts=False)
         return
+    script.temporary(contiguous_copy_bytes(source))
     inverse, counts = operator.argument("return_inverse"), operator.argument("return_counts")
     _runs(device, source, script, bool(inverse), bool(counts))
 

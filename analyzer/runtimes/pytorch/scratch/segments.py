@@ -29,7 +29,7 @@ def segments(operator: Operator, device: DeviceProfile, script: Script) -> None:
     forward = "backward" not in operator.name
     if forward and lengths is not None and not operator.argument("unsafe"):
         _checks(lengths, device, script)
-    for name in ("grad", "output", "data"):
+    for name in ("grad", "output", "data", "offsets" if lengths is None else "lengths"):
         script.temporary(contiguous_copy_bytes(operator.tensor(name)))
     script.outputs()
     if lengths is not None:

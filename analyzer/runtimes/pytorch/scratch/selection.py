@@ -101,11 +101,13 @@ def nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::masked_select", name="masked-select")
 def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The mask is looked through, then its positions are taken. A mask that is broadcast is copied first."""
+    """The mask is looked through, then its positions are taken. A mask that is broadcast is copied first, a
+    single flag is a row of one (`masked_select_out_cuda_impl`)."""
     source, mask, result = operator.tensor("self"), operator.tensor("mask"), operator.outputs[0]
     if source is None or mask is None or result is None:
         return
-    found = _positions(script, device, expanded(mask, broadcast_shape((mask, source))), result.element_count)
+    shape = broadcast_shape((mask, source)) or (1,)
+    found = _positions(script, device, expanded(mask, shape), result.element_count)
     script.output(0)
     script.release(found)
 

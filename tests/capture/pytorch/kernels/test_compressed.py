@@ -186,6 +186,30 @@ def test_a_sum_over_rows_coalesces_and_a_softmax_sorts(asked: Any) -> None:
     asked(MATRIX + gradient)
 
 
+def test_a_sampled_product_of_nothing_is_the_sampled_matrix(asked: Any) -> None:
+    """A result of one offset is made as large; the gradient is cut down to the places, by a product of two in COO."""
+    text = (
+        ON_GPU + f"one, other = torch.empty({NODES}, 0).cuda(), torch.empty(0, {NODES}).cuda()\n"
+        "a.requires_grad_()\n"
+        "b = torch.sparse.sampled_addmm(a, one, other, beta=0.5)  # from here\n"
+    )
+    copied = [VALUES, INDICES, BEGINS]  # the later argument first
+    result = [8, BEGINS, INDICES, VALUES]
+    assert [nbytes for _, nbytes in asked(text)] == result
+    taken = [nbytes for _, nbytes in asked(text + "b.backward(torch.ones_like(b))\n")]
+    assert taken[:11] == [*result, *copied, *copied, 8]
+    hashed = [2 * INDICES, 2 * INDICES, INDICES, INDICES, 2 * INDICES, 8, 2 * INDICES, VALUES]
+    assert taken[11:23] == [*hashed, BEGINS, BEGINS, INDICES, VALUES]
+    assert taken[23:] == [*copied, *copied]  # times beta; a gradient that is sparse is copied
+
+
+def test_the_buffer_of_a_sampled_product_is_not_known(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(ON_GPU + "torch.sparse.sampled_addmm(a, x.detach(), x.detach().t())\n")
+    found, _ = follow(script, (), Options.of({"device": "h200"}), {})
+    assert "nobody has recorded what buffer cuSPARSE asks for" in (found.estimate.incomplete or "")
+
+
 def test_what_nobody_described_is_named(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(ON_GPU + "a.sin()\n")

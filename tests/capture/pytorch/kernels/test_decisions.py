@@ -29,6 +29,7 @@ from tests.capture.pytorch.captures import (
     inference,
     names,
     operators,
+    short,
     step,
     the,
     traced,
@@ -111,6 +112,32 @@ class TestBatchNorm:
                 lambda m, x, t=dtype: m.norm(m.conv(x).to(t)), norm=nn.BatchNorm2d(4), conv=nn.Conv2d(3, 4, 1)
             )
             assert f"{library}_batch_norm_backward" in names(step(model, torch.empty(2, 3, 8, 8)), "backward")
+
+
+class TestMatrixRank:
+    @pytest.mark.parametrize("options", [{}, {"atol": 1.0, "rtol": 1.0}, {"hermitian": True}, {"tol": 0.5}])
+    def test_values_are_counted_into_a_result_that_is_there(self, options: Any) -> None:
+        graph = traced(lambda: torch.linalg.matrix_rank(cuda(3, 5, 5), **options))
+        called = [short(o) for o in operators(graph)]
+        assert "sum.IntList_out" in called and "sum.dim_IntList" not in called
+        made = next(
+            o for o in operators(graph) if short(o).startswith("empty") and o.outputs[0].shape == (3,)
+        )
+        assert the(graph, "sum.IntList_out").outputs[0].storage == made.outputs[0].storage
+
+
+class TestMathAttention:
+    def test_locals_go_last_to_first(self) -> None:
+        """The mask before what was converted: value, key, query."""
+        with sdpa_kernel(SDPBackend.MATH):
+            graph = traced(
+                lambda: F.scaled_dot_product_attention(
+                    *(cuda(2, n, 16, dtype=BRAIN) for n in (3, 5, 5)), is_causal=True
+                )
+            )
+        gone = [graph.storages[e.storage].nbytes for e in graph.program if type(e).__name__ == "Death"]
+        mask, key, query = 3 * 5 * 4, 2 * 5 * 16 * 4, 2 * 3 * 16 * 4
+        assert gone[gone.index(mask) :][:4] == [mask, key, key, query]
 
 
 class TestLinear:

@@ -363,3 +363,34 @@ def test_the_gradient_of_log_softmax_is_contiguous() -> None:
         grad.to("meta"), None, 1, torch.float32
     )
     assert ours.stride() == real.stride() == (35, 7, 1) and ours.shape == real.shape
+
+
+def without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+@pytest.mark.parametrize(
+    "name", ["mul.Tensor", "add.Tensor", "eq.Tensor", "maximum.default", "sigmoid_backward.default"]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_an_expanded_tensor_does_not_say_how_a_result_lies(name: str, dtype: torch.dtype) -> None:
+    """As on the CPU; PyTorch's own meta kernels convert tensors of half precision first."""
+    base, _, overload = name.partition(".")
+    operator = getattr(getattr(aten, base), overload)
+    turned = torch.ones(3, 5, 4, 12, dtype=dtype)[..., :6].transpose(1, 2)
+    for expanded in (
+        torch.ones((), dtype=dtype).expand(3, 4, 5, 6),
+        torch.ones(5, 1, dtype=dtype).expand(3, 4, 5, 6),
+    ):
+        for pair in ((expanded, turned), (turned, expanded)):
+            real = operator(*pair)
+            ours = META_KERNELS[operator](*map(without_memory, pair))
+            assert (ours.stride(), ours.dtype) == (real.stride(), real.dtype)
+
+
+def test_segments_keep_the_other_dimensions() -> None:
+    data = torch.empty(7, 6, 5, device="meta")
+    reduced = META_KERNELS[aten.segment_reduce.default]
+    lengths, offsets = torch.empty(7, 3, device="meta"), torch.empty(4, device="meta")
+    assert reduced(data, "max", lengths=lengths, axis=1).shape == (7, 3, 5)
+    assert reduced(data, "max", offsets=offsets, axis=0).shape == (3, 6, 5)

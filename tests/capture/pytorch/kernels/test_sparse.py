@@ -140,6 +140,21 @@ assert grad.to_dense().shape == (1000, 64) and (grad * 2).is_sparse
     follow(script, (), Options.of({"device": "h200"}), {})
 
 
+def test_entries_that_are_vectors_are_those_of_rows_with_any_element(asked: Any) -> None:
+    """Positions of all elements; the rows among them, each once; then their vectors, copied."""
+    text = "import torch\nx = torch.zeros(50, 8)\nx[3] = x[7, 1] = 1\nx = x.cuda()\n"
+    requests = asked(text + "y = x.to_sparse(1)  # from here\nassert y._nnz() == 2\n")
+    assert ("aten::nonzero", 9 * 2 * 8) in requests
+    assert requests[-3:] == [
+        ("aten::unique_dim", 2 * 8),
+        ("aten::index.Tensor", 2 * 8 * 4),
+        ("aten::clone", 2 * 8 * 4),
+    ]
+    unknown = "import torch\nx = torch.randn(50, 8, device='cuda')\n"
+    requests = asked(unknown + "y = x.to_sparse(1)  # from here\nassert y._nnz() == 50\n")
+    assert requests[-1] == ("aten::clone", 50 * 8 * 4)
+
+
 def test_what_nobody_described_is_named(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(EMBEDDING + "table(words.cuda()).sum().backward()\ntable.weight.grad.sin()\n")

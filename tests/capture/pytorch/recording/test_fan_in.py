@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from analyzer.capture.pytorch.recording.fan_in import _dense, _unshared_counts
-from tests.capture.pytorch.captures import Model, names, operators, short, step
+from analyzer.graph import Phase
+from tests.capture.pytorch.captures import Model, names, operators, short, step, traced
 
 
 class Weight(nn.Module):
@@ -159,6 +160,70 @@ class TestFormulas:
         assert "embedding_dense_backward" in names(
             step(lookup, torch.empty(3, dtype=torch.int64)), "backward"
         )
+
+
+class TestReflectors:
+    """`householder_product_backward`: gradients are written into columns of zeros, one reflector after the other."""
+
+    @staticmethod
+    def backward(function: Any, shape: tuple[int, ...]) -> list[str]:
+        model = Model(lambda m, x: function(m.w * 1, x * m.w.sum()), w=nn.Parameter(torch.zeros(shape)))
+        graph = step(model, torch.empty((*shape[:-2], min(shape[-2:]))), optimizer=None)
+        return [short(o) for o in operators(graph, "backward")]
+
+    @pytest.mark.parametrize("shape", [(6, 4), (2, 6, 4)])
+    def test_columns_are_written_one_by_one(self, shape: tuple[int, ...]) -> None:
+        called = self.backward(torch.linalg.householder_product, shape)
+        assert "cat" not in called and called.count("zeros_like") == 2
+        first = called.index("zeros_like")
+        assert called[:first].count("sub_.Tensor") == 1  # the first reflector, before there is a gradient
+        assert called[first:].count("copy_") == 2 * 4 and called[first:].count("sub_.Tensor") == 2 * 3
+
+    @pytest.mark.parametrize(
+        ("left", "transpose"), [(True, False), (True, True), (False, False), (False, True)]
+    )
+    def test_of_a_product_with_them(self, left: bool, transpose: bool) -> None:
+        called = self.backward(lambda w, tau: torch.ormqr(w, tau, w, left, transpose), (4, 4))
+        assert "cat" not in called and called.count("zeros_like") == 2 and called.count("ormqr") == 1
+
+    def test_a_pass_that_is_differentiated_keeps_them_all(self) -> None:
+        def function(w: Any, tau: Any) -> Any:
+            made = torch.linalg.householder_product(w, tau).sum()
+            (gradient,) = torch.autograd.grad(made, w, create_graph=True)
+            return gradient.sum()
+
+        model = Model(lambda m, x: function(m.w * 1, x), w=nn.Parameter(torch.zeros(6, 4)))
+        called = [short(o) for o in operators(step(model, torch.empty(4), optimizer=None))]
+        assert "cat" in called
+
+
+class TestProduct:
+    """`prod_backward`: the result divided by each factor, once it has been asked whether any is zero."""
+
+    @staticmethod
+    def backward(function: Any, *shape: int) -> list[str]:
+        model = Model(lambda m, x: function(m.w * x), w=nn.Parameter(torch.zeros(shape)))
+        return [short(o) for o in operators(step(model, torch.empty(shape), optimizer=None), "backward")]
+
+    def test_zeros_are_looked_for(self) -> None:
+        called = self.backward(torch.prod, 6, 4)
+        assert called[called.index("eq.Scalar") :][:2] == ["eq.Scalar", "nonzero"]
+
+    @pytest.mark.parametrize(("numbers", "expected"), [
+        ([1.0, 2.0, 3.0], {"div.Tensor"}), ([1.0, 0.0, 3.0], {"cumprod"}), ([0.0, 0.0, 3.0], {"zeros_like"}),
+    ])  # fmt: skip
+    def test_zeros_that_are_known_decide(self, numbers: list[float], expected: set[str]) -> None:
+        def run() -> None:
+            torch.tensor(numbers).cuda().requires_grad_().prod().backward()
+
+        called = names(traced(run, phase=Phase.BACKWARD))
+        assert {"div.Tensor", "cumprod", "zeros_like"}.intersection(called) == expected
+
+    def test_of_a_single_factor(self) -> None:
+        assert "nonzero" in self.backward(torch.prod, 1)
+        called = self.backward(lambda x: x.prod(1), 6, 1, 4)
+        first = called.index("eq.Scalar")
+        assert called[first:][:3] == ["eq.Scalar", "sum.dim_IntList", "sum"]
 
 
 class TestAccumulation:

@@ -22,7 +22,6 @@ REASONS = {
     "nn.functional.conv2d": "cuDNN's workspace: recorded with a table's answer, followed with what cuDNN itself or a bound says",
     "nn.functional.conv_transpose1d": "cuDNN's workspace, likewise",
     "narrow_copy": "differentiated by releases after the one that was asked",
-    "sparse.sampled_addmm": "refused in plain words",
 }
 
 

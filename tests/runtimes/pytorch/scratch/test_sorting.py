@@ -10,6 +10,7 @@ from analyzer.devices import load
 from analyzer.runtimes.pytorch.scratch.cub import (
     aliased_bytes,
     bits_for,
+    distinct_bytes,
     radix_sort_bytes,
     scan_by_key_bytes,
     scan_bytes,
@@ -66,6 +67,8 @@ def test_scan_and_unique() -> None:
         ("complex64", 1_000_000, 23_551), ("complex128", 3_000_000, 283_391), ("int8", 10_000_000, 11_263),
     ):  # fmt: skip
         assert scan_bytes(H200, count, dtype) == nbytes
+    # Of `torch.unique_consecutive` of so many numbers: 5,020 tiles of 384 times 17.
+    assert distinct_bytes(H200, 320**3, 4) == 40_959
     assert unique_bytes(H200, 2304 * 32) == 512 + 256 + 256 + 255
     assert unique_bytes(H200, 2304 * 32 + 1) == 768 + 256 + 256 + 255
 
