@@ -52,8 +52,9 @@ def untouched() -> Iterator[None]:
         yield
 
 
-def main(path: Path) -> None:
-    """Build and run what the job says (`jobs.describe`)."""
+def main(path: Path) -> object:
+    """Build and run what the job says (`jobs.describe`). Returns the step, whose tensors are there as long
+    as it is."""
     import torch
 
     from analyzer.capture.pytorch.module import step as steps
@@ -64,7 +65,8 @@ def main(path: Path) -> None:
         step = build(job["target"], options_of(job))
     with steps_taken():
         steps.run(step, Observer(_NoMeter()))
+    return step
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    held = main(Path(sys.argv[1]))

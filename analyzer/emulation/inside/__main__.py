@@ -108,15 +108,16 @@ def main() -> None:
     script, arguments = job["script"], job["arguments"]
     sys.argv = [script, *arguments]
     ended: dict[str, Any] = {"how": "ended"}
+    names: dict[str, Any] = {}  # the program's own, which hold its model until the figures are taken
     try:
         if job["module"]:
             sys.path[0] = str(Path.cwd())
             sys.path += job["packages"]
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
+            names = runpy.run_module(script, run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = str(Path(script).resolve().parent)
             sys.path += job["packages"]
-            runpy.run_path(script, run_name="__main__")
+            names = runpy.run_path(script, run_name="__main__")
     except SystemExit as error:
         code = error.code
         if code not in (None, 0):
@@ -135,6 +136,7 @@ def main() -> None:
     found: dict[str, Any] = {"ended": ended}
     if job["figures"] and watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():
         found |= watch.recorder.close()
+    names.clear()
     out.write_text(json.dumps(found), "utf-8")
     sys.stdout.flush()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,7 +40,9 @@ class SourcePlaces:
     """What is known of the program's code. No module is kept alive for it: what the program drops must be
     gone when it would be."""
 
-    def __init__(self) -> None:
+    def __init__(self, met: Callable[[torch.nn.Module], None] = lambda root: None) -> None:
+        """met: told of each outermost module when it is first seen."""
+        self._met = met
         self._files: dict[str, bool] = {}
         self._names = weakref.WeakKeyDictionary[torch.nn.Module, str]()
         self._made: dict[int, tuple[str, str]] = {}
@@ -98,6 +101,7 @@ class SourcePlaces:
         if found is None:
             if outer not in self._roots:
                 self._roots.add(outer)
+                self._met(outer)
                 for name, module in outer.named_modules():
                     self._names.setdefault(module, name)
             found = self._names.setdefault(inner, type(inner).__name__)

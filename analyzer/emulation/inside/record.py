@@ -113,7 +113,7 @@ class OperatorRecorder:
         self._inside = threading.local()
         self._keys = _below()
         self._seen = 0
-        self.places = SourcePlaces()
+        self.places = SourcePlaces(self._met)
         self.values = ProcessValues(self.places.line, assume)
         self.operators: list[list[Any]] = []
         self.failed: list[str] = []  # line, kind and text of the last error of an operator
@@ -122,6 +122,7 @@ class OperatorRecorder:
         self._kernels = kernels
         self._kinds: dict[str, int] = {}
         self.roles: dict[str, dict[int, str]] = {}
+        self._reduces = False
         # Settings of torch.backends.cudnn that a convolution was called under: cuDNN itself cannot see them.
         self.settings = set[str]()
         torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, context=None, stacks="python")
@@ -261,14 +262,20 @@ class OperatorRecorder:
             for whole in wholes:
                 for t in _parts(whole):
                     found[t.untyped_storage().data_ptr()] = kind
-        self.roles[str(self.count())] = found
+        self.roles.setdefault(str(self.count()), {}).update(found)
+
+    def _met(self, root: torch.nn.Module) -> None:
+        """An outermost module, which may be gone when the program ends."""
+        self._roles(root.parameters(), (), root.buffers())
+        parallel = torch.nn.parallel.DistributedDataParallel
+        self._reduces |= any(isinstance(module, parallel) for module in root.modules())
 
     def close(self) -> dict[str, Any]:
         """Everything seen."""
         self._hook.remove()
         torch.cuda.synchronize()
         for root in self.places.roots():
-            self._roles(root.parameters(), (), root.buffers())
+            self._met(root)
         snapshot = torch.cuda.memory._snapshot()
         stats = torch.cuda.memory_stats(self._device)
         refused: list[str] = []
@@ -306,11 +313,7 @@ class OperatorRecorder:
             "cudnn": sorted(self.settings),
             "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),
             "others": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
-            "reduces": any(
-                isinstance(module, torch.nn.parallel.DistributedDataParallel)
-                for root in self.places.roots()
-                for module in root.modules()
-            ),
+            "reduces": self._reduces,
             "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
             # What libraries gave back, as NCCL does with its communicators, counts: they held it beside the
             # rest. What the driver keeps of the device is no process's.

@@ -83,6 +83,25 @@ def watch(seen: dict[str, Any]) -> None:
     GPUModelRunner.capture_model = capture_model
 
 
+def answer_nccl() -> None:
+    """NCCL is opened by its name, behind the back of the loader's rules: what the emulated runtime answers is
+    taken from there, the rest from the library."""
+    import ctypes
+
+    from vllm.distributed.device_communicators.pynccl_wrapper import NCCLLibrary
+    from vllm.utils.nccl import find_nccl_library
+
+    name = find_nccl_library()
+    answered, own = ctypes.CDLL(None), ctypes.CDLL(name)
+    functions = {}
+    for function in NCCLLibrary.exported_functions:
+        found = getattr(answered if hasattr(answered, function.name) else own, function.name)
+        found.restype, found.argtypes = function.restype, function.argtypes
+        functions[function.name] = found
+    NCCLLibrary.path_to_library_cache[name] = answered
+    NCCLLibrary.path_to_dict_mapping[name] = functions
+
+
 def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     """The engine, until it could serve."""
     import torch
@@ -98,6 +117,7 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     chosen.load_format, chosen.skip_tokenizer_init, chosen.disable_log_stats = "dummy", True, True
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         chosen.distributed_executor_backend = "external_launcher"
+        answer_nccl()
     watch(seen)
     size = CacheSize()
     logging.getLogger("vllm").addHandler(size)

@@ -52,7 +52,6 @@ OTHERS_HAVE = {
     "aten::linalg_inv_ex": {"pivots", "left", "adjoint"},
     "aten::linalg_qr": {"tau"},
     "aten::norm.Scalar": {"dim", "keepdim"},
-    "aten::segment_reduce": {"grad", "output"},
     "aten::split_with_sizes_copy": {"out"},
 }  # fmt: skip
 # Kernels of sparse tensors are recorded with the parts they work on (`capture/pytorch/kernels/sparse.py`), not with the schema's arguments.
