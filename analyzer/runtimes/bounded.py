@@ -14,9 +14,6 @@ verdict.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TypeGuard
-
 from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.timeline import Simulation, simulate
@@ -46,7 +43,7 @@ def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
     may be."""
     assert prediction.limited is not None
     events = tuple(
-        replace(event, nbytes=max(event.nbytes + sign * event.assumed, 1)) if _is_unasked(event) else event
+        event.moved(sign) if isinstance(event, Malloc) and event.is_unasked else event
         for event in prediction.events
     )
     return simulate(events, prediction.limited(*limit))
@@ -59,18 +56,14 @@ def convolves(events: tuple[AllocationEvent, ...]) -> bool:
 
 def unasked(events: tuple[AllocationEvent, ...]) -> bool:
     """Whether there is a convolution among the requests whose workspace cuDNN was not asked about."""
-    return any(map(_is_unasked, events))
-
-
-def _is_unasked(event: AllocationEvent) -> TypeGuard[Malloc]:
-    return isinstance(event, Malloc) and event.plan != "" and event.basis == "bounded" and event.assumed > 0
+    return any(isinstance(event, Malloc) and event.is_unasked for event in events)
 
 
 def _refused_unasked(events: tuple[AllocationEvent, ...], simulation: Simulation) -> bool:
     """Whether a convolution had no room for its first plan, and nobody said what the next ones take."""
     refused = (events[position] for position in simulation.refused)
     return any(
-        _is_unasked(event) or not getattr(event.smaller, "known", True)
+        event.is_unasked or not getattr(event.smaller, "known", True)
         for event in refused
         if isinstance(event, Malloc)
     )

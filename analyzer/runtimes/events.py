@@ -7,7 +7,7 @@ an allocator.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from analyzer.graph import Category
@@ -24,7 +24,8 @@ class Malloc:
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
     plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`);
     "": it is not.
-    assumed: bytes by which it may be larger or smaller, since nobody was asked (`ranges.py`).
+    assumed: bytes by which it may be larger or smaller, since nobody was asked (`ranges.py`); less: by which
+    it may be smaller, where that is another number.
     """
 
     key: int
@@ -41,6 +42,17 @@ class Malloc:
     plan: str = ""
     smaller: Sequence[int] = ()
     assumed: int = 0
+    less: int | None = None
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether it is a convolution's workspace that cuDNN was not asked about."""
+        return self.plan != "" and self.basis == "bounded" and bool(self.assumed or self.less)
+
+    def moved(self, sign: int) -> Malloc:
+        """The request at its most (1), or at its least (-1)."""
+        off = self.less if sign < 0 and self.less is not None else self.assumed
+        return replace(self, nbytes=max(self.nbytes + sign * off, 1))
 
 
 @dataclass(frozen=True, slots=True)

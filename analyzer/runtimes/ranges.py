@@ -147,6 +147,9 @@ def _simulated_with(prediction: Prediction, sign: int, measured: bool) -> Simula
 
 
 def _moved(event: AllocationEvent, sign: int, *, measured: bool = False) -> AllocationEvent:
-    if not sign or not isinstance(event, Malloc) or not (off := may_be_off(event, measured=measured)):
+    if not sign or not isinstance(event, Malloc):
         return event
-    return replace(event, nbytes=max(event.nbytes + sign * off, 1))
+    if event.less is not None:
+        return event.moved(sign)
+    off = may_be_off(event, measured=measured)
+    return replace(event, nbytes=max(event.nbytes + sign * off, 1)) if off else event

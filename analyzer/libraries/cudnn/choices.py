@@ -8,16 +8,17 @@ the library, else bounded.
 3. Engines built on cuBLAS (`on_cublas.py`) are missing in its list. They come first for most convolutions
    that are plain matrix products, and for some others: where is decided as cuDNN decided on a GPU
    (`first_plan.py`).
-4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
+4. Engines compiled at run time are missing, too (`compiled.py`).
+5. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
    of the same convolution at the recorded batches around it, else that of a matrix product, else a copy of
    input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
-5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
-6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
+6. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
+7. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
    all its plans (`trial`), then runs the fastest of the first ten. Which one that is only a GPU knows:
    recorded for the H200, elsewhere cuDNN's first, between nothing and the largest of those ten. The largest
    of all may be an engine's on cuBLAS, which a handle lists for 7 to 9 of 10 calls it can compute: it is
    taken to be there, down to the largest that is listed.
-7. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
+8. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
 `generate_and_filter_plans`).
@@ -34,6 +35,7 @@ from functools import lru_cache
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
+from analyzer.libraries.cudnn.compiled import with_compiled
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
@@ -138,7 +140,8 @@ class Choices:
         ]
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        whole = self._first_plans.with_unlisted(call, plans)  # which looks at a description's bytes
+        # Both look at a description's bytes.
+        whole = with_compiled(call, self._first_plans.with_unlisted(call, plans))
         return tuple(self.by_handle(call, plan) for plan in whole)
 
     def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
@@ -317,7 +320,9 @@ def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
         return Workspace(first.workspace_bytes, 0, max(high, most_bytes(call)), UNKNOWN)
     known = high - low < _ROUNDED
     low = 0 if any(plan.knobs for plan in possible) else low
-    return Workspace(first.workspace_bytes, low, high, ASKED if known else UNKNOWN)
+    if known:
+        return Workspace(first.workspace_bytes, low, high, ASKED)
+    return Workspace(max(first.workspace_bytes, _LEAST), low, high, UNKNOWN)
 
 
 def _level(question: Question, found: Workspace) -> Workspace:

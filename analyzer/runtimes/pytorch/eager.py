@@ -242,6 +242,7 @@ class Eager:
                     plan=step.plan,
                     smaller=step.smaller,
                     assumed=step.assumed,
+                    less=step.less,
                 )
                 if step.tries:
                     tried.add(step.token)

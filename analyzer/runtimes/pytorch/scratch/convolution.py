@@ -215,10 +215,9 @@ def _workspace(
     found = choices.workspace(call, settings)
     basis = Basis.BOUNDED if found.source == UNKNOWN else Basis.MEASURED
     following = NextPlans(choices, call, settings, found.nbytes)
-    assumed = max(found.high_bytes - found.nbytes, found.nbytes - found.low_bytes)
-    if device.releases["torch"] in _CUDNN_8:
-        assumed = max(assumed, found.nbytes // 2)
-    return script.temporary(found.nbytes, basis, plan, following, assumed)
+    half = found.nbytes // 2 if device.releases["torch"] in _CUDNN_8 else 0
+    more, less = (max(end, half) for end in (found.high_bytes - found.nbytes, found.nbytes - found.low_bytes))
+    return script.temporary(found.nbytes, basis, plan, following, more, less)
 
 
 def _at_batches(

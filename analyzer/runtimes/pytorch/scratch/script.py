@@ -68,7 +68,7 @@ class Take:
 
     plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans,
     asked for one after the other where
-        there is no room. assumed: bytes by which it may be larger or smaller, since nobody was asked.
+        there is no room. assumed, less: as of `Malloc`.
     tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan
     yet, and once it is given
         back the allocator's cache is emptied.
@@ -83,6 +83,7 @@ class Take:
     smaller: Sequence[int] = ()
     tries: str = ""
     assumed: int = 0
+    less: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +132,14 @@ class Script:
         plan: str = "",
         smaller: Sequence[int] = (),
         assumed: int = 0,
+        less: int | None = None,
     ) -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for
         `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(Take(token, nbytes, basis, "", self.rule, plan, smaller, assumed=assumed))
+            self.steps.append(Take(token, nbytes, basis, "", self.rule, plan, smaller, "", assumed, less))
             self._open.append(token)
         return token
 
