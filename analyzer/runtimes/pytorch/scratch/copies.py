@@ -94,14 +94,21 @@ def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::unfold_backward", name="unfold-grad")
 def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The positions in the result along the dimension that was unfolded; pieces that do not overlap are
-    copied to their places."""
+    """The positions in the result along the dimension that was unfolded, up to the end of the last piece;
+    pieces that do not overlap are copied to their places.
+
+    Source: `native/UnfoldBackward.h` (`_make_unfold_backward_iter_over_grad_in`).
+    """
     script.outputs()
     result = operator.outputs[0]
     if result is None or not result.shape:
         return
-    if operator.integer("step", default=1) < operator.integer("size", default=1):
-        script.temporary(result.shape[operator.integer("dim") % len(result.shape)] * _INDEX_BYTES)
+    step, size = operator.integer("step", default=1), operator.integer("size", default=1)
+    pieces = operator.tensor("grad_in")
+    if step < size and pieces is not None:
+        dimension = operator.integer("dim") % len(result.shape)
+        last = (pieces.shape[dimension] - 1) * step + size
+        script.temporary(min(result.shape[dimension], last) * _INDEX_BYTES)
 
 
 @rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean")
