@@ -19,7 +19,6 @@ from benchmarks.harness.pages import MIB, table
 
 PAGE = ROOT / "docs/evidence/DISPATCHER.md"
 KINDS = ("same", "order", "sizes", "not followed", "emulator")
-_ON_DEVICE = "a host tensor made of numbers on the device is counted on the device"
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
 _NORMS = "its steps depend on the matrices' norms; bounded by those that take most, some small requests apart"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
@@ -32,16 +31,14 @@ REASONS = {
     "masked_": _DATA,
     "nonzero": _DATA,
     "unique": _DATA,
+    "Rprop": "whether a gradient changed its sign is data, which steers what its state is multiplied by",
+    "linalg.eigvals": "of no matrices: a few bytes asked for on the way",
+    "linalg.solve_triangular": "of no equations: pointers of 8 bytes are copied on the way",
     "prod": "no element is taken to be zero, as in nearly every program; the emulated runtime takes all to be",
     "repeat_interleave": "the sample scaled contradicts itself: its result's size is not the sum of its repeats",
-    "linspace": _ON_DEVICE,
-    "logspace": _ON_DEVICE,
-    "nn.Lazy": "a lazy module that is moved to the GPU before its first call is not followed",
     "nn.functional.conv": _CUDNN,
     "nn.Conv": _CUDNN,
     "topk": "CUB's temporary of a scan over very many blocks, some 1,500 bytes",
-    "sgn": "a gradient that is a tensor of zeros without memory is counted with memory",
-    "linalg.eigh": "its gradient writes a diagonal in place, and into a copy of meta tensors",
     "masked.prod": "the gradient of a single factor that keeps its dimension calls nothing of meta tensors",
 }
 
