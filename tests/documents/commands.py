@@ -42,10 +42,6 @@ OF_HELP = {
         "cuda",
         "PyTorch's own binary",
     ),
-    "analyze serve hf:ORG/NAME --gpu-memory-utilization 0.9 --graphs 1GiB": (
-        "network",
-        "a name for the reader's",
-    ),
     "analyze fit config.json --over length,batch --device rtx4090,h100": (
         "campaign",
         "every length, on two GPUs",

@@ -47,11 +47,11 @@ def extrapolated(estimate: Estimate) -> bool:
     [
         {"length": 300, "new_tokens": 60, "batch": 8},
         {"length": 60, "new_tokens": 50, "batch": 16, "cache": "static"},
-        {"length": 60, "new_tokens": 60, "batch": 16, "cache": "offloaded_static"},
-        {"length": 300, "new_tokens": 70, "batch": 9, "beams": 4},
         *(
             pytest.param(said, marks=pytest.mark.campaign)
             for said in (
+                {"length": 60, "new_tokens": 60, "batch": 16, "cache": "offloaded_static"},
+                {"length": 300, "new_tokens": 70, "batch": 9, "beams": 4},
                 {"length": 130, "new_tokens": 55, "batch": 64, "sample": True},
                 {"length": 300, "new_tokens": 60, "batch": 8, "prefill_chunk": 128},
                 {"length": 300, "new_tokens": 60, "batch": 16, "cache": "offloaded"},
@@ -92,7 +92,7 @@ BART = {
 
 @pytest.mark.parametrize(
     ("document", "beams"),
-    [(T5, 1), (BART, 3), *(pytest.param(*case, marks=pytest.mark.campaign) for case in ((T5, 3), (BART, 1)))],
+    [(T5, 1), *(pytest.param(*case, marks=pytest.mark.campaign) for case in ((T5, 3), (BART, 1), (BART, 3)))],
     ids=lambda value: value if isinstance(value, int) else value["model_type"],
 )
 def test_an_encoder_and_a_decoder(
@@ -117,7 +117,10 @@ SOME_WINDOWS = {
 @pytest.mark.parametrize("cache", [None, pytest.param("static", marks=pytest.mark.campaign)])
 @pytest.mark.parametrize(
     "document",
-    [FILLING, pytest.param(SOME_WINDOWS, marks=pytest.mark.campaign)],
+    [
+        pytest.param(FILLING, marks=pytest.mark.campaign),
+        pytest.param(SOME_WINDOWS, marks=pytest.mark.campaign),
+    ],
     ids=lambda document: document["model_type"],
 )
 def test_a_window_that_fills_on_the_way(
