@@ -48,12 +48,16 @@ class Torch:
     packages: Path
 
 
+def interpreter(python: str | os.PathLike[str]) -> Path:
+    """The Python that a path means: its own, or that of the environment whose folder it is."""
+    path = Path(python)
+    return path / "bin" / "python" if path.is_dir() else path
+
+
 def find_torch(python: str | os.PathLike[str] | None) -> Torch:
     """The PyTorch that `python` has; None: this interpreter. It is not imported. Raises OptionError,
     MissingDependencyError."""
-    path = Path(sys.executable) if python is None else Path(python)
-    if path.is_dir():
-        path = path / "bin" / "python"
+    path = interpreter(sys.executable if python is None else python)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise OptionError(
             f"--python {path} is not a Python", "give the path of one: --python venv/bin/python"

@@ -23,7 +23,7 @@ def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
     """
     if python is not None:
         return find_torch(python)
-    for path in _places():
+    for path in places("torch", releases.RECORDED["torch"]):
         try:
             return find_torch(path)
         except AnalyzerError:
@@ -31,10 +31,12 @@ def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
     return None
 
 
-def _places() -> Iterator[str | Path]:
+def places(package: str, near: releases.Release) -> Iterator[Path]:
+    """Where an environment with the package may be found, in that order; of those made for it the release
+    nearest to `near` first. Paths of interpreters, or of environments' folders."""
     if not sys.platform.startswith("linux"):  # the emulated runtime takes the place of libcuda.so.1
         return
     if named := os.environ.get("ANALYZER_PYTHON"):
-        yield named
-    yield sys.executable
-    yield from (engine.python for engine in store.installed("torch", near=releases.RECORDED["torch"]))
+        yield Path(named)
+    yield Path(sys.executable)
+    yield from (engine.python for engine in store.installed(package, near))

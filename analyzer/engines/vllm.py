@@ -17,16 +17,16 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from analyzer import releases
 from analyzer.devices import resolve
 from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed
-from analyzer.engines import store
+from analyzer.emulation.launch import interpreter
+from analyzer.engines import reach
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
 from analyzer.ranks import Rank
@@ -54,22 +54,14 @@ def python_with_vllm(python: str | os.PathLike[str] | None = None) -> Path | Non
     that `analyze engine install` made. None: there is none. Raises MissingDependencyError where the one given
     has none."""
     if python is not None:
-        path = Path(python) / "bin" / "python" if Path(python).is_dir() else Path(python)
+        path = interpreter(python)
         if not _has_vllm(path):
             raise MissingDependencyError(
                 f"{path} has no vLLM", f"analyze engine install vllm=={RELEASE} makes an environment with it"
             )
         return path
-    return next((path for path in _places() if _has_vllm(path)), None)
-
-
-def _places() -> Iterator[Path]:
-    if not sys.platform.startswith("linux"):
-        return
-    if named := os.environ.get("ANALYZER_PYTHON"):
-        yield Path(named)
-    yield Path(sys.executable)
-    yield from (engine.python for engine in store.installed("vllm", near=releases.parse(RELEASE)))
+    found = map(interpreter, reach.places("vllm", releases.parse(RELEASE)))
+    return next((path for path in found if _has_vllm(path)), None)
 
 
 def _has_vllm(python: Path) -> bool:

@@ -52,7 +52,7 @@ class Malloc:
     def moved(self, sign: int) -> Malloc:
         """The request at its most (1), or at its least (-1)."""
         off = self.less if sign < 0 and self.less is not None else self.assumed
-        return replace(self, nbytes=max(self.nbytes + sign * off, 1))
+        return replace(self, nbytes=max(self.nbytes + sign * off, 1)) if off else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ local memory a thread takes (STACK), of code and of parameters are ours to choos
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -136,15 +137,28 @@ def codes(step: Steps) -> None:
             step(f"code {kib} KiB, {i}")
 
 
-def graph(step: Steps, products: bool) -> None:
+def used_aside() -> tuple[Any, Any, Any]:
+    """Two matrices, and a stream on which a product and a sum of them have run."""
     import torch
 
     x = torch.ones(256, 256, device="cuda", dtype=torch.bfloat16)
-    y = torch.empty_like(x)
-    stream = torch.cuda.Stream()
+    y, stream = torch.empty_like(x), torch.cuda.Stream()
     with torch.cuda.stream(stream):
         torch.mm(x, x, out=y)
         y.add_(1)
+    return x, y, stream
+
+
+def runtime() -> ctypes.CDLL:
+    """The CUDA runtime that PyTorch has loaded."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return ctypes.CDLL(next(line.split()[-1] for line in maps if "libcudart" in line))
+
+
+def graph(step: Steps, products: bool) -> None:
+    import torch
+
+    x, y, stream = used_aside()
     step("before")
     kept = []
     for count in GRAPHS:
@@ -168,12 +182,7 @@ def pieces(step: Steps) -> None:
     """As a serving engine captures: for each of 51 sizes 33 graphs of 8 kernels, in one pool."""
     import torch
 
-    x = torch.ones(256, 256, device="cuda", dtype=torch.bfloat16)
-    y = torch.empty_like(x)
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        torch.mm(x, x, out=y)
-        y.add_(1)
+    x, y, stream = used_aside()
     step("before")
     pool, kept = torch.cuda.graph_pool_handle(), []
     for size in range(51):
@@ -196,26 +205,16 @@ def pieces(step: Steps) -> None:
 
 def streams(step: Steps) -> None:
     """A stream of PyTorch's pool, which makes the pool; streams of the runtime's own; another priority."""
-    import ctypes
-
     import torch
 
     torch.zeros(1, device="cuda")
     step("first kernel")
-    runtime = torch.cuda.cudart()
     handles = (ctypes.c_void_p * 64)()
-    library = ctypes.CDLL(
-        next(
-            line.split()[-1]
-            for line in Path("/proc/self/maps").read_text().splitlines()
-            if "libcudart" in line
-        )
-    )
+    library = runtime()
     for i in range(64):
         library.cudaStreamCreateWithFlags(ctypes.byref(handles, 8 * i), 1)
         if i in (0, 1, 3, 7, 15, 31, 63):
             step(f"{i + 1} streams of the runtime's")
-    del runtime
     one = torch.cuda.Stream()
     step("pool")
     with torch.cuda.stream(one):
@@ -284,8 +283,6 @@ def many(step: Steps, nodes: int, pointers: int) -> None:
 
 def instances(step: Steps, capture: Any, count: int = 128) -> None:
     """That many graphs of what `capture` launches; how many nodes one has."""
-    import ctypes
-
     import torch
 
     stream, kept = torch.cuda.Stream(), []
@@ -296,14 +293,8 @@ def instances(step: Steps, capture: Any, count: int = 128) -> None:
     probe = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(probe, stream=stream):
         capture()
-    library = ctypes.CDLL(
-        next(
-            line.split()[-1]
-            for line in Path("/proc/self/maps").read_text().splitlines()
-            if "libcudart" in line
-        )
-    )
-    nodes, edges = ctypes.c_size_t(), ctypes.c_size_t()
+    library = runtime()
+    nodes = ctypes.c_size_t()
     library.cudaGraphGetNodes(ctypes.c_void_p(probe.raw_cuda_graph()), None, ctypes.byref(nodes))
     found = (ctypes.c_void_p * nodes.value)()
     library.cudaGraphGetNodes(ctypes.c_void_p(probe.raw_cuda_graph()), found, ctypes.byref(nodes))
@@ -312,7 +303,6 @@ def instances(step: Steps, capture: Any, count: int = 128) -> None:
         kind = ctypes.c_int()
         library.cudaGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind))
         kinds.append(kind.value)
-    del edges
     pool = torch.cuda.graph_pool_handle()
     step(f"{nodes.value} nodes of kinds {sorted(set(kinds))}")
     for i in range(1, count + 1):

@@ -221,7 +221,7 @@ def test_what_does_not_start_says_why_and_what_would_help() -> None:
 def test_without_the_engine_its_arithmetic_is_done_and_said_to_be(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm, "_places", lambda: iter(()))
+    monkeypatch.setattr(vllm.reach, "places", lambda package, near: iter(()))
     terms = ["--weights", "15GiB", "--activations", "1GiB", "--outside", "1GiB", "--graphs", "0GiB"]
     assert main(["serve", str(CONFIG), "--engine", "vllm", "--device", "h100", "--length", "8192"]) in (0, 1)
     said = capsys.readouterr()
