@@ -8,7 +8,8 @@ the library, else bounded.
 3. Engines built on cuBLAS (`on_cublas.py`) are missing in its list. They come first for most convolutions
    that are plain matrix products, and for some others: where is decided as cuDNN decided on a GPU
    (`first_plan.py`).
-4. Engines compiled at run time are missing, too (`compiled.py`).
+4. Engines compiled at run time take no workspace, and come first for most depthwise convolutions. Where the
+   asker cannot have them listed (`Asker.lists_compiled`) the answer for such a one may be nothing.
 5. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
    of the same convolution at the recorded batches around it, else that of a matrix product, else a copy of
    input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
@@ -35,7 +36,6 @@ from functools import lru_cache
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
-from analyzer.libraries.cudnn.compiled import with_compiled
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
@@ -140,9 +140,10 @@ class Choices:
         ]
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        # Both look at a description's bytes.
-        whole = with_compiled(call, self._first_plans.with_unlisted(call, plans))
-        return tuple(self.by_handle(call, plan) for plan in whole)
+        first, *others = self._first_plans.with_unlisted(call, plans)  # looks at a description's bytes
+        if call.w_shape[1] == 1 < call.groups and self._asker is not None and not self._asker.lists_compiled:
+            others = [Plan(UNKNOWN_ENGINE, 0, share_first=0.5), *others]
+        return tuple(self.by_handle(call, plan) for plan in (first, *others))
 
     def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
         if self._asker is None or not questions:

@@ -15,6 +15,7 @@ class FakeAsker:
     """Stands in for `Asker`. asked: every question that came. others: what any other convolution has."""
 
     release = (9, 19)
+    lists_compiled = True
 
     def __init__(
         self, plans: Mapping[Convolution, tuple[Plan, ...] | None], others: tuple[Plan, ...] | None = None

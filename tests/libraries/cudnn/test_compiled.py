@@ -1,42 +1,63 @@
-"""Engines compiled at run time, beside what an H100's handle listed."""
+"""Engines cuDNN compiles at run time, beside what an H100's handle listed, and where nobody lists them."""
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
-from analyzer.libraries.cudnn.compiled import COMPILED, with_compiled
-from analyzer.libraries.cudnn.convolution import Convolution, Plan
+from analyzer.devices import load
+from analyzer.libraries.cudnn import asker as module
+from analyzer.libraries.cudnn.asker import Asker
+from analyzer.libraries.cudnn.choices import UNKNOWN, Choices
+from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
+from tests.libraries.cudnn.fakes import FakeAsker
+from tests.libraries.cudnn.test_asker import LIBRARIES
 from tests.paths import DATA
 
-OF_ALL = {"forward": {5}, "data": {6}, "weight": {16, 19}}
+DEPTHWISE = Convolution("forward", "float16", False, (8, 64, 28, 28), (64, 1, 5, 5), (2, 2), (1, 1), (1, 1))
+LISTED = (Plan(57, 1612190),)
 
 
-@pytest.mark.parametrize("operation", ["forward", "data", "weight"])
-def test_the_shares_are_those_counted(operation: str) -> None:
-    first: collections.Counter[str] = collections.Counter()
+@pytest.mark.skipif(
+    not LIBRARIES or LIBRARIES[0].release != (9, 19) or module._STAND_IN is None,
+    reason="no cuDNN 9.19 here, or the stand-in was not compiled",
+)
+def test_a_description_lists_what_a_handle_does(tmp_path: Path) -> None:
     with gzip.open(DATA / "h100/depthwise_first.jsonl.gz", "rt") as lines:
-        for of, _, _, _, _, plans in map(json.loads, lines):
-            if of == operation:
-                (engine, nbytes), *_ = plans
-                assert not nbytes or engine not in OF_ALL[operation]
-                first["compiled" if engine in OF_ALL[operation] else "copies" if nbytes else "nothing"] += 1
-    share = first["compiled"] / (first["compiled"] + first["copies"])
-    assert first.total() == 1566 and COMPILED[operation][1] == pytest.approx(share, abs=0.001)
+        rows = [json.loads(line) for line in lines][::19]
+    asker = Asker(LIBRARIES[0], json.dumps(dict(load("h100").cudnn_device)), tmp_path)
+    found = asker.ask(
+        [
+            Question.of(
+                Convolution(of, "float16", False, tuple(x), tuple(w), (pad, pad), (step, step), (1, 1))
+            )
+            for of, x, w, pad, step, _ in rows
+        ]
+    )
+    asker.close()
+    first = [plans and [plans[0].engine, plans[0].workspace_bytes] for plans in found]
+    assert first == [plans[0] for *_, plans in rows]
 
 
-def test_only_half_precision_depthwise_has_one() -> None:
-    listed = (Plan(57, 4096),)
+def test_without_them_a_depthwise_convolution_may_take_nothing() -> None:
+    asker = FakeAsker({}, LISTED)
+    whole = Choices(None, asker, 132, (9, 0)).workspace(DEPTHWISE)  # type: ignore[arg-type]
+    asker.lists_compiled = False
+    lacking = Choices(None, asker, 132, (9, 0)).workspace(DEPTHWISE)  # type: ignore[arg-type]
+    assert whole.low_bytes == whole.nbytes == lacking.nbytes == lacking.high_bytes == 1612190
+    assert (lacking.low_bytes, lacking.source) == (0, UNKNOWN)
+    dense = dataclasses.replace(DEPTHWISE, x_shape=(8, 1, 28, 28))
+    assert Choices(None, asker, 132, (9, 0)).workspace(dense).low_bytes > 0  # type: ignore[arg-type]
 
-    def call(dtype: str = "float16", groups: int = 64, last: bool = False) -> Convolution:
-        return Convolution(
-            "forward", dtype, last, (8, 64, 28, 28), (64, 64 // groups, 3, 3), (1, 1), (1, 1), (1, 1)
-        )
 
-    assert [plan.engine for plan in with_compiled(call(), listed)] == [5, 57]
-    for other in (call("float32"), call(groups=1), call(last=True)):
-        assert with_compiled(other, listed) == listed
-    assert with_compiled(call(), (Plan(0, 0),)) == (Plan(0, 0),)  # nothing is asked for either way
+def test_the_stand_in_goes_with_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if module._STAND_IN is None:
+        pytest.skip("the stand-in was not compiled")
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    asker = Asker(module.Library("/nowhere/libcudnn.so.9", "", (9, 19)), "{}", tmp_path)
+    assert asker.plans(Question.of(DEPTHWISE)) is None
+    assert not list(tmp_path.glob("analyze-cudnn-*"))
