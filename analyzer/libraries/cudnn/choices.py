@@ -173,7 +173,7 @@ class Choices:
         if figure is None:
             return None
         if settings.benchmark and not trial:
-            winner = self._record.answers(call, WINNER).get(call.x_shape[0])
+            winner = self._winner(call)
             if winner is not None and settings == ConvolutionSettings(benchmark=True):
                 return Workspace.known(winner, source)
             first, timed = (self._record.answers(call, each).get(call.x_shape[0]) for each in (figure, TIMED))
@@ -187,6 +187,13 @@ class Choices:
             return Workspace.known(nbytes, source)
         plans = self._first_plans.with_unlisted(call, [Plan(UNKNOWN_ENGINE, nbytes)])
         return self._of_plans(call, plans, settings, trial)
+
+    def _winner(self, call: Convolution) -> int | None:
+        """What the plan took that won the timing on the table's GPU; some are in a table of their own."""
+        assert self._record is not None
+        tables = filter(None, (self._record, record(f"{self._record.name}.winners")))
+        found = (table.answers(call, WINNER).get(call.x_shape[0]) for table in tables)
+        return next((nbytes for nbytes in found if nbytes is not None), None)
 
     def _recorded_question(self, question: Question) -> Workspace | None:
         call = question.convolution()

@@ -406,7 +406,7 @@ class Recorder(TorchDispatchMode):
             nowhere = any(t.device.type == "meta" and storages.nowhere(t) for t in inputs)
             storages.made_on_host(results, nowhere)
             return
-        if values and (self._known or not inputs or schema.from_nothing):
+        if values and (self._known or not inputs or schema.from_nothing or schema.decides):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self.values.follow(schema, args, kwargs, inputs, tensors, written)
         if storages.bounds and not storages.bounded:

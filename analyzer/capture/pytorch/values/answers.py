@@ -107,6 +107,14 @@ class ProgramValues:
 
     def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         """An operator has run: what is known of its results, and of what it wrote."""
+        most = self._known.most_not_zero(schema.func, args, kwargs)
+        self._follow(schema, args, kwargs, inputs, results, written)
+        if most is not None and self._known.twin(changed := (written or results)[0]) is None:
+            self._known.counts.bounded(changed, most)
+
+    def _follow(
+        self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any
+    ) -> None:
         func = schema.func
         if not (schema.from_nothing or schema.decides) and self._known.lacks(inputs):
             # What an unknown value goes into is unknown.
@@ -273,6 +281,8 @@ class ProgramValues:
             return unknown_sizes.result(call, few[0])
         most = unknown_sizes.most(call, self._known.counts.at_most) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
+        if count is not None and (mask := unknown_sizes.mask_of(call)) is not None:
+            self._known.counts.taken(mask, count)
         if count is None:
             if unknown_sizes.unbounded(call):
                 raise self.unknown(

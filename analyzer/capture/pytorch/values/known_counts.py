@@ -6,7 +6,12 @@
 2. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a
    number, or above it, is within bounds: more are not seen in a thousand million runs (Bernstein's
    inequality).
-3. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each
+3. A mask that begins as zeros and is written to at so many places, or is joined of such masks, has no more
+   elements that are not zero than that: how samplers of boxes choose theirs.
+4. Elements equal to one number and those equal to another (the levels boxes are pooled from, the classes of
+   labels) are not more together than there are elements: the first that are asked for are taken to be all,
+   and one of each other, so that what follows from it runs.
+5. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each
    row.
 """
 
@@ -26,6 +31,13 @@ COMPARING = {
 # An order's places, among the results of what sorts.
 SORTING = {aten.sort.default: 1, aten.sort.stable: 1}
 EQUAL = (aten.eq.Scalar, aten.eq.Tensor)
+# What carries on how many elements are not zero at most: as many as its operands have together.
+JOINING = (
+    aten.bitwise_or.Tensor, aten.logical_or.default, aten.cat.default, aten._to_copy.default,
+    aten.clone.default,
+)  # fmt: skip
+ZEROS = (aten.zeros_like.default, aten.zeros.default, aten.new_zeros.default)
+WRITING = (aten.index_put_.default, aten.index_put.default)
 _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
 
 
@@ -38,6 +50,10 @@ class KnownCounts:
         self._orders: dict[int, int] = {}  # orders, one after the other: how many places each has
         # Of masks made of these: how many elements are true at most.
         self._at_most: dict[int, tuple[torch.Size, int]] = {}
+        # Of masks of what equals a number: the compared storage and the number; of each compared storage: how
+        # many were taken to equal which.
+        self._equal: dict[int, tuple[torch.Size, int, Any]] = {}
+        self._taken: dict[int, dict[Any, int]] = {}
         # Of device tensors that are copies of real host tensors too large to follow: how many elements are
         # not zero.
         self._not_zero: dict[int, tuple[torch.Size, int]] = {}
@@ -49,6 +65,8 @@ class KnownCounts:
         self._drawn.discard(key)
         self._orders.pop(key, None)
         self._at_most.pop(key, None)
+        self._equal.pop(key, None)
+        self._taken.pop(key, None)
 
     def _key(self, tensor: torch.Tensor) -> int:
         key: int = tensor.untyped_storage()._cdata
@@ -57,8 +75,21 @@ class KnownCounts:
 
     def at_most(self, mask: torch.Tensor) -> int | None:
         """How many elements of a mask are true at most, where that is known and it is all of its storage."""
-        shape, most = self._at_most.get(mask.untyped_storage()._cdata, (None, 0))
-        return most if shape == mask.shape else None
+        key = mask.untyped_storage()._cdata
+        shape, most = self._at_most.get(key, (None, 0))
+        if shape == mask.shape:
+            return most
+        shape, compared, number = self._equal.get(key, (None, 0, 0))
+        if shape != mask.shape or not mask.numel():
+            return None
+        taken = self._taken.get(compared, {})
+        return taken.get(number, max(mask.numel() - sum(taken.values()), 1))
+
+    def taken(self, mask: torch.Tensor, count: int) -> None:
+        """So many elements of a mask were taken to be true."""
+        shape, compared, number = self._equal.get(mask.untyped_storage()._cdata, (None, 0, 0))
+        if shape == mask.shape and compared in self.keys:
+            self._taken.setdefault(compared, {})[number] = count
 
     def not_zero(self, tensor: torch.Tensor) -> int | None:
         """How many elements are not zero, if that is known."""
@@ -77,6 +108,11 @@ class KnownCounts:
         if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
             self._not_zero[self._key(copy)] = copy.shape, _not_zero(host)
 
+    def bounded(self, mask: torch.Tensor, most: int) -> None:
+        """At most so many elements of a mask are not zero."""
+        if mask.untyped_storage().nbytes() == mask.numel() * mask.element_size():
+            self._at_most[self._key(mask)] = mask.shape, min(most, mask.numel())
+
     def drawn(self, numbers: torch.Tensor) -> None:
         """These were drawn evenly from 0 to 1."""
         self._drawn.add(self._key(numbers))
@@ -94,7 +130,7 @@ class KnownCounts:
             self._orders[self._key(order)] = order.size(-1)
 
     def found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
-        """A mask of where an order, or several, have one place."""
+        """A mask of where an order, or several, have one place, or anything else equals a number."""
         places = self._orders.get(order.untyped_storage()._cdata, 0)
         whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
         if (
@@ -104,6 +140,8 @@ class KnownCounts:
             and (not isinstance(place, torch.Tensor) or place.numel() == 1)
         ):
             self._at_most[self._key(mask)] = mask.shape, mask.numel() // places
+        elif isinstance(place, (int, float)) and order.shape == mask.shape and not order.storage_offset():
+            self._equal[self._key(mask)] = mask.shape, self._key(order), place
 
 
 def _seen_at_most(count: int, share: float) -> int:

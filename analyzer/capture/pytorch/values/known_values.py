@@ -28,6 +28,7 @@ Not modelled: what is larger; numbers drawn on the GPU.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -35,7 +36,15 @@ from torch.utils._pytree import tree_map
 
 from analyzer.capture.pytorch.recording.calls import DispatchedCall, places
 from analyzer.capture.pytorch.values.effort import Effort
-from analyzer.capture.pytorch.values.known_counts import COMPARING, EQUAL, SORTING, KnownCounts
+from analyzer.capture.pytorch.values.known_counts import (
+    COMPARING,
+    EQUAL,
+    JOINING,
+    SORTING,
+    WRITING,
+    ZEROS,
+    KnownCounts,
+)
 from analyzer.capture.pytorch.values.unknown_sizes import is_mask
 from analyzer.capture.pytorch.values.unknown_sizes import result as of_size
 
@@ -263,6 +272,33 @@ class KnownValues:
         if not known and func._schema.is_mutable:  # what was written is no longer what it was
             for changed in written or results:
                 self.forget(changed.untyped_storage()._cdata)
+
+    def most_not_zero(self, func: Any, args: Any, kwargs: Any) -> int | None:
+        """How many elements of a mask that is made or written to by an operator are not zero at most; None
+        where what it is made of does not tell."""
+        if func in ZEROS:
+            like = kwargs.get("dtype") or getattr(args[0], "dtype", torch.float32)
+            return None if like.is_floating_point or like.is_complex else 0
+        if func in WRITING:
+            mask, places, *_ = args
+            if mask.is_floating_point() or not all(
+                isinstance(place, torch.Tensor) and not is_mask(place) for place in places
+            ):
+                return None
+            before = self._not_zero_at_most(mask)
+            written = math.prod(torch.broadcast_shapes(*(place.shape for place in places)))
+            return None if before is None else min(before + written, mask.numel())
+        if func in JOINING and self.counts.keys:
+            parts = args[0] if func is aten.cat.default else args[:2]
+            masks = [part for part in parts if isinstance(part, torch.Tensor)]
+            if any(self.counts.at_most(mask) is not None for mask in masks):
+                found = [self._not_zero_at_most(mask) for mask in masks]
+                return None if None in found else sum(filter(None, found))
+        return None
+
+    def _not_zero_at_most(self, mask: torch.Tensor) -> int | None:
+        twin = self.twin(mask)
+        return self.counts.at_most(mask) if twin is None else int(twin.count_nonzero())
 
     def _run(
         self,

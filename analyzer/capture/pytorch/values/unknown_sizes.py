@@ -35,6 +35,19 @@ def is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
+def mask_of(call: DispatchedCall) -> torch.Tensor | None:
+    """The mask whose elements decide how many results there are."""
+    match call.name:
+        case "aten::nonzero":
+            return call.argument("self")  # type: ignore[no-any-return]
+        case "aten::masked_select":
+            return call.argument("mask")  # type: ignore[no-any-return]
+        case "aten::index":
+            return next((index for index in call.argument("indices") if is_mask(index)), None)
+        case _:
+            return None
+
+
 def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:
     """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many
     elements of a tensor are not zero at most, where more than its size is known of it."""

@@ -185,6 +185,44 @@ assert (torch.argsort(scores, dim=0) == 3).nonzero().shape == (400_000, 2)
     assert estimate.incomplete is None, estimate.incomplete
 
 
+def test_what_is_sampled_is_no_more_than_was_written(run: Any) -> None:
+    """How detectors choose the boxes they learn from: at most so many of each kind, marked in masks of zeros."""
+    estimate = run(
+        """
+matched = torch.randint(-1, 3, (2000,), device="cuda")
+positive, negative = torch.where(matched >= 1)[0], torch.where(matched == 0)[0]
+masks = []
+for kind, most in ((positive, 128), (negative, 384)):
+    chosen = kind[torch.randperm(kind.numel(), device="cuda")[:most]]
+    mask = torch.zeros_like(matched, dtype=torch.uint8)
+    mask[chosen] = 1
+    masks.append(mask)
+assert torch.where(masks[0] | masks[1])[0].shape == (512,)
+assert torch.where(torch.cat(masks))[0].shape == (512,)
+masks[0].copy_(matched)
+assert torch.where(masks[0])[0].shape == (2000,), "written to by something nobody knows"
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+    assert any("depends on data" in note for note in estimate.notes)
+
+
+def test_what_equals_several_numbers_is_no_more_than_there_is(run: Any) -> None:
+    """How boxes are pooled from the levels of a pyramid: each belongs to one. The first has all, and each other one of them, so that
+    what is done with it is done."""
+    estimate = run(
+        """
+level = torch.randint(0, 3, (500,), device="cuda")
+boxes = torch.randn(500, 64, device="cuda")
+assert [torch.where(level == number)[0].numel() for number in (0, 1, 2)] == [500, 1, 1]
+assert [len(boxes[level == number]) for number in (2, 0, 1)] == [1, 500, 1]
+level += 1
+assert len(boxes[level == 1]) == 500, "these are others"
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+
+
 def test_how_many_are_seen_at_most() -> None:
     """The exact distribution's share of more than the bound, summed here, is below e^-20; and what is sure stays sure."""
     for count, share in ((1, 0.5), (40, 0.1), (500, 0.8), (3000, 0.5)):
