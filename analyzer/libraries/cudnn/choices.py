@@ -17,8 +17,9 @@ the library, else bounded.
 7. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
    all its plans (`trial`), then runs the fastest of the first ten. Which one that is only a GPU knows:
    recorded for the H200, elsewhere cuDNN's first, between nothing and the largest of those ten. The largest
-   of all may be an engine's on cuBLAS, which a handle lists for 7 to 9 of 10 calls it can compute: it is
-   taken to be there, down to the largest that is listed.
+   of all may be an engine's on cuBLAS, which a handle lists for 7 to 9 of 10 calls it can compute in float32,
+   and for 1 (Winograd's) to 4 (products) of 10 in half precision: there it is taken to be missing. Both are
+   in the range.
 8. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
@@ -238,7 +239,8 @@ class Choices:
             return Workspace(chosen[0].workspace_bytes, 0, max(timed, on_cublas), UNKNOWN)
         most = max((plan.workspace_bytes for plan in chosen if plan.share_first is None), default=0)
         if on_cublas > most:
-            return Workspace(on_cublas, most, on_cublas, UNKNOWN)
+            nbytes = on_cublas if call.dtype == "float32" else most
+            return Workspace(nbytes, most, on_cublas, UNKNOWN)
         return Workspace.known(most, ASKED)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
