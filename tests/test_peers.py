@@ -74,6 +74,7 @@ def test_mem_tracker_is_asked_and_the_journal_is_kept(
     assert {answer.tool: answer for answer in peers.answers(wanted, journal, 1)} == first
 
 
+@pytest.mark.campaign
 def test_fsdp_mem_tracker_follows_a_rank_and_is_further_off() -> None:
     tag = "fsdp2_root, rank 0"
     wanted = [("rank", tool, tag) for tool in ("FSDPMemTracker", "analyzer")]

@@ -213,6 +213,11 @@ def test_what_a_checkpoint_holds_is_there_when_it_is_read_to_the_gpu(python: Pat
     assert not any("states.py" in note for note in estimate.notes)
 
 
+def test_parameters_without_memory_of_their_own_do_not_end_a_program(python: Path) -> None:
+    program = ROOT / "tests/emulation/programs/parameters.py"
+    assert analyzer.emulate(program, python=python, device="h100").incomplete is None
+
+
 def test_a_program_runs_by_pytorch_itself(python: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import json
 

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.skipif(
 DATA = Path(__file__).parents[1] / "data" / "h200"
 MEASURED = json.loads((DATA / "language_models.json").read_text())
 CASES = json.loads((DATA / "configurations.json").read_text())
-QUICK = ("lora_gc", "qlora_gc_8bit", "generate_static")
+QUICK = ("lora_gc",)
 # What is quick here, of every kind; the others with `-m campaign`.
 QUICK_CASES = (
-    "full_adamw_8bit", "seq2seq_train", "vision_train",
-    "speech_train", "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k", "moe_full", "hybrid_qwen3_next",
+    "full_adamw_8bit", "vision_train",
+    "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k", "moe_full", "hybrid_qwen3_next",
     "stored_8bit_infer", "stored_fp8_dequantized_experts",
 )  # fmt: skip
 # transformers loads experts in threads, in an order only a run has: what is allocated at the most may then lie in other blocks.
@@ -59,7 +59,12 @@ def tiny(**said: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in MEASURED["rows"] if row["name"] in QUICK], ids=lambda row: row["name"]
+    "row",
+    [
+        pytest.param(row, marks=() if row["name"] in QUICK else pytest.mark.campaign, id=row["name"])
+        for row in MEASURED["rows"]
+        if row["name"] in ("lora_gc", "qlora_gc_8bit", "generate_static")
+    ],
 )
 def test_what_a_gpu_took(tmp_path: Path, row: dict[str, Any]) -> None:
     config = written(tmp_path, MEASURED["configs"][row["config"]])

@@ -143,7 +143,7 @@ def test_operations_of_a_product_by_hand() -> None:
     assert flops(found.graph) == 4 * 2 * 2 * 512 * 256 * 1024
 
 
-@pytest.mark.parametrize("convolves", [False, True])
+@pytest.mark.parametrize("convolves", [pytest.param(False, marks=pytest.mark.campaign), True])
 def test_the_largest_batch_is_what_fit_finds(convolves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every strategy, with the same estimates as without the search; a program without convolutions is captured a few times each, and
     not once more for settings of the allocator."""

@@ -18,7 +18,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -79,6 +79,14 @@ def _parts(tensor: Any) -> Iterator[torch.Tensor]:
             yield from _parts(getattr(tensor, name))
     elif tensor.is_cuda and tensor.layout == torch.strided:
         yield tensor
+
+
+def _addresses(tensor: Any) -> list[int]:
+    """Where the tensors on the device begin that hold this one's values: of a parameter that is not
+    initialized yet, and of a wrapper of `torch.func`'s, PyTorch does not say."""
+    with suppress(NotImplementedError, ValueError):
+        return [part.untyped_storage().data_ptr() for part in _parts(tensor)]
+    return []
 
 
 @contextmanager
@@ -254,14 +262,11 @@ class OperatorRecorder:
         """What lies where now, by address: [request count, {address: category}]."""
         found: dict[int, str] = {}
         for p in parameters:
-            for t in _parts(p):
-                found[t.untyped_storage().data_ptr()] = "parameters"
-            for t in _parts(p.grad):
-                found[t.untyped_storage().data_ptr()] = "gradients"
+            found |= dict.fromkeys(_addresses(p), "parameters")
+            found |= dict.fromkeys(_addresses(p.grad), "gradients")
         for kind, wholes in (("optimizer state", states), ("buffers", buffers)):
             for whole in wholes:
-                for t in _parts(whole):
-                    found[t.untyped_storage().data_ptr()] = kind
+                found |= dict.fromkeys(_addresses(whole), kind)
         self.roles.setdefault(str(self.count()), {}).update(found)
 
     def _met(self, root: torch.nn.Module) -> None:

@@ -25,8 +25,8 @@ REASONS = {
 }
 
 
-# Every third here, all of them, minutes more, with `-m campaign`.
-@pytest.fixture(scope="module", params=[3, pytest.param(1, marks=pytest.mark.campaign)])
+# Every ninth here, all of them, minutes more, with `-m campaign`.
+@pytest.fixture(scope="module", params=[9, pytest.param(1, marks=pytest.mark.campaign)])
 def found(request: pytest.FixtureRequest) -> list[Compared]:
     return list(compared(json.loads(gzip.decompress(RECORDED.read_bytes()))[:: request.param]))
 
