@@ -14,7 +14,7 @@ weights 18), which no description lists where there is no GPU (`on_cublas.py`).
    there are groups and several samples.
 4. With more than 8 groups a handle listed none (1,444 convolutions of the H200's tables, 336 with 2 to 8 of
    which it listed 314).
-5. Else, whether a handle lists them for a call is not known: of 1,048 forward convolutions it does for 742, of
+5. Else, whether a handle lists them is not known: of 1,048 forward convolutions it does for 742, of
    1,715 gradients of weights for 1,173, of 872 of inputs for 752.
 
 Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November
