@@ -109,8 +109,9 @@ class ProgramValues:
         """An operator has run: what is known of its results, and of what it wrote."""
         most = self._known.most_not_zero(schema.func, args, kwargs)
         self._follow(schema, args, kwargs, inputs, results, written)
-        if most is not None and self._known.twin(changed := (written or results)[0]) is None:
-            self._known.counts.bounded(changed, most)
+        masks = written or results
+        if most is not None and masks and self._known.twin(masks[0]) is None:
+            self._known.counts.bounded(masks[0], most)
 
     def _follow(
         self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any

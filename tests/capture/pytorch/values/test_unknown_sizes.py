@@ -199,6 +199,7 @@ for kind, most in ((positive, 128), (negative, 384)):
     masks.append(mask)
 assert torch.where(masks[0] | masks[1])[0].shape == (512,)
 assert torch.where(torch.cat(masks))[0].shape == (512,)
+assert torch.zeros_like(matched, device="cpu").sum() == matched.new_zeros(4, device="cpu").sum() == 0
 masks[0].copy_(matched)
 assert torch.where(masks[0])[0].shape == (2000,), "written to by something nobody knows"
 """
