@@ -23,6 +23,10 @@ _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
 _NORMS = "its steps depend on the matrices' norms; bounded by those that take most, some small requests apart"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
 # Entry, or the beginning of its name -> why it differs.
+_CONJUGATED = (
+    "a product reads a conjugated matrix that it cannot have transposed as well from a copy, and what is recorded does not say which"
+    " matrices are conjugated"
+)
 REASONS = {
     "matrix_exp": _NORMS,
     "linalg.matrix_exp": _NORMS,
@@ -39,6 +43,7 @@ REASONS = {
     "nn.functional.conv": _CUDNN,
     "nn.Conv": _CUDNN,
     "topk": "CUB's temporary of a scan over very many blocks, some 1,500 bytes",
+    "nn.functional.one_hot": "how many classes there are is data: each side takes another number",
     "masked.prod": "the gradient of a single factor that keeps its dimension calls nothing of meta tensors",
 }
 
@@ -56,6 +61,8 @@ class Row(NamedTuple):
     @property
     def reason(self) -> str:
         """Why it differs; empty where nobody has said."""
+        if self.case[2].startswith("complex") and "mm.default" in self.at:
+            return _CONJUGATED
         found = [said for name, said in REASONS.items() if self.case[1].startswith(name)]
         return found[-1] if found else ""
 

@@ -115,9 +115,11 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
 @rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")
 def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan. Mask and values
-    are copied where they are not contiguous, a mask also where it is broadcast.
+    are copied where they are not contiguous, a mask also where it is broadcast. What is written to has the
+    result's shape, to which a tensor that is not changed itself is broadcast first.
     """
-    target, mask, source = (operator.tensor(name) for name in ("self", "mask", "source"))
+    mask, source = operator.tensor("mask"), operator.tensor("source")
+    target = operator.outputs[0] or operator.tensor("self")
     script.outputs()
     if target is not None and mask is not None and target.element_count:
         script.temporary(target.element_count * _COUNT_BYTES)
