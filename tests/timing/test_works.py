@@ -84,7 +84,7 @@ def test_the_gradients_of_a_convolution_are_those_asked_for() -> None:
         0,
         "aten::convolution_backward.default",
         (grad, x, weight, *rest, (True, True, True)),
-        (x, weight, None),
+        (tensor(3, 8, 16, 32, 32), tensor(4, 16, 16, 3, 3), None),
         names,
     )
     assert categories(both) == [
