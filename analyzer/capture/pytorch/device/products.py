@@ -36,6 +36,6 @@ def product_settings() -> frozenset[str]:
 def _allows_tf32() -> bool:
     """Older and newer setting; the older one's reader refuses where a program has used the newer one."""
     try:
-        return torch._C._get_cublas_allow_tf32()
+        return bool(torch._C._get_cublas_allow_tf32())
     except RuntimeError:
-        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
