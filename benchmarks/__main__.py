@@ -170,6 +170,13 @@ BENCHMARKS = {
         {"grid": "speed.grid:main", "onnx": "speed.process:onnx", "process": "speed.process:pytorch"},
     ),
     "sweep": Benchmark("a curve over batches beside fresh analyses, and its cost", "the terminal", {"score": "sweep:main"}),
+    "timing": Benchmark(
+        "what operators and whole steps take of time, measured on a GPU beside predictions", EVIDENCE + "TIMING.md",
+        {
+            "measure": "timing.measure:main", "pack": "timing.pack:main", "programs": "timing.programs:main", "score": "timing.score:score",
+            "table": "timing.score:table",
+        },
+    ),
     "torchtune": Benchmark("torchtune's own tables beside predictions", EVIDENCE + "PUBLISHED_TORCHTUNE.md", {"table": "published.torchtune:main"}),
     "vllm_logs": Benchmark("vLLM's logs beside predictions", EVIDENCE + "SERVING_LOGS.md", {"table": "published.vllm_logs:main"}),
     "what_if": Benchmark(

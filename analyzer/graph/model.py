@@ -106,7 +106,7 @@ class Operator:
     stream: the stream it runs on, 0 being the default one.
     handle: which of the libraries' handles its thread has, 0 being the main thread's.
     settings: what the program had set that the kernel's choice follows ("benchmark", "deterministic",
-    "no_tf32", "no_cudnn").
+    "no_tf32", "no_cudnn"; of a matrix product "tf32").
     scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it
     recorded none.
     """

@@ -44,6 +44,8 @@ from analyzer.runtimes.ranges import (
     under_pressure,
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
+from analyzer.timing.step import step_time
+from analyzer.timing.step_time import StepTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,16 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         device_assumed=assumed,
         modelled=modelled,
         installed=elsewhere,
+        step_seconds=_step_time(captured, runtime),
     )
     return Analysis(options, profile, graph, prediction, simulation, estimate)
+
+
+def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
+    """Of PyTorch's own runtime, and of a program that ran through."""
+    if runtime.name != "pytorch" or captured.incomplete is not None:
+        return None
+    return step_time(captured.source.graph, captured.profile)
 
 
 _ORDERS = "{}; in others {} to {} MiB are reserved"

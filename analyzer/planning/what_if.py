@@ -15,7 +15,9 @@
 
 7. A model's configuration has strategies of its own (`configurations.py`).
 
-Not modelled: time, but for the operations computed again; offloading; what a change does to a model's
+8. A step's time is that of each strategy's own analysis (`Estimate.step_seconds`), of all micro-batches.
+
+Not modelled: the time of several GPUs, and of what runs compiled; offloading; what a change does to a model's
 quality.
 """
 

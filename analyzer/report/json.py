@@ -32,6 +32,7 @@ from analyzer.results.estimate import (
     TensorRow,
     Timeline,
 )
+from analyzer.timing.step_time import StepTime
 
 SCHEMA = 1
 # What sweep, fit, what-if and compare write lists under.
@@ -103,6 +104,8 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             values["out_of_memory"] = _row(OutOfMemory, document["out_of_memory"])
         if document.get("with_room") is not None:
             values["with_room"] = _row(Room, document["with_room"])
+        if document.get("step_seconds") is not None:
+            values["step_seconds"] = _row(StepTime, document["step_seconds"])
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(

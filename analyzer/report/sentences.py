@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer import releases
 from analyzer.report.command_line import written
-from analyzer.report.words import clean, operator_name, percent, size, tail, unit
+from analyzer.report.words import clean, duration, operator_name, percent, size, tail, unit
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate, OutOfMemory
@@ -233,3 +233,18 @@ def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """The notes that do not stand beside the verdict already."""
     beside = (*estimate.refused, *estimate.caveats)
     return tuple(note for note in estimate.notes if note not in beside)
+
+
+def step_line(estimate: Estimate) -> str:
+    """What a step takes of time, between what, and what it waits for; "" where that is not known."""
+    time = estimate.step_seconds
+    if time is None:
+        return ""
+    about, low, high, busy, handed = map(
+        duration, (time.seconds, time.low, time.high, time.device_seconds, time.host_seconds)
+    )
+    how = "" if time.source.startswith("measured") else f"; {clean(time.source)}"
+    return (
+        f"Time of a step: about {about} on {tail(clean(time.device), 20)} ({low} to {high}), bound by"
+        f" {time.bound}: device {busy}, host {handed}{how}"
+    )

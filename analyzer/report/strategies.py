@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from analyzer.report.columns import Column, room_of, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import subject
-from analyzer.report.words import clean, mib, percent, size
+from analyzer.report.words import clean, duration, mib, percent, size
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
@@ -23,8 +23,8 @@ COSTS = ("free", "slower", "changes results", "more GPUs", "a larger GPU")
 
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
-    """What is run, then of each strategy its device memory, what that saves, operations computed again,
-    largest batch; and what to type."""
+    """What is run, then of each strategy its device memory, what that saves, operations computed again, the
+    time of a step, largest batch; and what to type."""
     base = strategies[0].estimate
     assert base is not None
     columns = [
@@ -32,7 +32,11 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
         Column("device MiB", 12),
         Column("saves", 9, rank=1),
     ]
-    columns += [Column("compute", 9, rank=2), Column("fits", 6, rank=3)]
+    columns += [Column("compute", 9, rank=2)]
+    timed = base.step_seconds is not None
+    if timed:
+        columns.append(Column("step", 9, rank=2))
+    columns.append(Column("fits", 6, rank=3))
     if any(strategy.largest is not None for strategy in strategies):
         columns.append(Column("largest", 9))
     rows, below, failed = [], [], []
@@ -50,6 +54,7 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
                 mib(found.needed.device_used),
                 percent(strategy.saved, base.needed.device_used),
                 f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
+                *([_step(found)] if timed else []),
                 judged(found),
                 f"{strategy.largest:,}" if strategy.largest is not None else "",
             ]
@@ -61,6 +66,11 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     ]
     told = within([*failed, *_recomputable(strategies[0], base)], view.width)
     return "\n".join([*head, titles, *body, *told]) + "\n"
+
+
+def _step(found: Estimate) -> str:
+    """What a step takes of time, "-" where that is not known (several GPUs)."""
+    return "-" if found.step_seconds is None else duration(found.step_seconds.seconds)
 
 
 def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
@@ -123,6 +133,7 @@ def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
             "options": strategy.typed,
             "cost": COSTS[strategy.cost],
             "extra_compute": strategy.extra_compute,
+            "step_seconds": found.step_seconds.seconds if found and found.step_seconds else None,
             "peak_allocated": found.peak_allocated if found else None,
             "peak_reserved": found.peak_reserved if found else None,
             "device_used": found.device_used if found else None,

@@ -26,6 +26,7 @@ from analyzer.report.sentences import (
     naive_terms,
     other_notes,
     peak_place,
+    step_line,
     subject,
     uncertain,
     verdicts,
@@ -88,6 +89,8 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     parts = _summary(estimate, view)
     if terms := naive_terms(estimate):
         parts.append(Text(terms, style="dim"))
+    if said := step_line(estimate):
+        parts.append(Text(said))
     if estimate.breakdown:
         where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]

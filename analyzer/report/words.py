@@ -91,3 +91,12 @@ def _tenths(numerator: int, denominator: int) -> str:
     tenths = (20 * abs(numerator) + denominator) // (2 * denominator)
     sign = "-" if numerator < 0 and tenths else ""
     return f"{sign}{tenths // 10:,}.{tenths % 10}"
+
+
+def duration(seconds: float) -> str:
+    """ "41 ms", "1.3 s", "870 us": two digits, three where the first two would say less than that."""
+    for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale or name == "us":
+            value = seconds / scale
+            return f"{value:.1f} {name}" if value < 10 else f"{value:,.0f} {name}"
+    return "0 us"

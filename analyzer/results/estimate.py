@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.liveness.naive import Naive
+from analyzer.timing.step_time import StepTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +251,9 @@ class Estimate:
     are of ("2.11");
         empty in an estimate saved before it was kept. installed: those of them that are installed in another
         release.
+    step_seconds: what a step takes of time (`StepTime`), None where nothing is known of that: ONNX files,
+    several ranks, a GPU
+        without figures of its speed; None too in an estimate saved before it was kept.
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
     (`analyzer.emulate`).
     """
@@ -298,6 +302,7 @@ class Estimate:
     installed: Mapping[str, str] = field(default_factory=dict)
     driver_bytes: int = 0
     engine: str = "trace"
+    step_seconds: StepTime | None = None
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

@@ -29,6 +29,7 @@ from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.device.cudnn import settings_of
 from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.capture.pytorch.device.memory import Memory
+from analyzer.capture.pytorch.device.products import product_settings
 from analyzer.capture.pytorch.module import step
 from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.failing import FailedCall
@@ -427,7 +428,13 @@ class Recorder(TorchDispatchMode):
             module,
             source,
             stream=self.streams.now(),
-            settings=settings_of(func) if schema.convolves else _NO_SETTINGS,
+            settings=(
+                settings_of(func)
+                if schema.convolves
+                else product_settings()
+                if schema.multiplies
+                else _NO_SETTINGS
+            ),
             handle=self.handle(schema.name) if self.several_threads else 0,
             names=schema.names,
         )

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_iter
 
 from analyzer.capture.pytorch.device.cudnn import CONVOLUTIONS
+from analyzer.capture.pytorch.device.products import PRODUCTS
 from analyzer.capture.pytorch.values import unknown_sizes
 from analyzer.capture.pytorch.values.known_values import DECIDING, FROM_NOTHING
 
@@ -31,6 +32,7 @@ class Schema:
         "func",
         "handler",
         "kernel",
+        "multiplies",
         "mutable",
         "name",
         "names",
@@ -56,6 +58,7 @@ class Schema:
         self.decides = func in DECIDING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
         self.mutable = schema.is_mutable
         self.convolves = func in CONVOLUTIONS
+        self.multiplies = func in PRODUCTS
         self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
         self.names = tuple(sys.intern(argument.name) for argument in schema.arguments)
         self.writes = [

@@ -1,0 +1,494 @@
+"""From an operator of the captured program to what the device does for it: none, one or several pieces of
+work.
+
+1. A view does nothing: every result lies in a storage that was there, and none is written. Nor does making a
+   tensor that is not filled, nor an operator whose tensors are all on the host.
+2. Products, convolutions, attention and the rest of `traffic.py` by their names; all others count as
+   elementwise.
+3. An operator with a rule that takes several kernels (a gradient of a slice: zeros, then a copy) has a piece
+   for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+
+from analyzer.graph.model import Operator, Storage, TensorMeta, tensors_in
+from analyzer.timing import traffic
+from analyzer.timing.attention import attention
+from analyzer.timing.convolutions import Convolution, convolution
+from analyzer.timing.elementwise import copied, elementwise, size_of
+from analyzer.timing.products import product
+from analyzer.timing.rates import Rates
+from analyzer.timing.work import Work
+
+Rule = Callable[[Operator, str, Rates], list[Work]]
+_EMPTY = (
+    "empty", "new_empty", "lift_fresh", "_has_compatible", "set_", "resize_", "is_", "sym_",
+    "_local_scalar_dense", "record_stream",
+)  # fmt: skip
+
+
+def plain_name(operator: Operator) -> str:
+    """ "add" of "aten::add.Tensor"."""
+    return operator.name.partition("::")[2].partition(".")[0]
+
+
+def works_of(operator: Operator, storages: tuple[Storage, ...], rates: Rates) -> list[Work]:
+    """What the device does for it."""
+    name = plain_name(operator)
+    inputs = operator.inputs
+    outputs = [t for t in operator.outputs if t is not None]
+    if not any(storages[t.storage].on_device for t in (*inputs, *outputs)):
+        return []
+    if name.startswith(_EMPTY):
+        return []
+    if not operator.writes and inputs and outputs:
+        there = {t.storage for t in inputs}
+        if all(t.storage in there for t in outputs):
+            return []
+    rule = _RULES.get(name)
+    if rule is None and name.startswith(("_foreach", "_fused_a", "_fused_s", "_amp_foreach")):
+        rule = _lists
+    if name in ("_to_copy", "copy_", "clone", "_copy_from"):
+        return _copies(operator, name, storages, rates)
+    return (rule or elementwise)(operator, name, rates)
+
+
+def _copies(operator: Operator, name: str, storages: tuple[Storage, ...], rates: Rates) -> list[Work]:
+    inputs = operator.inputs
+    source = inputs[1] if name == "copy_" and len(inputs) > 1 else inputs[0]
+    target = inputs[0] if name == "copy_" else next((t for t in operator.outputs if t is not None), inputs[0])
+    if storages[source.storage].on_device != storages[target.storage].on_device:
+        return [traffic.from_host(max(target.element_count * size_of(source), 1), rates)]
+    if name == "copy_" and len(inputs) < 2:
+        return elementwise(operator, "fill_", rates)
+    return copied(source, target, rates)
+
+
+def _layout(tensor: TensorMeta) -> str:
+    """ "t" where the matrix is a transposed view."""
+    rows, columns = tensor.shape[-2:]
+    down, right = tensor.stride[-2:]
+    return "t" if down == 1 and right >= max(rows, 1) and (columns > 1 or right > 1) and right != 1 else "n"
+
+
+def _product(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    inputs = operator.inputs
+    if name in ("addmm", "baddbmm", "addmv", "addbmm"):
+        inputs = inputs[1:]
+    if len(inputs) < 2:
+        return elementwise(operator, name, rates)
+    left, right = inputs[0], inputs[1]
+    dtype = (
+        left.dtype
+        if left.dtype in ("bfloat16", "float16")
+        else "tf32"
+        if "tf32" in operator.settings
+        else "float32"
+    )
+    if name in ("mv", "addmv", "dot", "vdot"):
+        rows = left.shape[0] if len(left.shape) > 1 else 1
+        return [product(rows, 1, left.shape[-1], 1, dtype, "nn", rates)]
+    batch = left.shape[0] if len(left.shape) == 3 else 1
+    m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+    if not all((batch, m, n, k)):
+        return []
+    layout = _layout(left) + _layout(right)
+    if layout == "tt":
+        layout = "nn"  # cuBLAS computes the transpose of the other order
+    return [product(m, n, k, batch, dtype, layout, rates, bias=name == "addmm")]
+
+
+def _grouped(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    """Each group as one of a batch, rows spread evenly."""
+    del name
+    left, right = operator.inputs[0], operator.inputs[1]
+    groups = (
+        right.shape[0]
+        if len(right.shape) == 3
+        else (operator.inputs[2].shape[0] if len(operator.inputs) > 2 else 1)
+    )
+    m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+    if len(right.shape) == 2:
+        k = max(k // groups, 1)
+    else:
+        m = max(m // groups, 1)
+    layout = _layout(left) + _layout(right)
+    layout = "nn" if layout == "tt" else layout
+    if not m * n * k:
+        return []
+    if left.dtype in ("bfloat16", "float16"):
+        return [product(m, n, k, groups, left.dtype, layout, rates)]
+    return [
+        product(m, n, k, 1, "float32", layout, rates) for _ in range(groups)
+    ]  # PyTorch's fallback: one after the other
+
+
+def _last(tensor: TensorMeta) -> bool:
+    """Whether its channels lie side by side."""
+    return len(tensor.shape) > 3 and tensor.stride[1] == 1 and tensor.shape[1] > 1 and tensor.stride[-1] != 1
+
+
+def _conv_parts(
+    operator: Operator,
+    parts: tuple[str, ...],
+    x: TensorMeta,
+    weight: TensorMeta,
+    out: TensorMeta,
+    rates: Rates,
+) -> list[Work]:
+    transposed, groups = bool(operator.argument("transposed")), operator.integer("groups", default=1)
+    stride, dilation = operator.integers("stride") or (1,), operator.integers("dilation") or (1,)
+    dtype = (
+        x.dtype
+        if x.dtype in ("bfloat16", "float16")
+        else "float32"
+        if "no_tf32" in operator.settings
+        else "tf32"
+    )
+    found = []
+    for part in parts:
+        conv = Convolution(
+            part, dtype, _last(x) or _last(weight), len(x.shape) - 2, x.shape[0], x.shape[1], out.shape[1],
+            prod(x.shape[2:]), prod(out.shape[2:]), prod(weight.shape[2:]), stride[0], dilation[0], groups,
+            transposed,
+        )  # fmt: skip
+        found.append(convolution(conv, rates))
+    return found
+
+
+def _convolution(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    del name
+    x, weight, out = operator.tensor("input"), operator.tensor("weight"), operator.outputs[0]
+    if x is None or weight is None or out is None or not out.element_count:
+        return []
+    found = _conv_parts(operator, ("forward",), x, weight, out, rates)
+    if operator.tensor("bias") is not None and not found[0].category.endswith("depthwise"):
+        nbytes = out.element_count * size_of(out)  # cuDNN's result, to which PyTorch adds the bias
+        kind = "bias_add" if _last(out) else "channel_mul"
+        found.append(traffic.strided(kind, size_of(out), out.element_count, 2 * nbytes, nbytes, rates))
+    return found
+
+
+def _convolution_backward(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    del name
+    grad, x, weight = operator.tensor("grad_output"), operator.tensor("input"), operator.tensor("weight")
+    if x is None or weight is None or grad is None or not grad.element_count:
+        return []
+    wanted = operator.flags("output_mask", 3)
+    parts = tuple(part for part, asked in zip(("input", "weight"), wanted, strict=False) if asked)
+    found = _conv_parts(operator, parts, x, weight, grad, rates)
+    if wanted[2]:
+        kind = "sum_first" if _last(grad) else "sum_plane"
+        width = grad.shape[1] if _last(grad) else prod(grad.shape[2:])
+        found.append(traffic.reduced(kind, size_of(grad), grad.element_count, width, rates))
+    return found
+
+
+def _attention(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    kernel = next((kind for kind in ("flash", "efficient", "cudnn") if kind in name), "flash")
+    q, k = operator.tensor("query"), operator.tensor("key")
+    if q is None or k is None or len(q.shape) != 4:
+        return elementwise(operator, name, rates)
+    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.shape[3])
+    part = "backward" if "backward" in name else "forward"
+    return [attention(kernel, q.dtype, part, sizes, bool(operator.argument("is_causal")), rates)]
+
+
+def _normalized(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = operator.tensor("input", "self", "grad_out", "grad_output")
+    if x is None or not x.element_count:
+        return []
+    shape = operator.integers("normalized_shape")
+    width = prod(shape) if shape else x.shape[-1]
+    return [traffic.rows(name, size_of(x), x.element_count / width, width, rates)]
+
+
+def _softmax(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = operator.tensor("self", "grad_output", "input")
+    if x is None or not x.element_count or not x.shape:
+        return []
+    width = x.shape[operator.integer("dim", default=-1)]
+    known = {"_safe_softmax": "_softmax", "_masked_softmax": "_softmax"}.get(name, name)
+    return [traffic.rows(known, size_of(x), x.element_count / width, width, rates)]
+
+
+def _losses(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = operator.tensor("self")
+    if x is None or not x.element_count:
+        return []
+    width = x.shape[1] if len(x.shape) > 1 else x.shape[0]
+    if "2d" in name or len(x.shape) > 2:
+        return [traffic.vectors("clone", size_of(x), x.element_count * size_of(x), 0, rates)]
+    return [traffic.rows(name, size_of(x), x.element_count / width, width, rates)]
+
+
+def _batch_norm(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = operator.tensor("input", "grad_out")
+    if x is None or not x.element_count or len(x.shape) < 2:
+        return []
+    half, trained = size_of(x) == 2, operator.argument("training", "train", default=True)
+    kind = "batch_norm_backward" if "backward" in name else "batch_norm" if trained else "batch_norm_eval"
+    weight = operator.tensor("weight")
+    if (half and (weight is None or weight.dtype == "float32")) or (
+        name.startswith("native") and kind != "batch_norm_eval"
+    ):
+        kind = f"mixed_{kind}"
+    sizes = (x.shape[0], x.shape[1], prod(x.shape[2:]))
+    return [traffic.planes(kind, size_of(x), _last(x), sizes, sizes[2], rates)]
+
+
+def _group_norm(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = operator.tensor("input", "grad_out")
+    if x is None or not x.element_count:
+        return []
+    sizes = (operator.integer("N"), operator.integer("C"), operator.integer("HxW"))
+    return [traffic.planes(name, size_of(x), False, sizes, sizes[2], rates)]
+
+
+_POOLS = {
+    "max_pool2d_with_indices": "max_pool", "max_pool3d_with_indices": "max_pool", "avg_pool2d": "avg_pool",
+    "avg_pool3d": "avg_pool", "_adaptive_avg_pool2d": "adaptive", "_adaptive_avg_pool3d": "adaptive",
+    "upsample_nearest2d": "nearest", "upsample_nearest3d": "nearest", "upsample_nearest1d": "nearest",
+    "_upsample_nearest_exact2d": "nearest", "upsample_bilinear2d": "bilinear",
+    "upsample_trilinear3d": "bilinear", "upsample_bicubic2d": "bilinear", "adaptive_max_pool2d": "adaptive",
+    "avg_pool1d": "avg_pool",
+}  # fmt: skip
+
+
+def _planes(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    backward = name.endswith("_backward")
+    kind = _POOLS[name.removesuffix("_backward")]
+    out, grad = operator.outputs[0], operator.tensor("grad_output")
+    x = operator.tensor("self", "input") if not backward else out
+    far = grad if backward else out
+    if x is None or far is None or len(x.shape) < 3:
+        return []
+    sizes = (x.shape[0], x.shape[1], prod(x.shape[2:]))
+    return [
+        traffic.planes(
+            kind + ("_backward" if backward else ""), size_of(x), _last(x), sizes, prod(far.shape[2:]), rates
+        )
+    ]
+
+
+_SORTED = {"topk": "topk", "sort": "sort", "argsort": "argsort", "one_hot": "one_hot", "nonzero": "nonzero",
+"histc": "cumsum", "unique_dim": "sort", "_unique2": "sort", "bincount": "cumsum", "multinomial": "topk",
+"kthvalue": "topk"}  # fmt: skip
+
+
+def _sorting(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = next(iter(operator.inputs), None)
+    if x is None or not x.element_count:
+        return []
+    width = x.shape[-1] if x.shape else 1
+    return [traffic.sorting(_SORTED[name], x.element_count / width, width, rates)]
+
+
+_LOOKUPS = {
+    "embedding": "embedding", "embedding_dense_backward": "embedding_dense_backward", "index": "index",
+    "index_select": "index", "gather": "gather", "_unsafe_index": "index",
+    "index_put": "index_put_accumulate", "index_put_": "index_put_accumulate",
+    "_index_put_impl_": "index_put_accumulate", "_unsafe_index_put": "index_put_accumulate",
+    "scatter_add_": "scatter_add_", "scatter_add": "scatter_add_", "scatter": "scatter_add_",
+    "scatter_": "scatter_add_", "index_add_": "index_add_", "index_add": "index_add_",
+    "index_copy_": "index", "take_along_dim": "gather",
+}  # fmt: skip
+
+
+def _lookups(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    inputs = operator.inputs
+    out = next((t for t in operator.outputs if t is not None), None)
+    kind = _LOOKUPS[name]
+    moved: TensorMeta | None
+    table: TensorMeta | None
+    if kind == "embedding_dense_backward":
+        moved, table = inputs[0], out
+    elif kind in ("embedding", "index", "gather"):
+        moved, table = out, inputs[0]
+    else:
+        table, dtype = inputs[0], inputs[0].dtype
+        moved = next((t for t in reversed(inputs[1:]) if t.dtype == dtype), inputs[-1])
+        if kind == "index_put_accumulate" and not operator.argument("accumulate"):
+            kind = "index"
+    if moved is None or table is None or not moved.element_count or not table.shape:
+        return []
+    width = table.shape[-1] if len(table.shape) > 1 else 1
+    return [
+        traffic.lookup(
+            kind,
+            size_of(moved),
+            (moved.element_count / width, width, table.element_count / max(width, 1)),
+            rates,
+        )
+    ]
+
+
+def _reduced(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = next(iter(operator.inputs), None)
+    out = next((t for t in operator.outputs if t is not None), None)
+    if x is None or out is None or not x.element_count:
+        return []
+    kind = _REDUCTIONS[name]
+    if kind == "cumsum":
+        width = x.shape[operator.integer("dim", default=-1)] if x.shape else 1
+        return [traffic.reduced("cumsum_last", size_of(x), x.element_count, width, rates)]
+    dims = operator.integers("dim")
+    gone = sorted({d % len(x.shape) for d in dims}) if dims and x.shape else list(range(len(x.shape)))
+    gone = [d for d in gone if x.shape[d] > 1]
+    if out.element_count == 1:
+        return [
+            traffic.reduced(
+                "norm_all" if kind == "norm" else "sum_all", size_of(x), x.element_count, 196, rates
+            )
+        ]
+    if not gone:
+        return elementwise(operator, "clone", rates)
+    near = min(
+        (d for d in range(len(x.shape)) if x.shape[d] > 1 and x.stride[d]),
+        key=lambda d: x.stride[d],
+        default=0,
+    )
+    if near in gone:
+        width = prod(x.shape[d] for d in gone)
+        beside = [d for d in gone if x.stride[d] >= out.element_count and len(gone) > 1 and d != near]
+        if beside and kind in ("sum", "mean", "norm"):
+            return [
+                traffic.reduced(
+                    "sum_plane",
+                    size_of(x),
+                    x.element_count,
+                    prod(x.shape[d] for d in gone if d not in beside),
+                    rates,
+                )
+            ]
+        which = {
+            "sum": "sum_last",
+            "mean": "mean_last",
+            "amax": "amax_last",
+            "argmax": "argmax_last",
+            "var": "var_last",
+            "norm": "mean_last",
+        }[kind]
+        return [traffic.reduced(which, size_of(x), x.element_count, width, rates)]
+    return [traffic.reduced("sum_first", size_of(x), x.element_count, out.element_count, rates)]
+
+
+_REDUCTIONS = {
+    "sum": "sum", "mean": "mean", "amax": "amax", "amin": "amax", "max": "argmax", "min": "argmax",
+    "argmax": "argmax", "argmin": "argmax", "var": "var", "var_mean": "var", "std": "var",
+    "linalg_vector_norm": "norm", "norm": "norm", "cumsum": "cumsum", "cumprod": "cumsum", "prod": "sum",
+    "any": "amax", "all": "amax", "logsumexp": "amax", "std_mean": "var", "count_nonzero": "sum",
+}  # fmt: skip
+
+
+def _gradient_of_part(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    """Zeros of the whole, then a copy into the part."""
+    grad, out = next(iter(operator.inputs), None), operator.outputs[0]
+    if grad is None or out is None:
+        return []
+    nbytes, part = out.element_count * size_of(out), grad.element_count * size_of(grad)
+    zeros = traffic.vectors("zero_", size_of(out), nbytes, 0, rates)
+    if name == "select_backward" and operator.integer("dim") == 0:
+        return [zeros, traffic.vectors("clone", size_of(out), 2 * part, part, rates)]
+    return [
+        zeros,
+        traffic.strided("slice_copy", size_of(out), grad.element_count, 2 * part, part, rates),
+    ]
+
+
+def _joined(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    out = operator.outputs[0]
+    if out is None or not out.element_count:
+        return []
+    nbytes = out.element_count * size_of(out)
+    last = operator.integer("dim", default=0) in (-1, len(out.shape) - 1)
+    kind = "interleave" if name == "stack" and last else "cat_last" if last else "cat2"
+    return [traffic.strided(kind, size_of(out), out.element_count, 2 * nbytes, nbytes, rates)]
+
+
+_MOVES = {"roll": "roll", "flip": "flip", "constant_pad_nd": "pad", "reflection_pad2d": "pad",
+"repeat": "repeat_kv", "tril": "head_permute", "triu": "head_permute", "masked_fill": "masked_fill",
+"im2col": "repeat_kv", "col2im": "repeat_kv", "unfold_backward": "repeat_kv",
+"repeat_interleave": "repeat_kv", "reflection_pad1d": "pad", "replication_pad2d": "pad",
+"replication_pad3d": "pad", "reflection_pad2d_backward": "pad", "replication_pad3d_backward": "pad",
+"pixel_shuffle": "nchw_nhwc", "pixel_unshuffle": "nchw_nhwc"}  # fmt: skip
+
+
+def _moves(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    out = next((t for t in operator.outputs if t is not None), None)
+    if out is None or not out.element_count:
+        return []
+    nbytes = out.element_count * size_of(out)
+    return [traffic.strided(_MOVES[name], size_of(out), out.element_count, 2 * nbytes, nbytes, rates)]
+
+
+_FOREACH = {
+    "_foreach_sqrt": "_foreach_sqrt", "_foreach_sqrt_": "_foreach_sqrt", "_foreach_norm": "_foreach_norm",
+    "_foreach_zero_": "_foreach_zero_", "_foreach_lerp_": "_foreach_lerp_",
+    "_foreach_addcmul_": "_foreach_addcmul_", "_foreach_addcdiv_": "_foreach_addcdiv_",
+    "_foreach_copy_": "_foreach_copy_", "_foreach_maximum_": "_foreach_maximum_",
+    "_fused_adam_": "_fused_adamw_", "_fused_adamw_": "_fused_adamw_", "_fused_sgd_": "_fused_sgd_",
+    "_fused_adagrad_": "_fused_sgd_", "_foreach_div_": "_foreach_div_",
+}  # fmt: skip
+
+
+def _lists(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    first = operator.arguments[0] if operator.arguments else None
+    tensors = [t for t in tensors_in(first) if t.element_count] if first is not None else []
+    if not tensors:
+        return []
+    total = sum(t.element_count for t in tensors)
+    kind = _FOREACH.get(name)
+    if kind is None:
+        second = operator.arguments[1] if len(operator.arguments) > 1 else None
+        two = isinstance(second, tuple) and any(True for _ in tensors_in(second))
+        kind = ("_foreach_add_" if name.endswith("_") else "_foreach_add") if two else "_foreach_mul_"
+    return [traffic.lists(kind, size_of(tensors[0]), len(tensors), total / len(tensors), rates)]
+
+
+def _recurrent(operator: Operator, name: str, rates: Rates) -> list[Work]:
+    x = operator.tensor("input")
+    if x is None or len(x.shape) != 3:
+        return elementwise(operator, name, rates)
+    first = bool(operator.argument("batch_first"))
+    batch, steps = (x.shape[0], x.shape[1]) if first else (x.shape[1], x.shape[0])
+    both = 2 if operator.argument("bidirectional") else 1
+    layers, width = (
+        operator.integer("num_layers", default=1) * both,
+        operator.integer("hidden_size", default=x.shape[2]),
+    )
+    kind = "gru" if operator.integer("mode", default=2) == 3 else "lstm"
+    part = "backward" if "backward" in name else "forward"
+    return [traffic.recurrent(kind, size_of(x), part, (layers, steps, batch, width), rates)]
+
+
+_BY_RULE: tuple[tuple[Rule, str], ...] = (
+    (_product, "mm bmm addmm baddbmm mv addmv dot vdot addbmm _int_mm _scaled_mm"),
+    (_grouped, "_grouped_mm"),
+    (_convolution, "convolution _convolution"),
+    (_convolution_backward, "convolution_backward"),
+    (_attention, "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward"),
+    (_attention, "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward"),
+    (_attention, "_scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward"),
+    (_normalized, "native_layer_norm native_layer_norm_backward _fused_rms_norm _fused_rms_norm_backward"),
+    (_softmax, "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data _safe_softmax"),
+    (_losses, "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward"),
+    (_batch_norm, "cudnn_batch_norm cudnn_batch_norm_backward native_batch_norm native_batch_norm_backward"),
+    (_batch_norm, "_native_batch_norm_legit _native_batch_norm_legit_no_training batch_norm_backward"),
+    (_group_norm, "native_group_norm native_group_norm_backward"),
+    (_gradient_of_part, "select_backward slice_backward diagonal_backward slice_scatter select_scatter"),
+    (_joined, "cat stack"),
+    (_recurrent, "_cudnn_rnn _cudnn_rnn_backward"),
+)
+_TABLES: tuple[tuple[Rule, Iterable[str]], ...] = (
+    (_planes, [*_POOLS, *(f"{name}_backward" for name in _POOLS)]),
+    (_sorting, _SORTED),
+    (_lookups, _LOOKUPS),
+    (_reduced, _REDUCTIONS),
+    (_moves, _MOVES),
+)
+_RULES = {name: rule for rule, names in _BY_RULE for name in names.split()}
+_RULES |= {name: rule for rule, names in _TABLES for name in names}

@@ -1,0 +1,76 @@
+"""What a GPU can do in a second: the figures that every time is a share of.
+
+1. Peaks are the dense figures of the vendor's data sheet (no sparsity), in operations a second: `tensor` by
+   type on tensor cores, `vector` for float32 on ordinary ones. `bandwidth` is of device memory, bytes a
+   second; `cache_bytes` the L2 cache.
+2. A share of a peak was measured on the H100 (`table.py`). On another GPU the same share of its own peaks is
+   taken, over its own multiprocessors: labelled so, and with a wider range.
+
+Source: `analyzer/devices/rates.json`, which names each document.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices import DeviceProfile
+
+_FILE = Path(__file__).parent.parent / "devices" / "rates.json"
+MEASURED = "h100"
+# Bytes a second that the L2 cache of the H100 gave a copy within it (`clone` of 4 to 8 MiB in the table's
+# measurements), beside
+# its memory's 3.35 TB/s: the ratio is taken for all.
+_CACHE_RATIO = 2.0
+_TENSOR = {"bfloat16": "half", "float16": "half", "tf32": "tf32", "float32": "vector"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One GPU. half, tf32, vector: operations a second (rule 1; tf32 that of `vector` where the tensor cores
+    have none); bandwidth: bytes a second; multiprocessors, cache_bytes: counts. measured: the table is of
+    this GPU."""
+
+    half: float
+    tf32: float
+    vector: float
+    bandwidth: float
+    multiprocessors: int
+    cache_bytes: int
+    measured: bool = False
+
+    def product(self, dtype: str) -> float:
+        """Operations a second of a matrix product whose operands have this type ("tf32" for float32 that may
+        be rounded)."""
+        return float(getattr(self, _TENSOR.get(dtype, "vector")))
+
+    @property
+    def cache_bandwidth(self) -> float:
+        """Bytes a second of the L2 cache."""
+        return self.bandwidth * _CACHE_RATIO
+
+
+@cache
+def _known() -> dict[str, dict[str, Any]]:
+    content: dict[str, dict[str, Any]] = json.loads(_FILE.read_text(encoding="utf-8"))["gpus"]
+    return content
+
+
+def rates_of(profile: DeviceProfile) -> Rates | None:
+    """Those of the GPU a profile describes; None where no data sheet's figures are here (a size, a GPU's
+    slice)."""
+    found = _known().get(profile.name)
+    if found is None:
+        return None
+    return Rates(
+        half=found["half"] * 1e12,
+        tf32=found["tf32"] * 1e12,
+        vector=found["vector"] * 1e12,
+        bandwidth=found["bandwidth"] * 1e9,
+        multiprocessors=profile.sm_count,
+        cache_bytes=int(profile.cudnn_device.get("l2CacheSize", 0)) or 4 << 20,
+        measured=profile.name == MEASURED,
+    )

@@ -1,0 +1,224 @@
+"""A step of a captured program as it runs: the host hands operators over, the streams run them, each when it
+can.
+
+1. The last iteration is played twice, one after the other; a step is what the second adds. So the end of one
+   runs beside the beginning of the next, as it does in a loop.
+2. A kernel begins when it has been handed over and the one before it on its stream is done, and `_GAP` later
+   than that.
+3. The host waits where the program asks for a value (`.item()`, `nonzero`), where it waits for a stream,
+   where it copies from or to pageable memory, and where `_QUEUE` launches are outstanding.
+4. **low** and **high** are the step played with all kernels and the host as fast, and as slow, as they may
+   be: kernels of one kind by how far one is off where it was left out of the table, divided by the root of
+   how many there are, and `_TOGETHER` for what all have in common; other GPUs by `_ELSEWHERE` more.
+
+Source: `_GAP`, of 500 kernels in a queue that was full before (`host.json.gz`, "gap"). Rule 3: CUDA C++
+Programming Guide, "API synchronization behavior"; the queue's length was seen on an H100.
+Not modelled: collectives (a program with them has no step time), CUDA graphs, compiled code, several streams
+that share a device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp, sqrt
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph.model import Graph, Moment, Operator, Phase, Run, StreamWait, tensors_in
+from analyzer.timing import host, table
+from analyzer.timing.dispatch import plain_name, works_of
+from analyzer.timing.rates import Rates, rates_of
+from analyzer.timing.residency import Residency
+from analyzer.timing.step_time import StepTime
+
+_GAP, _QUEUE = 1.0e-6, 1000
+_TOGETHER, _ELSEWHERE = 0.08, 0.25
+_ASKS = frozenset(
+    {
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "is_nonzero",
+        "equal",
+    }
+)
+_LISTS = ("_foreach", "_fused_a", "_fused_s")
+_COMPUTES = frozenset({"mm", "bmm", "conv", "attention", "recurrent"})
+# What the smallest kernels took longer with an empty cache (1.1 and 1.4 us): their code was not there, as
+# after other kernels.
+_CODE = 0.35e-6
+_ROUNDS = 2
+# Kernels of a recurrent layer for each of its steps, and the share of their time of the busier of cuDNN's
+# two streams.
+_EACH_STEP, _BUSIER = 2.7, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An operator in time: what it takes of the host, and of the device, on which stream; kernels: how many.
+    waits: the host goes on when it is done. kinds: (category, seconds, spread, known) of its works."""
+
+    operator: Operator
+    host: float
+    device: float
+    kernels: float
+    waits: bool
+    kinds: tuple[tuple[str, float, float, bool], ...] = ()
+
+
+def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
+    """Of a PyTorch program on a GPU; None where it runs no operator, is of several ranks, or nothing is
+    known of the GPU's speed."""
+    rates = rates_of(profile)
+    if rates is None or graph.framework != "pytorch" or graph.communicators or not graph.operators:
+        return None
+    moments = _last_step(graph)
+    launches = _launches(graph, moments, rates)
+    kinds = [kind for launch in launches.values() for kind in launch.kinds]
+    if not kinds:
+        return None
+    slower, faster = _spreads(kinds, rates.measured)
+    seconds = _played(moments, launches, 1.0, 1.0)
+    low = min(_played(moments, launches, faster, host.RANGE[0]), seconds)
+    high = max(_played(moments, launches, slower, host.RANGE[1]), seconds)
+    handed = sum(launch.host for launch in launches.values())
+    busy = _busiest(launches)
+    source = "measured on H100" if rates.measured else f"scaled from H100 by {profile.name}'s data sheet"
+    return StepTime(
+        seconds=seconds,
+        low=low,
+        high=high,
+        device_seconds=busy,
+        device_range=(busy * faster, busy * slower),
+        host_seconds=handed,
+        host_range=(handed * host.RANGE[0], handed * host.RANGE[1]),
+        launches=round(sum(launch.kernels for launch in launches.values())),
+        bound=_bound(launches, busy, handed),
+        device=profile.name,
+        source=source,
+        by_phase=_sums((launch.operator.phase.value, launch.device) for launch in launches.values()),
+        by_module=_sums((launch.operator.module, launch.device) for launch in launches.values()),
+        by_line=_sums((launch.operator.source, launch.device) for launch in launches.values()),
+        by_kind=_sums((category.partition(":")[0], time) for category, time, _, _ in kinds),
+        unknown=_sums((category, time / busy) for category, time, _, known in kinds if not known),
+    )
+
+
+def _last_step(graph: Graph) -> list[Moment]:
+    """The moments of the last whole iteration: that of the last optimizer's step, where there is one."""
+    operators = graph.operators
+    trained = (operator.step for operator in operators if operator.phase is Phase.OPTIMIZER)
+    last = max(trained, default=max(operator.step for operator in operators))
+    places = [
+        place
+        for place, moment in enumerate(graph.program)
+        if isinstance(moment, Run) and operators[moment.operator].step == last
+    ]
+    return list(graph.program[places[0] : places[-1] + 1]) if places else []
+
+
+def _launches(graph: Graph, moments: list[Moment], rates: Rates) -> dict[int, Launch]:
+    """Every operator of the step in time; nothing of the iteration before it is in the cache any more."""
+    operators = graph.operators
+    chosen = [operators[moment.operator] for moment in moments if isinstance(moment, Run)]
+    residency = Residency(graph.storages, rates.cache_bytes)
+    works = [works_of(operator, graph.storages, rates) for operator in chosen]
+    away = [residency.missing(operator) for operator in chosen]
+    taken = iter(table.seconds_of([work for group in works for work in group]))
+    found: dict[int, Launch] = {}
+    before: Operator | None = None
+    for operator, group, missing in zip(chosen, works, away, strict=True):
+        name = plain_name(operator)
+        device = kernels = 0.0
+        kinds = []
+        for work in group:
+            entry = next(taken)
+            more = entry.cold - entry.warm
+            time = entry.warm + max(more * missing, min(more, _CODE))
+            time, count = (
+                (time * _BUSIER, _EACH_STEP * work.repeats) if work.repeats else (time, entry.kernels)
+            )
+            device, kernels = device + time, kernels + count
+            kinds.append((work.category, time, entry.spread, entry.known))
+        waits = name in _ASKS or any(work.category == "host_copy" for work in group)
+        tensors = len(list(tensors_in(operator.arguments[0]))) if name.startswith(_LISTS) else 0
+        handed = host.seconds_of(operator, name, kernels, tensors, before)
+        found[operator.index] = Launch(operator, handed, device, kernels, waits, tuple(kinds))
+        before = operator
+    return found
+
+
+def _played(moments: list[Moment], launches: dict[int, Launch], device: float, slow: float) -> float:
+    """Seconds of a step (rules 1 to 3), with the device's times and the host's so many times as long."""
+    clock, ends = 0.0, []
+    free: dict[int, float] = defaultdict(float)
+    queue: deque[float] = deque()
+    for _ in range(_ROUNDS):
+        for moment in moments:
+            if isinstance(moment, StreamWait) and moment.by is None:
+                clock = max(
+                    clock,
+                    free[moment.stream] if moment.stream is not None else max(free.values(), default=0.0),
+                )
+            if not isinstance(moment, Run):
+                continue
+            launch = launches[moment.operator]
+            clock += launch.host * slow
+            stream = launch.operator.stream
+            if launch.device:
+                free[stream] = max(clock, free[stream]) + launch.device * device + _GAP * launch.kernels
+                queue.append(free[stream])
+                if len(queue) > _QUEUE:
+                    clock = max(clock, queue.popleft())
+            if launch.waits:
+                clock = max(clock, free[stream])
+        ends.append(max(clock, *free.values()) if free else clock)
+    return ends[-1] - ends[-2]
+
+
+def _busiest(launches: dict[int, Launch]) -> float:
+    streams: dict[int, float] = defaultdict(float)
+    for launch in launches.values():
+        streams[launch.operator.stream] += launch.device
+    return max(streams.values())
+
+
+def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
+    """The host where handing over takes longer than the device with its gaps; else what its kernels do most
+    of the time."""
+    gaps = _GAP * sum(launch.kernels for launch in launches.values())
+    if handed > busy + gaps:
+        return "host"
+    computing = moving = 0.0
+    for launch in launches.values():
+        for category, time, _, _ in launch.kinds:
+            if category.partition(":")[0] in _COMPUTES:
+                computing += time
+            else:
+                moving += time
+    return "compute" if computing > moving else "memory"
+
+
+def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tuple[float, float]:
+    """How many times as long the device may take, and as short (rule 4)."""
+    total = sum(time for _, time, _, _ in kinds)
+    squares: dict[str, float] = defaultdict(float)
+    counts = Counter[str]()
+    for category, time, spread, known in kinds:
+        squares[category] += time * spread * (1 if known else 2)
+        counts[category] += 1
+    apart = sqrt(sum((value / sqrt(counts[category])) ** 2 for category, value in squares.items())) / total
+    off = _TOGETHER + 1.3 * apart + (0.0 if measured else _ELSEWHERE)
+    return exp(off), exp(-off)
+
+
+def _sums(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """By name, largest first, without what takes nothing."""
+    sums: dict[str, float] = defaultdict(float)
+    for name, value in pairs:
+        sums[name] += value
+    return {name: value for name, value in sorted(sums.items(), key=lambda entry: -entry[1]) if value}

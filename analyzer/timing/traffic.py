@@ -1,0 +1,138 @@
+"""Everything whose time is that of the bytes it moves.
+
+1. **Elementwise** kernels of one shape move whole vectors ("vec"): all bytes read and written count. Where
+   an operand is broadcast or strided, each element's place is computed ("strided"): elements count as well
+   as bytes.
+2. **Reductions**, **rows** (normalization, softmax, losses), **planes** (batch norm, pooling, resizing),
+   **lookups** (embeddings, indexing), lists of tensors (**foreach**), sorting and recurrent layers have a
+   category for each operator, and sizes of their own.
+3. `base` is a fixed time and the bytes over three quarters of a bandwidth: the cache's where all of them fit
+   it, the memory's where they are more than it holds. The table has the rest: how many bytes a kernel must
+   move before it is fast.
+4. Layer norm reads rows in vectors of four elements where their width allows; others are a category of their
+   own (`aten/src/ATen/native/cuda/layer_norm_kernel.cu`, `can_vectorize`).
+"""
+
+from __future__ import annotations
+
+from analyzer.timing.rates import Rates
+from analyzer.timing.work import Work, log, wide
+
+_BEGIN = 1.2e-6
+_REACHED = 0.75
+
+
+def _base(nbytes: float, rates: Rates, kernels: float = 1) -> float:
+    """Rule 3; between three quarters of the cache and all of it a part finds room."""
+    there = min(max((1.0 - nbytes / rates.cache_bytes) * 4, 0.0), 1.0)
+    each = there / rates.cache_bandwidth + (1 - there) / rates.bandwidth
+    return _BEGIN * kernels + nbytes * each / _REACHED
+
+
+def vectors(name: str, itemsize: int, nbytes: float, read: float, rates: Rates) -> Work:
+    """nbytes: all that is read and written."""
+    return Work(f"vec:{name}:{wide(itemsize)}", (log(nbytes),), _base(nbytes, rates), read)
+
+
+def strided(name: str, itemsize: int, elements: float, nbytes: float, read: float, rates: Rates) -> Work:
+    """elements: of the result."""
+    return Work(f"strided:{name}:{wide(itemsize)}", (log(elements),), _base(nbytes, rates), read)
+
+
+def reduced(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
+    """count: elements read; width: of them, those that become one, or that stand beside each other where
+    rows are added up."""
+    nbytes = count * itemsize
+    return Work(f"reduced:{name}:{wide(itemsize)}", (log(nbytes), log(width)), _base(nbytes, rates), nbytes)
+
+
+# Tensors of the shape that are read and written.
+_ROWS = {
+    "native_layer_norm": 2, "native_layer_norm_backward": 5, "_softmax": 2, "_softmax_backward_data": 3,
+    "_log_softmax": 2, "_log_softmax_backward_data": 3, "_fused_rms_norm": 2, "_fused_rms_norm_backward": 5,
+    "nll_loss_forward": 0, "nll_loss_backward": 1,
+}  # fmt: skip
+
+
+def rows(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
+    """count rows of a width."""
+    nbytes = _ROWS[name] * count * width * itemsize
+    kind = f"{name}-scalar" if "norm" in name and width % 4 else name
+    return Work(f"rows:{kind}:{wide(itemsize)}", (log(count), log(width)), _base(nbytes, rates), 0.6 * nbytes)
+
+
+_PLANES = {
+    "batch_norm": 3, "batch_norm_backward": 5, "batch_norm_eval": 2, "mixed_batch_norm": 3,
+    "mixed_batch_norm_backward": 5, "mixed_batch_norm_eval": 2, "native_group_norm": 3,
+    "native_group_norm_backward": 5,
+}  # fmt: skip
+
+
+def planes(
+    name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], outside: float, rates: Rates
+) -> Work:
+    """sizes: images, channels, positions of a plane. outside: positions of the result's plane, or the
+    gradient's."""
+    n, c, p = sizes
+    nbytes = itemsize * n * c * (_PLANES[name] * p if name in _PLANES else p + outside)
+    category = f"planes:{name}:{'last' if last else 'first'}:{wide(itemsize)}"
+    return Work(category, (log(n), log(c), log(p)), _base(nbytes, rates), 0.6 * nbytes)
+
+
+def lookup(name: str, itemsize: int, sizes: tuple[float, float, float], rates: Rates) -> Work:
+    """sizes: rows looked up or added, their width, rows of the table."""
+    count, width, table = sizes
+    nbytes = 2 * count * width * itemsize + (
+        table * width * itemsize if name == "embedding_dense_backward" else 0
+    )
+    return Work(
+        f"lookup:{name}:{wide(itemsize)}",
+        (log(count), log(width), log(table)),
+        _base(nbytes, rates),
+        nbytes / 2,
+    )
+
+
+# Tensors a list reads and writes.
+_LISTS = {
+    "_foreach_add_": 3, "_foreach_mul_": 2, "_foreach_lerp_": 3, "_foreach_addcmul_": 4,
+    "_foreach_addcdiv_": 4, "_foreach_sqrt": 2, "_foreach_div_": 2, "_foreach_norm": 1, "_foreach_add": 3,
+    "_foreach_zero_": 1, "_fused_adamw_": 7, "_fused_sgd_": 5, "_foreach_maximum_": 3, "_foreach_copy_": 2,
+}  # fmt: skip
+
+
+def lists(name: str, itemsize: int, tensors: float, each: float, rates: Rates) -> Work:
+    """tensors of each so many elements."""
+    nbytes = _LISTS[name] * tensors * each * itemsize
+    return Work(
+        f"foreach:{name}:4", (log(tensors), log(each)), _base(nbytes, rates, 1 + tensors / 60), 0.6 * nbytes
+    )
+
+
+def sorting(name: str, count: float, width: float, rates: Rates) -> Work:
+    """Rows that are sorted, counted or summed up."""
+    return Work(
+        f"sorted:{name}:4", (log(count), log(width)), _base(8 * count * width, rates, 4), 4 * count * width
+    )
+
+
+def recurrent(name: str, itemsize: int, part: str, sizes: tuple[int, int, int, int], rates: Rates) -> Work:
+    """sizes: layers, steps, batch, width. cuDNN computes on two streams of its own at least, so that half of
+    its kernels' time is the busier one's."""
+    layers, steps, batch, width = sizes
+    gates = 4 if name == "lstm" else 3
+    operations = 2 * layers * steps * batch * 2 * width * width * gates * (1 if part == "forward" else 2)
+    base = layers * steps * 6e-6 + operations / ((rates.half if itemsize == 2 else rates.tf32) * 0.3)
+    return Work(
+        f"recurrent:{name}:{itemsize}:{part}",
+        (log(layers), log(steps), log(batch), log(width)),
+        base,
+        0.0,
+        layers * steps,
+    )
+
+
+def from_host(nbytes: float, rates: Rates) -> Work:
+    """A copy from pageable memory of the host, over PCIe."""
+    del rates
+    return Work("host_copy", (log(nbytes),), 3e-6 + nbytes / 12e9)

@@ -1,0 +1,117 @@
+"""A step played: what bounds it, what waits, what lies in the cache; and measured steps beside what is said of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from analyzer.devices import load
+from analyzer.graph import Graph, Phase, Run, StreamWait
+from analyzer.graph.communicator import Communicator
+from analyzer.timing import StepTime, step_time
+from analyzer.timing.residency import Residency
+from tests.timing.graphs import H100, call, products, storage, tensor
+from tests.values import not_values
+
+
+def timed(graph: Graph) -> StepTime:
+    """On an H100."""
+    found = step_time(graph, H100)
+    assert found is not None
+    return found
+
+
+def test_small_products_wait_for_the_host_and_large_ones_compute() -> None:
+    small, large = timed(products(50, 64)), timed(products(50, 4096))
+    assert small.bound == "host"
+    assert small.seconds == pytest.approx(small.host_seconds, rel=0.05)
+    assert large.bound == "compute"
+    assert large.device_seconds < large.seconds < 1.05 * large.device_seconds
+
+
+def test_a_range_holds_the_figure() -> None:
+    for graph in (products(50, 64), products(5, 4096)):
+        found = timed(graph)
+        assert found.low <= found.seconds <= found.high
+        assert found.device_range[0] <= found.device_seconds <= found.device_range[1]
+
+
+def test_the_parts_sum_to_the_whole() -> None:
+    found = timed(products(4, 2048))
+    for sums in (found.by_phase, found.by_module, found.by_line, found.by_kind):
+        assert sum(sums.values()) == pytest.approx(found.device_seconds)
+
+
+def test_the_peak_of_a_type_is_what_a_large_product_is_near() -> None:
+    exact, half = timed(products(5, 8192)), timed(products(5, 8192, "bfloat16"))
+    operations = 5 * 2 * 8192**3
+    assert 40e12 < operations / exact.device_seconds < 67e12
+    assert 550e12 < operations / half.device_seconds < 990e12
+
+
+def test_a_host_that_waits_hands_nothing_over_meanwhile() -> None:
+    graph = products(40, 1024)
+    waiting = dataclasses.replace(
+        graph, program=tuple(moment for run in graph.program for moment in (run, StreamWait(0)))
+    )
+    assert timed(waiting).seconds > timed(graph).seconds
+
+
+def test_other_gpus_are_scaled_with_a_wider_range() -> None:
+    here, there = timed(products(20, 4096)), step_time(products(20, 4096), load("a100-80gb"))
+    assert there is not None
+    assert there.source.startswith("scaled from H100")
+    assert here.source == "measured on H100"
+    assert there.device_seconds > 2 * here.device_seconds
+    assert there.high / there.seconds > here.high / here.seconds
+
+
+def test_nothing_is_said_of_other_programs() -> None:
+    graph = products(2, 64)
+    assert step_time(dataclasses.replace(graph, framework="onnx"), H100) is None
+    assert step_time(dataclasses.replace(graph, operators=(), program=()), H100) is None
+    assert step_time(dataclasses.replace(graph, communicators={"0": Communicator(0, 0, 2)}), H100) is None
+    assert step_time(graph, dataclasses.replace(H100, name="24GiB")) is None
+
+
+def test_the_cache_holds_what_was_touched_lately() -> None:
+    storages = (storage(0, 8 << 20), storage(1, 8 << 20), storage(2, 64 << 20), storage(3, 64 << 20))
+    residency = Residency(storages, 50 << 20)
+    first = call(0, "aten::relu.default", (tensor(0, 2 << 20),), (tensor(1, 2 << 20),))
+    again = call(1, "aten::relu.default", (tensor(1, 2 << 20),), (tensor(0, 2 << 20),))
+    large = call(2, "aten::relu.default", (tensor(2, 16 << 20),), (tensor(3, 16 << 20),))
+    assert residency.missing(first) == 1.0
+    assert residency.missing(again) == 0.0
+    assert residency.missing(large) == 1.0
+    assert residency.missing(first) == 1.0
+
+
+def test_the_last_iteration_counts() -> None:
+    graph = products(4, 2048)
+    steps = tuple(dataclasses.replace(o, step=o.index // 2, phase=Phase.FORWARD) for o in graph.operators)
+    found = timed(dataclasses.replace(graph, operators=steps, program=tuple(Run(n) for n in range(4))))
+    assert found.device_seconds == pytest.approx(timed(graph).device_seconds / 2, rel=0.05)
+
+
+def test_values_do_not_change() -> None:
+    assert not not_values("analyzer.timing")
+
+
+def test_it_is_plain_enough_for_json() -> None:
+    assert json.loads(json.dumps(dataclasses.asdict(timed(products(2, 256)))))["bound"] == "host"
+
+
+@pytest.mark.parametrize(
+    ("tag", "within"),
+    [("resnet18 64 infer", 0.1), ("mnist_fc 8192", 0.3), ("diffusion 32 train", 0.15), ("r3d_18", 0.15)],
+)
+def test_measured_steps_are_near(tag: str, within: float) -> None:
+    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()
+    from benchmarks.timing.score import rows
+
+    (row,) = rows(tag)
+    device, _, _ = row.errors
+    assert abs(device) < within
+    assert row.holds[2]

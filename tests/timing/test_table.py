@@ -1,0 +1,72 @@
+"""The measured table: made from the recorded rows, near them where they are, and honest about what is not in it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analyzer.devices import load
+from analyzer.devices.loader import names
+from analyzer.timing import table
+from analyzer.timing.rates import rates_of
+from analyzer.timing.traffic import vectors
+from analyzer.timing.work import Work
+from benchmarks.timing.pack import h100, measured_rows, packed, work_of
+
+SHIPPED = 120_000  # bytes a wheel has for it
+
+
+def test_the_file_is_what_the_recorded_rows_give() -> None:
+    made = packed(h100())
+    with np.load(table.FILE) as found:
+        assert set(found.files) == set(made)
+        for name in found.files:
+            assert np.array_equal(found[name], made[name]), name
+    assert table.FILE.stat().st_size < SHIPPED
+
+
+@pytest.mark.parametrize(
+    ("kind", "within"), [("mm", 0.12), ("moved", 0.1), ("attention", 0.15), ("conv", 0.25)]
+)
+def test_measured_calls_are_found_again(kind: str, within: float) -> None:
+    rates = h100()
+    rows = [row for row in measured_rows() if row["kind"] == kind][::40]
+    pairs = [(row, work) for row in rows if (work := work_of(row, rates)) is not None]
+    said = table.seconds_of([work for _, work in pairs])
+    errors = [abs(entry.warm / (row["warm"] / 1e9) - 1) for (row, _), entry in zip(pairs, said, strict=True)]
+    assert np.median(errors) < within
+
+
+def test_a_longer_copy_takes_longer() -> None:
+    rates = h100()
+    times = table.seconds_of(
+        [vectors("clone", 4, nbytes, nbytes / 2, rates) for nbytes in (2**16, 2**20, 2**24, 2**28)]
+    )
+    warm = [entry.warm for entry in times]
+    assert warm == sorted(warm)
+    assert 2.0e12 < 2**28 / warm[-1] < 3.35e12
+
+
+def test_what_was_not_measured_is_said_so() -> None:
+    known, alike, unknown = table.seconds_of(
+        [
+            Work("vec:clone:4", (20.0,), 1e-6),
+            Work("vec:clone:8", (20.0,), 1e-6),
+            Work("nothing:like:it", (1.0,), 2e-6),
+        ]
+    )
+    assert known.known
+    assert not alike.known
+    assert alike.spread >= table.UNKNOWN_SPREAD / 2
+    assert not unknown.known
+    assert unknown.warm == 2e-6
+    assert unknown.spread == table.UNKNOWN_SPREAD
+
+
+def test_every_profile_has_figures_of_its_speed() -> None:
+    assert not [name for name in names() if rates_of(load(name)) is None]
+    slow, fast = rates_of(load("t4")), rates_of(load("h200"))
+    assert slow is not None
+    assert fast is not None
+    assert slow.bandwidth < fast.bandwidth
+    assert not fast.measured

@@ -1,0 +1,142 @@
+"""From operators to pieces of work: views, layouts, products, convolutions, copies, on calls written down by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzer.graph import Operator
+from analyzer.timing import products
+from analyzer.timing.dispatch import works_of
+from analyzer.timing.elementwise import alike, dense, order
+from analyzer.timing.work import Work
+from tests.timing.graphs import call, h100, storage, tensor
+
+
+def works(operator: Operator, on_host: tuple[int, ...] = ()) -> list[Work]:
+    """What the device does for it, storages 0 to 4 being there."""
+    return works_of(operator, tuple(storage(n, 1 << 20, n not in on_host) for n in range(5)), h100())
+
+
+def categories(operator: Operator) -> list[str]:
+    """By name."""
+    return [work.category for work in works(operator)]
+
+
+def test_a_view_does_nothing() -> None:
+    assert not works(call(0, "aten::view.default", (tensor(0, 8, 8),), (tensor(0, 64),)))
+
+
+def test_memory_that_is_not_filled_takes_nothing() -> None:
+    assert not works(call(0, "aten::empty.memory_format", (), (tensor(0, 64),)))
+
+
+def test_what_runs_on_the_host_takes_nothing_of_the_device() -> None:
+    assert not works(call(0, "aten::add.Tensor", (tensor(0, 8),), (tensor(1, 8),)), on_host=(0, 1))
+
+
+def test_a_copy_from_the_host_is_one_over_the_bus() -> None:
+    operator = call(0, "aten::_to_copy.default", (tensor(0, 1024),), (tensor(1, 1024),))
+    (work,) = works(operator, on_host=(0,))
+    assert work.category == "host_copy"
+
+
+@pytest.mark.parametrize(
+    ("stride", "layout"), [((64, 1), "nn"), ((1, 64), "nt")], ids=["as it lies", "a transposed view"]
+)
+def test_a_product_knows_transposed_views(stride: tuple[int, int], layout: str) -> None:
+    operator = call(
+        0, "aten::mm.default", (tensor(0, 64, 64), tensor(1, 64, 64, stride=stride)), (tensor(2, 64, 64),)
+    )
+    assert categories(operator) == [f"mm:float32:{layout}:0:0"]
+
+
+def test_a_product_whose_rows_begin_anywhere_is_another() -> None:
+    operator = call(0, "aten::mm.default", (tensor(0, 64, 63), tensor(1, 63, 50)), (tensor(2, 64, 50),))
+    assert categories(operator) == ["mm:float32:nn:2:1"]
+
+
+def test_float32_that_may_be_rounded_is_tf32() -> None:
+    operator = call(
+        0,
+        "aten::mm.default",
+        (tensor(0, 64, 64), tensor(1, 64, 64)),
+        (tensor(2, 64, 64),),
+        settings=frozenset({"tf32"}),
+    )
+    assert categories(operator) == ["mm:tf32:nn:0:0"]
+
+
+def test_the_last_wave_of_tiles_is_paid_for_whole() -> None:
+    rates = h100()
+    full = products.seconds(128 * 132, 256, 4096, 1, "bfloat16", rates)  # 132 tiles of 128 x 256
+    more = products.seconds(128 * 133, 256, 4096, 1, "bfloat16", rates)
+    twice = products.seconds(128 * 264, 256, 4096, 1, "bfloat16", rates)
+    assert more > 1.1 * full
+    assert twice / more < 1.9
+
+
+def test_the_gradients_of_a_convolution_are_those_asked_for() -> None:
+    x, weight, grad = tensor(0, 8, 16, 32, 32), tensor(1, 16, 16, 3, 3), tensor(2, 8, 16, 32, 32)
+    names = ("grad_output", "input", "weight", "bias_sizes", "stride", "padding", "dilation", "transposed", "output_padding",
+             "groups", "output_mask")  # fmt: skip
+    rest = ((16,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    both = call(
+        0,
+        "aten::convolution_backward.default",
+        (grad, x, weight, *rest, (True, True, True)),
+        (tensor(3, 8, 16, 32, 32), tensor(4, 16, 16, 3, 3), None),
+        names,
+    )
+    assert categories(both) == [
+        "conv:tf32:first:input:plain",
+        "conv:tf32:first:weight:plain",
+        "reduced:sum_plane:4",
+    ]
+    one = call(
+        0,
+        "aten::convolution_backward.default",
+        (grad, x, weight, *rest, (False, True, False)),
+        (None, tensor(3, 16, 16, 3, 3), None),
+        names,
+    )
+    assert categories(one) == ["conv:tf32:first:weight:plain"]
+
+
+def test_the_gradient_of_a_part_is_zeros_and_a_copy() -> None:
+    operator = call(
+        0, "aten::slice_backward.default", (tensor(0, 8, 4),), (tensor(1, 8, 8),), ("grad_output",)
+    )
+    assert categories(operator) == ["vec:zero_:4", "strided:slice_copy:4"]
+
+
+def test_operands_of_one_shape_are_read_in_vectors_and_repeated_ones_are_not() -> None:
+    same = call(0, "aten::add.Tensor", (tensor(0, 64, 64), tensor(1, 64, 64)), (tensor(2, 64, 64),))
+    (work,) = works(same)
+    assert work.category == "vec:add:4"
+    assert work.moved == 2 * 64 * 64 * 4
+    row = call(0, "aten::add.Tensor", (tensor(0, 64, 64), tensor(1, 64)), (tensor(2, 64, 64),))
+    assert categories(row) == ["strided:bias_add:4"]
+    column = call(0, "aten::mul.Tensor", (tensor(0, 64, 64), tensor(1, 64, 1)), (tensor(2, 64, 64),))
+    assert categories(column) == ["strided:row_mul:4"]
+
+
+def test_copies_between_orders_are_transpositions_where_rows_are_long() -> None:
+    short = call(0, "aten::clone.default", (tensor(0, 8, 4, 64, stride=(256, 1, 4)),), (tensor(1, 8, 4, 64),))
+    assert categories(short) == ["strided:nchw_nhwc:4"]
+    long = call(0, "aten::clone.default", (tensor(0, 512, 512, stride=(1, 512)),), (tensor(1, 512, 512),))
+    assert categories(long) == ["strided:transpose:4"]
+    cast = call(0, "aten::_to_copy.default", (tensor(0, 64),), (tensor(1, 64, dtype="bfloat16"),))
+    assert categories(cast) == ["vec:to2:4"]
+
+
+def test_order_and_density_of_what_lies_otherwise() -> None:
+    across = tensor(0, 4, 8, stride=(1, 4))
+    assert order(across) == (1, 0)
+    assert dense(across)
+    assert not alike(across, tensor(0, 4, 8))
+    assert not dense(tensor(0, 4, 4, stride=(8, 1)))
+
+
+def test_what_nobody_measured_by_name_counts_as_elementwise() -> None:
+    operator = call(0, "mylib::something.default", (tensor(0, 64),), (tensor(1, 64),))
+    assert categories(operator) == ["vec:relu:4"]
