@@ -10,6 +10,9 @@ from analyzer.errors import OptionError
 
 # Contents of device memory are kept up to this many bytes a tensor: 65,536 elements of eight bytes.
 KNOWN_BYTES = 65536 * 8
+# GPUs that come behind NVSwitches (HGX, DGX), which write to several of them at once: multicast, NVIDIA's NVLink
+# and NVSwitch documents.
+BEHIND_SWITCHES = frozenset({"h100", "h200", "gh200", "b200", "b300"})
 
 
 def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> str:
@@ -46,6 +49,7 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "cusolver_code": modules.get("cusolver", 0),
         "cufft_code": modules.get("cufft", 0),
         "kernels_code": modules.get("kernels", 0),
+        "multicast": int(count > 1 and profile.name in BEHIND_SWITCHES),
         "known": KNOWN_BYTES,
     }
     name = next(iter(profile.nvml_names), profile.name).replace(";", " ")

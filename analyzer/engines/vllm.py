@@ -47,6 +47,9 @@ _VARIABLES = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+# Where the engine and its libraries keep what they compiled: a folder of this start's own, so that what a GPU
+# compiled before is neither read nor changed.
+_CACHES = ("VLLM_CACHE_ROOT", "FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 def python_with_vllm(python: str | os.PathLike[str] | None = None) -> Path | None:
@@ -87,10 +90,11 @@ def engine_memory(
     with tempfile.TemporaryDirectory(prefix="analyze-serve-") as folder:
         out = Path(folder) / "engine.json"
         place = _folder_of(model, Path(folder) / "model")
-        program = EmulatedProgram("vllm", _START, (str(out), str(place), *arguments))
+        program = EmulatedProgram("vllm", _START, (str(out), str(place), *arguments), (_START.parent,))
         emulated: Emulated | None = None
+        variables = {**_VARIABLES, **{name: f"{folder}/cache" for name in _CACHES}}
         try:
-            emulated = followed(program, Options(device=device), python, _VARIABLES, job)
+            emulated = followed(program, Options(device=device), python, variables, job)
         except RunError as error:
             seen = _seen(out, job)
             if not any("error" in part for part in seen):
@@ -100,7 +104,9 @@ def engine_memory(
     if not seen:
         raise RunError("vLLM ended before it started its engine", "what it wrote last stands above")
     first, estimate = seen[0], emulated.estimate if emulated is not None else None
-    error_of = next((part["error"] for part in seen if "error" in part), None)
+    # Where one rank ends the others lose their connection to it: the first error is the engine's.
+    errors = sorted((part["error"] for part in seen if "error" in part), key=lambda error: error["at"])
+    error_of = errors[0] if errors else None
     return EngineMemory(
         model,
         profile.name,
@@ -148,8 +154,6 @@ def _folder_of(model: str, folder: Path) -> Path:
     folder.mkdir()
     shutil.copy(config.path, folder / "config.json")
     for file in config.path.parent.glob("*.json"):
-        if file.name.startswith(
-            ("generation_config", "preprocessor_config", "processor_config", "tokenizer")
-        ):
+        if file.name.startswith(_BESIDE):
             shutil.copy(file, folder / file.name)
     return folder

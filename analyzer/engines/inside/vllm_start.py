@@ -7,7 +7,7 @@ term), "blocks", "block_tokens", "tokens", "concurrency", "length", and "error" 
 Terms that a release of vLLM does not have are left out.
 
 Weights are random (`--load-format dummy`) and nothing is tokenized, so a folder with a `config.json` is
-enough. Each rank is a process that `torchrun` could have started (`distributed_executor_backend`
+enough; a model that sees images has its processor and tokenizer beside it. Each rank is a process that `torchrun` could have started (`distributed_executor_backend`
 "external_launcher").
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/worker/gpu_model_runner.py`
@@ -16,12 +16,14 @@ Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,25 +85,6 @@ def watch(seen: dict[str, Any]) -> None:
     GPUModelRunner.capture_model = capture_model
 
 
-def answer_nccl() -> None:
-    """NCCL is opened by its name, behind the back of the loader's rules: what the emulated runtime answers is
-    taken from there, the rest from the library."""
-    import ctypes
-
-    from vllm.distributed.device_communicators.pynccl_wrapper import NCCLLibrary
-    from vllm.utils.nccl import find_nccl_library
-
-    name = find_nccl_library()
-    answered, own = ctypes.CDLL(None), ctypes.CDLL(name)
-    functions = {}
-    for function in NCCLLibrary.exported_functions:
-        found = getattr(answered if hasattr(answered, function.name) else own, function.name)
-        found.restype, found.argtypes = function.restype, function.argtypes
-        functions[function.name] = found
-    NCCLLibrary.path_to_library_cache[name] = answered
-    NCCLLibrary.path_to_dict_mapping[name] = functions
-
-
 def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     """The engine, until it could serve."""
     import torch
@@ -111,13 +94,17 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    from vllm_answers import answer_all
+
     seen |= {"version": vllm.__version__, "torch": torch.__version__}
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
     chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
-    chosen.load_format, chosen.skip_tokenizer_init, chosen.disable_log_stats = "dummy", True, True
+    chosen.load_format, chosen.disable_log_stats = "dummy", True
+    # Of the tokenizer only a model of several kinds of input needs something: what its processor asks for.
+    chosen.skip_tokenizer_init = not (Path(model) / "processor_config.json").exists()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         chosen.distributed_executor_backend = "external_launcher"
-        answer_nccl()
+    answer_all()
     watch(seen)
     size = CacheSize()
     logging.getLogger("vllm").addHandler(size)
@@ -134,19 +121,31 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     }
 
 
+def wait_for_others() -> None:
+    """Until every rank has written down what it found, since all are ended with the first."""
+    import torch.distributed as dist
+    from vllm.distributed.parallel_state import get_world_group
+
+    with contextlib.suppress(Exception):
+        dist.barrier(group=get_world_group().cpu_group)
+
+
 def main() -> None:
     """Exit code 0: it could serve; 1: it ended in an error, which OUT has."""
     out, model, *arguments = sys.argv[1:]
-    if "RANK" in os.environ:
+    is_rank = "RANK" in os.environ
+    if is_rank:
         out = f"{out}.{os.environ['RANK']}"
     seen: dict[str, Any] = {"ranks": []}
     try:
         start(model, arguments, seen)
     except Exception as error:
-        seen["error"] = {"kind": type(error).__name__, "message": str(error)}
+        seen["error"] = {"kind": type(error).__name__, "message": str(error), "at": time.time()}
         raise
     finally:
         Path(out).write_text(json.dumps(seen), "utf-8")
+    if is_rank:
+        wait_for_others()
 
 
 if __name__ == "__main__":
