@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from analyzer.devices import resolve
 from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed
 from analyzer.emulation.launch import interpreter
 from analyzer.engines import reach
+from analyzer.engines.changes import changes
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
 from analyzer.ranks import Rank
@@ -47,6 +49,7 @@ _VARIABLES = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+_LARGEST_HEADER = 100 * 2**20  # safetensors' own limit
 # Where the engine and its libraries keep what they compiled: a folder of this start's own, so that what a GPU
 # compiled before is neither read nor changed.
 _CACHES = ("VLLM_CACHE_ROOT", "FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
@@ -92,7 +95,7 @@ def engine_memory(
         place = _folder_of(model, Path(folder) / "model")
         program = EmulatedProgram("vllm", _START, (str(out), str(place), *arguments), (_START.parent,))
         emulated: Emulated | None = None
-        variables = {**_VARIABLES, **{name: f"{folder}/cache" for name in _CACHES}}
+        variables = {**_VARIABLES, **dict.fromkeys(_CACHES, f"{folder}/cache")}
         try:
             emulated = followed(program, Options(device=device), python, variables, job)
         except RunError as error:
@@ -107,7 +110,7 @@ def engine_memory(
     # Where one rank ends the others lose their connection to it: the first error is the engine's.
     errors = sorted((part["error"] for part in seen if "error" in part), key=lambda error: error["at"])
     error_of = errors[0] if errors else None
-    return EngineMemory(
+    said = EngineMemory(
         model,
         profile.name,
         note,
@@ -118,9 +121,11 @@ def engine_memory(
         **{key: first[key] for key in ("blocks", "block_tokens", "tokens", "length") if first.get(key)},
         concurrency=first.get("concurrency", 0.0),
         error=None if error_of is None else (error_of["kind"], error_of["message"]),
+        needed=max(part.get("needed", 0) for part in seen),
         peak_reserved=estimate.peak_reserved if estimate is not None else 0,
         notes=_notes(estimate.notes if estimate is not None else ()),
     )
+    return replace(said, changes=changes(said))
 
 
 def _notes(notes: Sequence[str]) -> tuple[str, ...]:
@@ -149,11 +154,22 @@ def _job(arguments: Sequence[str]) -> Rank:
 
 
 def _folder_of(model: str, folder: Path) -> Path:
-    """A folder with the configuration alone, under the name vLLM opens. Raises AnalyzerError."""
+    """A folder with the configuration under the name vLLM opens, and what it reads beside it; of the weights
+    their files' headers. Raises AnalyzerError."""
     config = opened(model)
     folder.mkdir()
     shutil.copy(config.path, folder / "config.json")
     for file in config.path.parent.glob("*.json"):
         if file.name.startswith(_BESIDE):
             shutil.copy(file, folder / file.name)
+    for file in config.path.parent.glob("*.safetensors"):
+        (folder / file.name).write_bytes(_header_of(file))
     return folder
+
+
+def _header_of(file: Path) -> bytes:
+    """Of a file of tensors what says their names, types and shapes: its length in eight bytes, then JSON
+    (safetensors' format)."""
+    with file.open("rb") as opened_file:
+        length = opened_file.read(8)
+        return length + opened_file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER))

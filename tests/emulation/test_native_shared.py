@@ -25,7 +25,12 @@ def where(device: int) -> ctypes.Array[ctypes.c_int]:
 def mapped(library: ctypes.CDLL, handle: ctypes.c_uint64, nbytes: int) -> int:
     address = ctypes.c_uint64()
     size = ctypes.c_size_t(nbytes)
-    assert library.cuMemAddressReserve(ctypes.byref(address), size, ctypes.c_size_t(512 * MIB), ctypes.c_uint64(0), 0) == 0
+    assert (
+        library.cuMemAddressReserve(
+            ctypes.byref(address), size, ctypes.c_size_t(512 * MIB), ctypes.c_uint64(0), 0
+        )
+        == 0
+    )
     assert library.cuMemMap(address, size, ctypes.c_size_t(0), handle, 0) == 0
     return address.value
 
@@ -43,8 +48,15 @@ def test_what_another_process_exported_takes_nothing_here() -> None:
     size = ctypes.c_size_t(512 * MIB)
     assert one.cuMemCreate(ctypes.byref(made), size, where(1), ctypes.c_uint64(0)) == 0
     assert one.emulated_page_bytes(1) == 512 * MIB and one.emulated_page_bytes(0) == 0
-    assert one.cuMemExportToShareableHandle(ctypes.byref(file), made, FILE_DESCRIPTOR, ctypes.c_uint64(0)) == 0
-    assert other.cuMemImportFromShareableHandle(ctypes.byref(opened), ctypes.c_void_p(file.value), FILE_DESCRIPTOR) == 0
+    assert (
+        one.cuMemExportToShareableHandle(ctypes.byref(file), made, FILE_DESCRIPTOR, ctypes.c_uint64(0)) == 0
+    )
+    assert (
+        other.cuMemImportFromShareableHandle(
+            ctypes.byref(opened), ctypes.c_void_p(file.value), FILE_DESCRIPTOR
+        )
+        == 0
+    )
     os.close(file.value)
     address = mapped(other, opened, 512 * MIB)
     assert address % (512 * MIB) == 0
@@ -56,14 +68,19 @@ def test_what_another_process_exported_takes_nothing_here() -> None:
     again = ctypes.c_uint64()
     assert other.cuMemRetainAllocationHandle(ctypes.byref(again), ctypes.c_void_p(address)) == 0
     assert again.value == opened.value
-    assert other.cuMemImportFromShareableHandle(ctypes.byref(opened), ctypes.c_void_p(0), 8) == 801  # a fabric's
+    assert (
+        other.cuMemImportFromShareableHandle(ctypes.byref(opened), ctypes.c_void_p(0), 8) == 801
+    )  # a fabric's
 
 
 def test_multicast_objects_hold_nothing_and_round_up_what_is_bound() -> None:
     library, handle = loaded(TWO), ctypes.c_uint64()
     prop = (ctypes.c_uint64 * 4)(2, 64 * MIB, FILE_DESCRIPTOR, 0)
     found = ctypes.c_size_t()
-    sizes = [library.cuMulticastGetGranularity(ctypes.byref(found), prop, option) or found.value for option in (0, 1)]
+    sizes = [
+        library.cuMulticastGetGranularity(ctypes.byref(found), prop, option) or found.value
+        for option in (0, 1)
+    ]
     assert sizes == [2 * MIB, 512 * MIB]
     assert library.cuMulticastCreate(ctypes.byref(handle), prop) == 0
     assert library.cuMulticastAddDevice(handle, 0) == 0 and library.cuMulticastBindMem() == 0

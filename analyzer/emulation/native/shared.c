@@ -41,8 +41,9 @@ ANSWER int cuMemGetAllocationPropertiesFromHandle(int *prop, uint64_t handle) {
   return OK;
 }
 
-/* Multicast objects hold no memory of their own. What is bound to them is rounded up to their granularity: 2 MiB at least, 512 MiB recommended
-   (asked of an H100: cuMulticastGetGranularity, driver 580). struct CUmulticastObjectProp: devices, bytes, ... */
+/* Multicast objects hold no memory of their own. What is to be bound to them is rounded up to their granularity: a page at least, and 512 MiB where
+   the recommended one is asked for, which is what three buffers of 8 to 336 MiB take of an H100 behind NVSwitches in vLLM's public logs
+   (tests/data/serving: 1.5 GiB with 2 ranks and with 4; FlashInfer asks so, comm/mnnvl.py). struct CUmulticastObjectProp: devices, bytes, ... */
 typedef struct { unsigned devices; size_t bytes; unsigned long long handle_types, flags; } Multicast;
 ANSWER int cuMulticastCreate(uint64_t *handle, const Multicast *prop) {
   LOCKED *handle = physical_elsewhere(current_device(), prop->bytes);

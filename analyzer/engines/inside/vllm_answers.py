@@ -6,9 +6,12 @@
    minutes. Kernels compute nothing here: each function of such a module is one launch on the current stream,
    and writes where its caller said.
 
-Source: vLLM 0.19, `distributed/device_communicators/pynccl_wrapper.py`, `cuda_wrapper.py`; FlashInfer 0.6,
-`comm/cuda_ipc.py`, `jit/core.py` (`JitSpec.build_and_load`). Not modelled: memory of their own that such
-modules take.
+3. Which layers GPTQ quantized the engine reads from the weights' files. Where there are none it is the layers
+   of the transformer's blocks, as GPTQ does unless it is told otherwise.
+
+Source: vLLM 0.19, `distributed/device_communicators/pynccl_wrapper.py`, `cuda_wrapper.py`,
+`layers/quantization/gptq_marlin.py` (`maybe_update_config`); FlashInfer 0.6, `comm/cuda_ipc.py`,
+`jit/core.py` (`JitSpec.build_and_load`). Not modelled: memory of their own that modules of FlashInfer take.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+_QUANTIZATION = "vllm.model_executor.layers.quantization"
+_VLLM = "vllm.distributed.device_communicators"
 # Classes that open a library by its path: module, class, and the function that finds the path.
 _OPENED = (
-    ("vllm.distributed.device_communicators.pynccl_wrapper", "NCCLLibrary", "vllm.utils.nccl:find_nccl_library"),
-    ("vllm.distributed.device_communicators.cuda_wrapper", "CudaRTLibrary", ""),
+    (f"{_VLLM}.pynccl_wrapper", "NCCLLibrary", "vllm.utils.nccl:find_nccl_library"),
+    (f"{_VLLM}.cuda_wrapper", "CudaRTLibrary", ""),
     ("flashinfer.comm.cuda_ipc", "CudaRTLibrary", ""),
 )
 
@@ -38,6 +43,7 @@ def answer_all() -> None:
         answer_opened(library, _path(finder))
     answer_cuda_python()
     answer_flashinfer()
+    answer_gptq()
 
 
 def _path(finder: str) -> str | None:
@@ -48,11 +54,13 @@ def _path(finder: str) -> str | None:
         return found
     from vllm.utils.system_utils import find_loaded_library
 
-    return find_loaded_library("libcudart")
+    path: str | None = find_loaded_library("libcudart")
+    return path
 
 
 def answer_opened(library: Any, path: str | None) -> None:
-    """A class of functions by name, as vLLM and FlashInfer have them: those the emulated runtime has are its."""
+    """A class of functions by name, as vLLM and FlashInfer have them: the emulated runtime's where it has
+    them."""
     if path is None:
         return
     answered, own = ctypes.CDLL(None), ctypes.CDLL(path)
@@ -74,7 +82,7 @@ def answer_cuda_python() -> None:
     """cuda-python has the runtime linked into it. Who uses it here chooses a device by it, and no more."""
     for name in ("cuda.bindings.runtime", "cuda.cudart"):
         try:
-            module = importlib.import_module(name)
+            module: Any = importlib.import_module(name)
         except ImportError:
             continue
         module.cudaSetDevice = functools.partial(_set_device, module)
@@ -115,7 +123,27 @@ def answer_flashinfer() -> None:
     def build_and_load(self: Any) -> Any:
         if self.is_aot:
             return built(self)
-        print(f"analyze serve: FlashInfer's {self.name} is not compiled: it computes nothing", file=sys.stderr)
+        print(f"analyze serve: FlashInfer's {self.name} is not compiled and does nothing", file=sys.stderr)
         return Launches(self.name)
 
     JitSpec.build_and_load = build_and_load
+
+
+def answer_gptq() -> None:
+    """Without files of weights every linear layer of a block is quantized."""
+    for module, name in (("gptq", "GPTQConfig"), ("gptq_marlin", "GPTQMarlinConfig")):
+        try:
+            config = getattr(importlib.import_module(f"{_QUANTIZATION}.{module}"), name)
+        except (ImportError, AttributeError):
+            continue
+        config.maybe_update_config = _with_blocks(config.maybe_update_config)
+
+
+def _with_blocks(update: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(update)
+    def maybe_update_config(self: Any, *arguments: Any, **named: Any) -> None:
+        update(self, *arguments, **named)
+        if not self.modules_in_block_to_quantize:
+            self.modules_in_block_to_quantize = ["layers."]  # a part of the names of what is in a block
+
+    return maybe_update_config

@@ -7,8 +7,8 @@ term), "blocks", "block_tokens", "tokens", "concurrency", "length", and "error" 
 Terms that a release of vLLM does not have are left out.
 
 Weights are random (`--load-format dummy`) and nothing is tokenized, so a folder with a `config.json` is
-enough; a model that sees images has its processor and tokenizer beside it. Each rank is a process that `torchrun` could have started (`distributed_executor_backend`
-"external_launcher").
+enough; a model that sees images has its processor and tokenizer beside it. Each rank is a process that
+`torchrun` could have started (`distributed_executor_backend` "external_launcher").
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/worker/gpu_model_runner.py`
 (`capture_model`), `v1/core/kv_cache_utils.py` (what it logs of the cache).
@@ -93,7 +93,6 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     from vllm.usage.usage_lib import UsageContext
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.llm_engine import LLMEngine
-
     from vllm_answers import answer_all
 
     seen |= {"version": vllm.__version__, "torch": torch.__version__}
@@ -106,19 +105,68 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
         chosen.distributed_executor_backend = "external_launcher"
     answer_all()
     watch(seen)
+    configs = watch_config(EngineArgs, seen)
     size = CacheSize()
     logging.getLogger("vllm").addHandler(size)
     try:
         engine = LLMEngine.from_engine_args(chosen, usage_context=UsageContext.OPENAI_API_SERVER)
+    except torch.OutOfMemoryError:
+        if not seen["ranks"] and configs:
+            seen["needed"] = bytes_of_weights(configs[-1])
+        raise
     finally:
         seen |= size.found
     config = engine.vllm_config
     seen |= {"blocks": config.cache_config.num_gpu_blocks, "block_tokens": config.cache_config.block_size}
-    seen["settings"] = {
+    seen["settings"] = settings_of(config)
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """By their names, those that memory goes by."""
+    return {
         name: value if isinstance(value := getattr(part, name, None), (bool, int, float, str)) else str(value)
         for part, names in ((getattr(config, where), names) for where, names in _SETTINGS.items())
         for name in names
     }
+
+
+def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
+    """Keep the configuration that the engine makes of its arguments: settings are said of one that does not
+    start, too."""
+    configs: list[Any] = []
+    made = getattr(arguments, "create_engine_config", None)
+    if made is None:
+        return configs
+
+    @functools.wraps(made)
+    def create_engine_config(self: Any, *positional: Any, **named: Any) -> Any:
+        configs.append(made(self, *positional, **named))
+        seen["settings"] = settings_of(configs[-1])
+        return configs[-1]
+
+    arguments.create_engine_config = create_engine_config
+    return configs
+
+
+def bytes_of_weights(config: Any) -> int:
+    """Of a model that did not fit, as this rank would hold it: the same modules, on no device. 0: unknown."""
+    import torch
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    config.compilation_config.static_forward_context.clear()  # layers are known by their names, once
+    try:
+        with (
+            set_current_vllm_config(config),
+            set_default_torch_dtype(config.model_config.dtype),
+            torch.device("meta"),
+        ):
+            model = initialize_model(vllm_config=config)
+    except Exception as error:
+        print(f"analyze serve: how much its weights take is not known: {error}", file=sys.stderr)
+        return 0
+    return sum(tensor.nbytes for tensor in {*model.parameters(), *model.buffers()})
 
 
 def wait_for_others() -> None:
