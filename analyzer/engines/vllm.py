@@ -52,7 +52,14 @@ _VARIABLES = {
 _LARGEST_HEADER = 100 * 2**20  # safetensors' own limit
 # Where the engine and its libraries keep what they compiled: a folder of this start's own, so that what a GPU
 # compiled before is neither read nor changed.
-_CACHES = ("VLLM_CACHE_ROOT", "FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_CACHES = (
+    "VLLM_CACHE_ROOT",
+    "VLLM_CONFIG_ROOT",
+    "FLASHINFER_WORKSPACE_BASE",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "DG_JIT_CACHE_DIR",
+)
 
 
 def python_with_vllm(python: str | os.PathLike[str] | None = None) -> Path | None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from analyzer.cli import main
 from analyzer.engines import vllm
 from analyzer.engines.changes import changes
-from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.ranks import Rank
 from analyzer.report import formats
 from analyzer.report.serving import engine_json, engine_text
@@ -173,6 +174,69 @@ def test_of_the_weights_only_their_headers_are_handed_on(tmp_path: Path) -> None
     assert (folder / "model.safetensors").read_bytes() == length + header
 
 
+class Ranks:
+    """In place of the processes: what each rank writes down, and how the job ends."""
+
+    def __init__(self, *written: dict[str, Any], error: RunError | None = None) -> None:
+        self.written, self.error = written, error
+        self.variables: dict[str, str] = {}
+
+    def __call__(self, program: Any, _options: Any, _python: Any, variables: Any, job: Rank) -> Any:
+        self.variables = dict(variables)
+        out, model = map(Path, program.arguments[:2])
+        assert (model / "config.json").exists() and (program.packages[0] / "vllm_answers.py").exists()
+        for rank, seen in enumerate(self.written):
+            place = Path(f"{out}.{rank}") if job.launched else out
+            place.write_text(json.dumps({"version": "0.19.0", "ranks": [], **seen}))
+        if self.error is not None:
+            raise self.error
+        return SimpleNamespace(estimate=SimpleNamespace(peak_reserved=5, notes=("NCCL bounded", "other")))
+
+
+TERMS = {"total": 80 * GIB, "free": 79 * GIB, "requested": 76 * GIB, "weights": 15 * GIB}
+
+
+def test_every_rank_is_read_and_the_smallest_cache_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks(*({"ranks": [TERMS | {"cache": cache}], "tokens": 64} for cache in (4 * GIB, 3 * GIB)))
+    monkeypatch.setattr(vllm, "followed", ranks)
+    found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
+    assert [rank.cache for rank in found.ranks] == [4 * GIB, 3 * GIB]
+    assert found.rank is not None and found.rank.cache == 3 * GIB
+    assert found.notes == ("NCCL bounded",) and found.peak_reserved == 5 and found.changes
+
+
+def test_the_first_error_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that ends takes the connection of the others with it."""
+    lost = {"error": {"kind": "RuntimeError", "message": "connection closed by peer", "at": 2.0}}
+    full = {
+        "error": {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "at": 1.0},
+        "needed": 70 * GIB,
+    }
+    monkeypatch.setattr(vllm, "followed", Ranks(lost, full, error=RunError("rank 1 ended", "")))
+    found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
+    assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 70 * GIB
+    assert found.changes[0].startswith("the weights alone take 70.0 GiB") and not found.fits
+
+
+def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm, "followed", Ranks(error=RunError("it was ended by signal 9", "")))
+    with pytest.raises(RunError, match="signal 9"):
+        vllm.engine_memory(str(CONFIG), [], "h100", "python")
+
+
+def test_the_users_caches_are_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU compiled before lies there; each start has a folder of its own, which goes with it."""
+    ranks = Ranks({})
+    monkeypatch.setattr(vllm, "followed", ranks)
+    for name in vllm._CACHES:
+        monkeypatch.setenv(name, str(Path.home() / ".cache"))
+    vllm.engine_memory(str(CONFIG), [], "h100", "python")
+    kept = {name: ranks.variables[name] for name in vllm._CACHES}
+    assert {"VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"} <= kept.keys()
+    assert len(set(kept.values())) == 1
+    assert "analyze-serve-" in kept["VLLM_CACHE_ROOT"] and not Path(kept["VLLM_CACHE_ROOT"]).exists()
+
+
 def memory(**fields: Any) -> EngineMemory:
     rank = RankMemory(
         total=85017493504, free=84465090560, requested=80766618829, weights=16095641600, cache=62395539456,
@@ -278,7 +342,9 @@ def test_weights_that_do_not_fit_say_how_many_gpus_hold_them() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_page_has_what_the_text_has(ranks: int) -> None:
-    found = replace(memory(ranks=memory().ranks * ranks), name="<script>alert(1)</script>", device_note="a note")
+    found = replace(
+        memory(ranks=memory().ranks * ranks), name="<script>alert(1)</script>", device_note="a note"
+    )
     found = replace(found, changes=changes(found))
     page = formats.render("engine", "html", found)
     assert isinstance(page, str) and "<script>alert" not in page and "62,395,539,456" in page
