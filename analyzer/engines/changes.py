@@ -22,35 +22,35 @@ from analyzer.results.serving import EngineMemory, RankMemory
 GPUS = (2, 4, 8, 16)
 
 
-def changes(found: EngineMemory) -> tuple[str, ...]:
-    """Sentences, the cheapest change first."""
+def changes(found: EngineMemory, gpu: DeviceProfile) -> tuple[str, ...]:
+    """Sentences, the cheapest change first. gpu: the one it was started on."""
     rank = found.rank
     if rank is None:
-        return tuple(_to_load(found))
+        return tuple(_to_load(found, gpu))
     if found.tokens and rank.cache > 0:
-        return tuple(_for_more(found, rank))
-    return tuple(_to_start(found, rank))
+        return tuple(_for_more(found, rank, gpu))
+    return tuple(_to_start(found, rank, gpu))
 
 
-def _to_load(found: EngineMemory) -> Iterator[str]:
+def _to_load(found: EngineMemory, gpu: DeviceProfile) -> Iterator[str]:
     """The weights did not fit, or it ended before they were loaded."""
     if not found.needed:
         yield "it ended before its weights were loaded, so nothing of its memory is known"
         return
     share = _share(found)
-    yield f"the weights alone take {size(found.needed)} of each GPU, of which it may take {share:g}"
+    yield f"the weights alone take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}"
     ranks = max(len(found.ranks), _ranks(found), 1)
     whole = found.needed * ranks
-    room = share * load(found.device).capacity_bytes
+    room = share * gpu.capacity_bytes
     enough = next((count for count in GPUS if count > ranks and whole / count < 0.9 * room), None)
     if enough is not None:
         yield f"--tensor-parallel-size {enough}: {size(whole // enough)} of weights on each"
     yield from _quantized(found, found.needed, room)
-    if (gpu := _larger(found, found.needed / 0.9 / share)) is not None:
-        yield f"{gpu.name}: {size(gpu.capacity_bytes)}, the smallest GPU known here with room for them"
+    if (other := _larger(gpu, found.needed / 0.9 / share)) is not None:
+        yield f"{other.name}: {size(other.capacity_bytes)}, the smallest GPU known here with room for them"
 
 
-def _for_more(found: EngineMemory, rank: RankMemory) -> Iterator[str]:
+def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
     """It starts: what gives more tokens."""
     a_token = rank.cache / found.tokens
     most = _most(rank)
@@ -75,12 +75,12 @@ def _for_more(found: EngineMemory, rank: RankMemory) -> Iterator[str]:
     gpus = 2 * max(len(found.ranks), 1)
     shared = int((rank.cache + rank.weights / 2) * 2 / a_token)
     yield f"--tensor-parallel-size {gpus}, half the weights and half a token on each: up to {shared:,} tokens"
-    if (gpu := _larger(found, rank.total + 1)) is not None:
-        room = rank.cache + int((gpu.capacity_bytes - rank.total) * _share(found))
-        yield f"{gpu.name}, the next larger GPU: some {int(room / a_token):,} tokens"
+    if (other := _larger(gpu, rank.total + 1)) is not None:
+        room = rank.cache + int((other.capacity_bytes - rank.total) * _share(found))
+        yield f"{other.name}, the next larger GPU: some {int(room / a_token):,} tokens"
 
 
-def _to_start(found: EngineMemory, rank: RankMemory) -> Iterator[str]:
+def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
     """The weights fit and the cache does not."""
     most = _most(rank)
     if rank.cache <= 0:
@@ -98,9 +98,9 @@ def _to_start(found: EngineMemory, rank: RankMemory) -> Iterator[str]:
     yield from _quantized(found, rank.weights, rank.requested)
     gpus = 2 * max(len(found.ranks), 1)
     yield f"--tensor-parallel-size {gpus}: {size(rank.weights // 2)} of weights less on each GPU"
-    if (gpu := _larger(found, rank.total + max(-rank.cache, 0) / _share(found))) is not None:
-        more = int((gpu.capacity_bytes - rank.total) * _share(found))
-        yield f"{gpu.name}, the next GPU that holds it: {size(more)} more"
+    if (other := _larger(gpu, rank.total + max(-rank.cache, 0) / _share(found))) is not None:
+        more = int((other.capacity_bytes - rank.total) * _share(found))
+        yield f"{other.name}, the next GPU that holds it: {size(more)} more"
 
 
 def _quantized(found: EngineMemory, weights: int, room: float) -> Iterator[str]:
@@ -138,14 +138,12 @@ def _is_unquantized(found: EngineMemory) -> bool:
     return str(found.settings.get("quantization")) == "None"
 
 
-def _larger(found: EngineMemory, nbytes: float) -> DeviceProfile | None:
+def _larger(gpu: DeviceProfile, nbytes: float) -> DeviceProfile | None:
     """The smallest GPU of data centres known here with that many bytes, of no older architecture."""
-    own = load(found.device) if found.device in names() else None
-    known = [profile for profile in map(load, names()) if not profile.name.startswith(("rtx", "gtx"))]
+    known = [profile for profile in map(load, names()) if not profile.name.startswith("rtx")]
     able = [
         profile
         for profile in known
-        if profile.capacity_bytes >= nbytes
-        and (own is None or profile.compute_capability >= own.compute_capability)
+        if profile.capacity_bytes >= nbytes and profile.compute_capability >= gpu.compute_capability
     ]
     return min(able, key=lambda profile: (profile.capacity_bytes, profile.name), default=None)

@@ -40,7 +40,7 @@ _START = Path(__file__).parent / "inside" / "vllm_start.py"
 _PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size")
 _SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
 # Files beside a configuration that the engine opens.
-_BESIDE = ("generation_config", "preprocessor_config", "processor_config", "tokenizer")
+_BESIDE = ("generation_config", "params", "preprocessor_config", "processor_config", "tekken", "tokenizer")
 # The engine in its worker's process, nothing fetched, nothing reported.
 _VARIABLES = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -132,7 +132,7 @@ def engine_memory(
         peak_reserved=estimate.peak_reserved if estimate is not None else 0,
         notes=_notes(estimate.notes if estimate is not None else ()),
     )
-    return replace(said, changes=changes(said))
+    return replace(said, changes=changes(said, profile))
 
 
 def _notes(notes: Sequence[str]) -> tuple[str, ...]:

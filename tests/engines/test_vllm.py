@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from analyzer.cli import main
+from analyzer.devices import load
 from analyzer.engines import vllm
 from analyzer.engines.changes import changes
 from analyzer.errors import MissingDependencyError, OptionError, RunError
@@ -24,6 +25,7 @@ from tests.paths import ROOT
 
 GIB = 2**30
 START = ROOT / "analyzer/engines/inside/vllm_start.py"
+H100 = load("h100")
 CONFIG = ROOT / "benchmarks/serving/configs/Llama-3.1-8B-Instruct"
 # A Worker of an H100 at 0.95, as vLLM 0.19.0 logs it for Llama-3.1-8B (tests/data/serving): 476,016 tokens in blocks of 16.
 WORKER = """
@@ -278,7 +280,7 @@ def test_the_table_says_where_the_memory_goes() -> None:
 def test_the_changes_are_worked_out_by_hand() -> None:
     """A token takes 62,395,539,456 / 476,048 = 131,070 bytes; 0.99 of the device is 84,167,318,569 bytes, 3,400,699,740 more. Half of
     the weights is 8,047,820,800 bytes; an H200 has 150,109,880,320 bytes."""
-    said = changes(memory())
+    said = changes(memory(), H100)
     assert said[:4] == (
         "--gpu-memory-utilization 0.99, all that is free at its start: 25,945 tokens more",
         "--kv-cache-dtype fp8: half as many bytes a token, some 952,096 tokens",
@@ -294,7 +296,7 @@ def test_quantized_weights_are_not_quantized_again() -> None:
     quantized = replace(
         memory(), settings={**memory().settings, "quantization": "gptq_marlin", "cache_dtype": "fp8"}
     )
-    assert not any("8 bits" in change or "fp8" in change for change in changes(quantized))
+    assert not any("8 bits" in change or "fp8" in change for change in changes(quantized, H100))
 
 
 def test_what_does_not_start_says_why_and_what_would_help() -> None:
@@ -308,7 +310,7 @@ def test_what_does_not_start_says_why_and_what_would_help() -> None:
         concurrency=0.0,
         error=("ValueError", "No available\n memory \x1b[2J"),
     )
-    found = replace(found, changes=changes(found))
+    found = replace(found, changes=changes(found, H100))
     text = engine_text(found)
     assert text.startswith("does not start: ValueError: No available memory") and "\x1b" not in text
     assert "4.0 GiB are missing before the first block" in text
@@ -316,7 +318,10 @@ def test_what_does_not_start_says_why_and_what_would_help() -> None:
     said = json.loads(engine_json(found))
     assert said["fits"] is False and said["error"] == ["ValueError", "No available\n memory \x1b[2J"]
     small = replace(found, ranks=(replace(short, cache=GIB // 2),))
-    assert changes(small)[0] == "the cache has 512.0 MiB: a shorter --max-model-len, or --kv-cache-dtype fp8"
+    assert (
+        changes(small, H100)[0]
+        == "the cache has 512.0 MiB: a shorter --max-model-len, or --kv-cache-dtype fp8"
+    )
 
 
 def test_weights_that_do_not_fit_say_how_many_gpus_hold_them() -> None:
@@ -329,15 +334,15 @@ def test_weights_that_do_not_fit_say_how_many_gpus_hold_them() -> None:
         needed=int(135.4 * GIB),
         error=("OutOfMemoryError", "CUDA out of memory"),
     )
-    said = changes(found)
-    assert said[0] == "the weights alone take 135.4 GiB of each GPU, of which it may take 0.95"
+    said = changes(found, H100)
+    assert said[0] == "the weights alone take 135.4 GiB of a GPU that has 79.2 GiB"
     assert said[1] == "--tensor-parallel-size 4: 33.8 GiB of weights on each"
     assert said[2] == "weights of 4 bits: some 33.8 GiB" and said[3].startswith("b200: ")
-    assert changes(replace(found, needed=0)) == (
+    assert changes(replace(found, needed=0), H100) == (
         "it ended before its weights were loaded, so nothing of its memory is known",
     )
     on_two = replace(found, settings={**found.settings, "tensor_parallel_size": 2})
-    assert changes(on_two)[1] == "--tensor-parallel-size 8: 33.8 GiB of weights on each"
+    assert changes(on_two, H100)[1] == "--tensor-parallel-size 8: 33.8 GiB of weights on each"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -345,7 +350,7 @@ def test_the_page_has_what_the_text_has(ranks: int) -> None:
     found = replace(
         memory(ranks=memory().ranks * ranks), name="<script>alert(1)</script>", device_note="a note"
     )
-    found = replace(found, changes=changes(found))
+    found = replace(found, changes=changes(found, H100))
     page = formats.render("engine", "html", found)
     assert isinstance(page, str) and "<script>alert" not in page and "62,395,539,456" in page
     for words in (
