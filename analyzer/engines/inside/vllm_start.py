@@ -29,6 +29,8 @@ from typing import Any
 
 _TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+# What stands beside the configuration of a model that sees images: transformers' way, Mistral's way.
+_PROCESSORS = ("processor_config.json", "tekken.json")
 _SETTINGS = {
     "cache_config": ("gpu_memory_utilization", "cache_dtype", "enable_prefix_caching"),
     "scheduler_config": ("max_num_batched_tokens", "max_num_seqs"),
@@ -100,7 +102,7 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
     chosen.load_format, chosen.disable_log_stats = "dummy", True
     # Of the tokenizer only a model of several kinds of input needs something: what its processor asks for.
-    chosen.skip_tokenizer_init = not (Path(model) / "processor_config.json").exists()
+    chosen.skip_tokenizer_init = not any((Path(model) / name).exists() for name in _PROCESSORS)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         chosen.distributed_executor_backend = "external_launcher"
     answer_all()
