@@ -131,11 +131,11 @@ def started(names: tuple[str, ...], python: Path | None, found_in: Path) -> dict
 
 
 def watched(process: subprocess.Popen[bytes]) -> int:
-    """The most memory of the host that it and what it starts hold at a time (proportional set size), to the second; waits for it."""
+    """The most memory of the host that it and what it starts hold at a time (proportional set size), every five seconds; waits for it."""
     most = 0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)
+            process.wait(5)
             return most
         parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
         tree = {process.pid}
