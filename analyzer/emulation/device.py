@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
 from analyzer.devices.architectures import ARCHITECTURES
+from analyzer.devices.topology import BEHIND_SWITCHES
 from analyzer.errors import OptionError
 
 # Contents of device memory are kept up to this many bytes a tensor: 65,536 elements of eight bytes.
 KNOWN_BYTES = 65536 * 8
-# GPUs that come behind NVSwitches (HGX, DGX), which write to several of them at once: multicast (NVIDIA's
-# documents of NVLink and NVSwitch).
-BEHIND_SWITCHES = frozenset({"h100", "h200", "gh200", "b200", "b300"})
 
 
 def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> str:
