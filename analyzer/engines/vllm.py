@@ -38,7 +38,8 @@ from analyzer.results.serving import EngineMemory, RankMemory
 RELEASE = "0.19.0"  # the one that was compared with GPUs
 _START = Path(__file__).parent / "inside" / "vllm_start.py"
 _PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size")
-_SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
+_DATA = "--data-parallel-size"
+_SHORT = {"-tp": _PARALLEL[0], "-pp": _PARALLEL[1], "-dp": _DATA}
 # Files beside a configuration that the engine opens.
 _BESIDE = ("generation_config", "params", "preprocessor_config", "processor_config", "tekken", "tokenizer")
 # The engine in its worker's process, nothing fetched, nothing reported.
@@ -151,8 +152,14 @@ def _job(arguments: Sequence[str]) -> Rank:
     """The ranks that vLLM's own arguments ask for. Raises OptionError."""
     counts = dict.fromkeys(_PARALLEL, 1)
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("-") else [word])]
-    for name, value in itertools.pairwise([*words, ""]):
-        if (name := _SHORT.get(name, name.replace("_", "-"))) in counts:
+    for word, value in itertools.pairwise([*words, ""]):
+        name = _SHORT.get(word, word.replace("_", "-"))
+        if name == _DATA and value != "1":
+            raise OptionError(
+                f"{name} {value}: engines beside one another are not started",
+                "leave it out for what one of them has; experts shared between them are not followed",
+            )
+        if name in counts:
             if not value.isdigit():
                 raise OptionError(f"{name} {value}: not a number of ranks", f"{name} 2")
             counts[name] = int(value)

@@ -151,6 +151,15 @@ def test_no_number_of_ranks() -> None:
         vllm._job(["-tp", "two"])
 
 
+@pytest.mark.parametrize(
+    "arguments", [["-dp", "2"], ["--data-parallel-size=2"], ["--data_parallel_size", "2"]]
+)
+def test_engines_beside_one_another_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(OptionError, match="engines beside one another"):
+        vllm._job(arguments)
+    assert vllm._job(["-dp", "1"]) == Rank()
+
+
 def test_only_the_configuration_is_handed_on(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
