@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import options_named, output_option
+from analyzer.cli._options import format_option, options_named, output_option
 from analyzer.cli._output import check_writable, complain, deliver, keep_apart, working
 from analyzer.errors import OptionError
 from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES, UTILIZATION
+from analyzer.report import formats
 
 _SIZES = {
     "available": "For the cache, as it logs it, instead of the terms below.",
@@ -62,14 +63,7 @@ def _sizes(function: Any) -> Any:
     metavar="PATH",
     help="The Python, or its environment, that has vLLM (default: one within reach).",
 )
-@click.option(
-    "--format",
-    "shown",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of what the engine says.",
-)
+@format_option("engine", "serving")
 @options_named("device")
 @click.option(
     "--length",
@@ -177,10 +171,8 @@ def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int |
         return None
     keep_apart("vllm", network=False)
     with working(config, options["quiet"]):
-        from analyzer.report.serving import engine_json, engine_text
-
         found = engine_memory(config, arguments, options["device"], python)
-    deliver((engine_json if options["shown"] == "json" else engine_text)(found), options["output"])
+    deliver(formats.render("engine", options["form"], found), options["output"])
     return 0 if found.fits else 1
 
 
@@ -188,7 +180,6 @@ def _arithmetic(config: str, options: dict[str, Any]) -> int:
     with working(config, options["quiet"]) as tell:
         from analyzer.devices import parse_size
         from analyzer.pipeline.serving import serving
-        from analyzer.report.serving import text
 
         sizes: dict[str, Any] = {
             name: parse_size(options[name]) for name in _SIZES if options[name] is not None
@@ -206,5 +197,5 @@ def _arithmetic(config: str, options: dict[str, Any]) -> int:
             )
         }
         found = serving(config, **said, kv_dtype=options["kv_dtype"], **sizes, progress=tell)
-    deliver(text(found), options["output"])
+    deliver(formats.render("serving", options["form"], found), options["output"])
     return 0 if found.requests >= 1 else 1

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# GPUs that come behind NVSwitches (HGX, DGX), which write to several of them at once: multicast (NVIDIA's
+# documents of NVLink and NVSwitch).
+BEHIND_SWITCHES = frozenset({"h100", "h200", "gh200", "b200", "b300"})
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:

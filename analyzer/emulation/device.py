@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
 from analyzer.devices.architectures import ARCHITECTURES
+from analyzer.devices.topology import BEHIND_SWITCHES
 from analyzer.errors import OptionError
 
 # Contents of device memory are kept up to this many bytes a tensor: 65,536 elements of eight bytes.
@@ -46,6 +47,7 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "cusolver_code": modules.get("cusolver", 0),
         "cufft_code": modules.get("cufft", 0),
         "kernels_code": modules.get("kernels", 0),
+        "multicast": int(count > 1 and profile.name in BEHIND_SWITCHES),
         "known": KNOWN_BYTES,
     }
     name = next(iter(profile.nvml_names), profile.name).replace(";", " ")

@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from analyzer.devices import resolve
 from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed
 from analyzer.emulation.launch import interpreter
 from analyzer.engines import reach
+from analyzer.engines.changes import changes
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
 from analyzer.ranks import Rank
@@ -36,9 +38,10 @@ from analyzer.results.serving import EngineMemory, RankMemory
 RELEASE = "0.19.0"  # the one that was compared with GPUs
 _START = Path(__file__).parent / "inside" / "vllm_start.py"
 _PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size")
-_SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
+_DATA = "--data-parallel-size"
+_SHORT = {"-tp": _PARALLEL[0], "-pp": _PARALLEL[1], "-dp": _DATA}
 # Files beside a configuration that the engine opens.
-_BESIDE = ("generation_config", "preprocessor_config", "processor_config", "tokenizer")
+_BESIDE = ("generation_config", "params", "preprocessor_config", "processor_config", "tekken", "tokenizer")
 # The engine in its worker's process, nothing fetched, nothing reported.
 _VARIABLES = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -47,6 +50,17 @@ _VARIABLES = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+_LARGEST_HEADER = 100 * 2**20  # safetensors' own limit
+# Where the engine and its libraries keep what they compiled: a folder of this start's own, so that what a GPU
+# compiled before is neither read nor changed.
+_CACHES = (
+    "VLLM_CACHE_ROOT",
+    "VLLM_CONFIG_ROOT",
+    "FLASHINFER_WORKSPACE_BASE",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "DG_JIT_CACHE_DIR",
+)
 
 
 def python_with_vllm(python: str | os.PathLike[str] | None = None) -> Path | None:
@@ -87,10 +101,11 @@ def engine_memory(
     with tempfile.TemporaryDirectory(prefix="analyze-serve-") as folder:
         out = Path(folder) / "engine.json"
         place = _folder_of(model, Path(folder) / "model")
-        program = EmulatedProgram("vllm", _START, (str(out), str(place), *arguments))
+        program = EmulatedProgram("vllm", _START, (str(out), str(place), *arguments), (_START.parent,))
         emulated: Emulated | None = None
+        variables = {**_VARIABLES, **dict.fromkeys(_CACHES, f"{folder}/cache")}
         try:
-            emulated = followed(program, Options(device=device), python, _VARIABLES, job)
+            emulated = followed(program, Options(device=device), python, variables, job)
         except RunError as error:
             seen = _seen(out, job)
             if not any("error" in part for part in seen):
@@ -100,8 +115,10 @@ def engine_memory(
     if not seen:
         raise RunError("vLLM ended before it started its engine", "what it wrote last stands above")
     first, estimate = seen[0], emulated.estimate if emulated is not None else None
-    error_of = next((part["error"] for part in seen if "error" in part), None)
-    return EngineMemory(
+    # Where one rank ends the others lose their connection to it: the first error is the engine's.
+    errors = sorted((part["error"] for part in seen if "error" in part), key=lambda error: error["at"])
+    error_of = errors[0] if errors else None
+    said = EngineMemory(
         model,
         profile.name,
         note,
@@ -112,9 +129,11 @@ def engine_memory(
         **{key: first[key] for key in ("blocks", "block_tokens", "tokens", "length") if first.get(key)},
         concurrency=first.get("concurrency", 0.0),
         error=None if error_of is None else (error_of["kind"], error_of["message"]),
+        needed=max(part.get("needed", 0) for part in seen),
         peak_reserved=estimate.peak_reserved if estimate is not None else 0,
         notes=_notes(estimate.notes if estimate is not None else ()),
     )
+    return replace(said, changes=changes(said, profile))
 
 
 def _notes(notes: Sequence[str]) -> tuple[str, ...]:
@@ -133,8 +152,14 @@ def _job(arguments: Sequence[str]) -> Rank:
     """The ranks that vLLM's own arguments ask for. Raises OptionError."""
     counts = dict.fromkeys(_PARALLEL, 1)
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("-") else [word])]
-    for name, value in itertools.pairwise([*words, ""]):
-        if (name := _SHORT.get(name, name.replace("_", "-"))) in counts:
+    for word, value in itertools.pairwise([*words, ""]):
+        name = _SHORT.get(word, word.replace("_", "-"))
+        if name == _DATA and value != "1":
+            raise OptionError(
+                f"{name} {value}: engines beside one another are not started",
+                "leave it out for what one of them has; experts shared between them are not followed",
+            )
+        if name in counts:
             if not value.isdigit():
                 raise OptionError(f"{name} {value}: not a number of ranks", f"{name} 2")
             counts[name] = int(value)
@@ -143,13 +168,22 @@ def _job(arguments: Sequence[str]) -> Rank:
 
 
 def _folder_of(model: str, folder: Path) -> Path:
-    """A folder with the configuration alone, under the name vLLM opens. Raises AnalyzerError."""
+    """A folder with the configuration under the name vLLM opens, and what it reads beside it; of the weights
+    their files' headers. Raises AnalyzerError."""
     config = opened(model)
     folder.mkdir()
     shutil.copy(config.path, folder / "config.json")
     for file in config.path.parent.glob("*.json"):
-        if file.name.startswith(
-            ("generation_config", "preprocessor_config", "processor_config", "tokenizer")
-        ):
+        if file.name.startswith(_BESIDE):
             shutil.copy(file, folder / file.name)
+    for file in config.path.parent.glob("*.safetensors"):
+        (folder / file.name).write_bytes(_header_of(file))
     return folder
+
+
+def _header_of(file: Path) -> bytes:
+    """Of a file of tensors what says their names, types and shapes: its length in eight bytes, then JSON
+    (safetensors' format)."""
+    with file.open("rb") as opened_file:
+        length = opened_file.read(8)
+        return length + opened_file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER))

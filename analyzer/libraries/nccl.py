@@ -15,14 +15,18 @@
 4. How many channels there are is what NCCL's search of the topology finds: the bytes are measured (`analyze
    calibrate
    --ranks N`) and stand in the device's profile, for each number of ranks (`devices/topology.py`).
-5. For a number of ranks nobody measured on this GPU, the figures of the nearest that was measured stand in,
+5. More than two ranks behind NVSwitches have **NVLink SHARP**, for which a communicator makes a page more for
+   each collective channel, and one of credits: 50 MiB for 24 (`ncclNvlsInit`, `ncclNvlsSetup`). Beside public
+   logs of vLLM: 46 to 52 MiB (4 ranks less 2, `tests/data/serving`).
+6. For a number of ranks nobody measured on this GPU, the figures of the nearest that was measured stand in,
    and the result is marked "bounded"; of a GPU without any, those of two H200 on NVLink.
 
-Source: `transport/p2p.cc`, `channel.cc`, `init.cc`, `enqueue.cc` (NCCL 2.28); NCCL's own log of 2 x H200,
-`NCCL_DEBUG_SUBSYS=ALLOC,GRAPH`, NVML of 19 programs (`benchmarks/ranks`, `tests/data/h200/ranks.json`) and of
-a rank alone (`communicators_alone.json`).
-Not modelled: NVLink SHARP (as with `NCCL_NVLS_ENABLE=0`), trees of more than two ranks, network transports,
-registered user buffers, `ncclCommSplit` that shares resources.
+Source: `transport/p2p.cc`, `transport/nvls.cc`, `channel.cc`, `init.cc`, `enqueue.cc` (NCCL 2.28); NCCL's own
+log of 2 x H200, `NCCL_DEBUG_SUBSYS=ALLOC,GRAPH`, NVML of 19 programs (`benchmarks/ranks`,
+`tests/data/h200/ranks.json`) and of a rank alone (`communicators_alone.json`).
+Not modelled: the buffers of NVLink SHARP, made when a collective first takes it, and `NCCL_NVLS_ENABLE=0`;
+trees of more than two ranks, network transports, registered user buffers, `ncclCommSplit` that shares
+resources.
 """
 
 from __future__ import annotations
@@ -32,8 +36,10 @@ from dataclasses import dataclass
 
 from analyzer.devices import DeviceProfile, load
 from analyzer.devices.loader import DEFAULT
-from analyzer.devices.topology import Topology
+from analyzer.devices.topology import BEHIND_SWITCHES, Topology
 from analyzer.graph import Communicator
+
+_SHARP = (24 + 1) * 2 * 2**20  # pages of 2 MiB: a collective channel's each, and the credits'
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
         return Taken(0)
     pairs = [(use, _nearest(use.size, profile)) for use in used]
     nbytes = max(topology.code_bytes for _, topology in pairs) + sum(
-        _communicator(use, topology) for use, topology in pairs
+        _communicator(use, topology, profile) for use, topology in pairs
     )
     if any(use.sent_to or use.received_from for use in used):
         nbytes += max(topology.exchange_code_bytes for _, topology in pairs)
@@ -74,7 +80,7 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
     return (
         topology.code_bytes,
         topology.exchange_code_bytes,
-        _communicator(Communicator(size), topology),
+        _communicator(Communicator(size), topology, profile),
         topology.ring_bytes,
         topology.send_bytes,
         topology.receive_bytes,
@@ -91,9 +97,10 @@ def _nearest(size: int, profile: DeviceProfile) -> Topology:
     raise AssertionError(f"{DEFAULT}'s profile has figures of one rank and of several")
 
 
-def _communicator(use: Communicator, topology: Topology) -> int:
+def _communicator(use: Communicator, topology: Topology, profile: DeviceProfile) -> int:
     return (
         topology.communicator_bytes
+        + (_SHARP if use.size > 2 and profile.name in BEHIND_SWITCHES else 0)
         + (topology.ring_bytes if use.collective else 0)
         + len(use.sent_to) * topology.send_bytes
         + len(use.received_from) * topology.receive_bytes

@@ -72,6 +72,16 @@ FORMATS: dict[str, dict[str, str]] = {
         "csv": "analyzer.report.strategies:render_csv",
         "html": "analyzer.report.pages:strategies",
     },
+    "serving": {
+        "text": "analyzer.report.serving:text",
+        "json": "analyzer.report.serving:arithmetic_json",
+        "html": "analyzer.report.serving_page:arithmetic",
+    },
+    "engine": {
+        "text": "analyzer.report.serving:engine_text",
+        "json": "analyzer.report.serving:engine_json",
+        "html": "analyzer.report.serving_page:engine",
+    },
     "grid": {
         "csv": "analyzer.report.grid:render_csv",
         "parquet": "analyzer.report.grid:render_parquet",

@@ -4,17 +4,18 @@ what would change it; and as JSON."""
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, size
 
 if TYPE_CHECKING:
     from analyzer.results.serving import EngineMemory, RankMemory, Serving
 
+CHANGES = "What would change it"
 _KEPT = {
     "all": "keep every token",
     "window": "keep a window of {:,} tokens",
@@ -28,26 +29,34 @@ def wrapped(note: str) -> list[str]:
     return textwrap.wrap(note, 80, initial_indent="- ", subsequent_indent="  ")
 
 
-def text(found: Serving) -> str:
+def budget_terms(found: Serving) -> list[tuple[str, int]]:
+    """Lines of its table: of the budget, or the cache alone where that was said."""
+    budget = found.budget
+    if budget is None:
+        return [("cache, as said", found.available)]
+    return [
+        (f"{budget.utilization:g} of {clean(found.device)}", budget.allowed),
+        ("- weights", budget.weights),
+        ("- activations of the profile run", budget.activations),
+        ("- outside PyTorch", budget.outside),
+        ("- CUDA graphs", budget.graphs),
+        ("= cache", found.available),
+    ]
+
+
+def said_of(found: Serving) -> str:
+    """The verdict."""
+    if found.requests >= 1:
+        return f"room for {found.requests:,.2f} requests of {found.length:,} tokens at a time"
+    return f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
+
+
+def text(found: Serving, _: View = PLAIN) -> str:
     """Fits 80 columns."""
     budget, cache = found.budget, found.cache
-    if found.requests >= 1:
-        verdict = f"room for {found.requests:,.2f} requests of {found.length:,} tokens at a time"
-    else:
-        verdict = f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
-    terms = [("cache, as said", found.available)]
-    if budget is not None:
-        terms = [
-            (f"{budget.utilization:g} of {clean(found.device)}", budget.allowed),
-            ("- weights", budget.weights),
-            ("- activations of the profile run", budget.activations),
-            ("- outside PyTorch", budget.outside),
-            ("- CUDA graphs", budget.graphs),
-            ("= cache", found.available),
-        ]
-    rows = [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in terms]
+    rows = [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in budget_terms(found)]
     lines = [
-        verdict,
+        said_of(found),
         f"{found.blocks:,} blocks of {cache.block_tokens} tokens: {found.tokens:,} tokens",
         *(
             textwrap.wrap(f"device: {clean(found.device)}, {found.device_note}", 80)
@@ -73,31 +82,35 @@ def text(found: Serving) -> str:
     lines[-1:] = textwrap.wrap(lines[-1], 80)
     if len(cache.kept) > 1:
         lines += [f"  {part.layers} {_KEPT[part.kind].format(part.reach)}" for part in cache.kept]
-    notes = []
-    if budget is not None:
-        notes.append("the device's memory is nvidia-smi's; CUDA, and so vLLM, counts up to 2 % less")
-    if len(cache.kept) > 1:
-        before = cache.tokens_until_0_20(found.blocks)
-        notes.append(
-            f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of"
-            " layers"
-        )
-    if "activations" in found.bounded:
-        notes.append(
-            "activations are bounded: those of transformers' own forward pass, with every token's logits;"
-            " vLLM's kernels take less (--activations: what it logs)"
-        )
-    if budget is not None and not budget.graphs:
-        notes.append("CUDA graphs are not counted: vLLM takes off what it estimates them at (--graphs)")
-    if notes:
+    if notes := list(budget_notes(found)):
         lines += ["", "Notes", *(line for note in notes for line in wrapped(note))]
     return "\n".join(lines) + "\n"
 
 
-def engine_text(found: EngineMemory) -> str:
+def budget_notes(found: Serving) -> Iterator[str]:
+    """What its arithmetic leaves out."""
+    budget, cache = found.budget, found.cache
+    if budget is not None:
+        yield ("the device's memory is nvidia-smi's; CUDA, and so vLLM, counts up to 2 % less")
+    if len(cache.kept) > 1:
+        before = cache.tokens_until_0_20(found.blocks)
+        yield (
+            f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of"
+            " layers"
+        )
+    if "activations" in found.bounded:
+        yield (
+            "activations are bounded: those of transformers' own forward pass, with every token's logits;"
+            " vLLM's kernels take less (--activations: what it logs)"
+        )
+    if budget is not None and not budget.graphs:
+        yield ("CUDA graphs are not counted: vLLM takes off what it estimates them at (--graphs)")
+
+
+def engine_text(found: EngineMemory, _: View = PLAIN) -> str:
     """What the engine itself says, in 80 columns."""
     rank = found.rank
-    lines = [*textwrap.wrap(_verdict(found), 80)]
+    lines = [*textwrap.wrap(verdict(found), 80)]
     if found.blocks:
         lines.append(f"{found.blocks:,} blocks of {found.block_tokens} tokens: {found.tokens:,} tokens")
     if found.device_note:
@@ -106,14 +119,14 @@ def engine_text(found: EngineMemory) -> str:
     lines += ["", f"{clean(found.name)} · {found.engine}, started without a GPU{where}"]
     if rank is not None:
         lines += ["", f"{'what the engine accounts for':<36}{'bytes':>20}"]
-        lines += [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in _terms(found, rank)]
-    if changes := list(what_would_change(found)):
-        lines += ["", "What would change it", *(line for change in changes for line in wrapped(change))]
-    notes = [*found.notes, *_about(found)]
+        lines += [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in terms(found, rank)]
+    if found.changes:
+        lines += ["", CHANGES, *(line for change in found.changes for line in wrapped(change))]
+    notes = [*found.notes, *about(found)]
     return "\n".join([*lines, "", "Notes", *(line for note in notes for line in wrapped(note))]) + "\n"
 
 
-def _verdict(found: EngineMemory) -> str:
+def verdict(found: EngineMemory) -> str:
     if found.error is not None:
         kind, message = found.error
         return f"does not start: {kind}: {' '.join(clean(message).split())}"
@@ -122,7 +135,7 @@ def _verdict(found: EngineMemory) -> str:
     return f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
 
 
-def _terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
+def terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
     """Lines of the table: the names that vLLM logs them by."""
     share = found.settings.get("gpu_memory_utilization", round(rank.requested / rank.total, 4))
     yield f"{share:g} of {clean(found.device)}", rank.requested
@@ -138,35 +151,7 @@ def _terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
         yield "CUDA graphs, as captured", rank.graphs
 
 
-def what_would_change(found: EngineMemory) -> Iterator[str]:
-    """Settings that give more tokens, or that let the engine start: by arithmetic from its own terms."""
-    rank = found.rank
-    if rank is None:
-        yield "the weights do not fit: another GPU, quantized weights, or --tensor-parallel-size 2"
-        return
-    most = math.floor(rank.free / rank.total * 100) / 100
-    if rank.cache > 0 and found.token_bytes:
-        more = int((math.ceil(rank.total * most) - rank.requested) / found.token_bytes)
-        if more > 0:
-            yield f"--gpu-memory-utilization {most:g}, all that is free at its start: {more:,} tokens more"
-        if found.settings.get("cache_dtype") == "auto" and "16" in str(found.settings.get("dtype")):
-            yield f"--kv-cache-dtype fp8: half as many bytes a token, some {2 * found.tokens:,} tokens"
-        if found.length > 1:
-            half = found.length // 2
-            yield f"requests of {half:,} tokens: some {found.tokens / half:,.1f} at a time"
-    elif rank.cache <= 0:
-        yield (
-            f"{size(-rank.cache)} are missing before the first block: fewer --max-num-batched-tokens,"
-            " quantized weights, --tensor-parallel-size 2, or a larger GPU"
-        )
-    else:
-        yield (
-            f"the cache has {size(rank.cache)}: a shorter --max-model-len, --kv-cache-dtype fp8,"
-            f" --gpu-memory-utilization up to {most:g}, --tensor-parallel-size 2, or a larger GPU"
-        )
-
-
-def _about(found: EngineMemory) -> Iterator[str]:
+def about(found: EngineMemory) -> Iterator[str]:
     """How the figures came about."""
     yield (
         f"every figure is the engine's own, of torch {clean(found.torch)} on an emulated CUDA runtime;"
@@ -175,8 +160,14 @@ def _about(found: EngineMemory) -> Iterator[str]:
     yield "what would change it is arithmetic from these figures; start it again to see"
 
 
-def engine_json(found: EngineMemory) -> str:
+def engine_json(found: EngineMemory, _: View = PLAIN) -> str:
     """The same as JSON, all in bytes."""
-    said: dict[str, Any] = asdict(found)
-    said |= {"fits": found.fits, "token_bytes": found.token_bytes, "changes": list(what_would_change(found))}
+    said: dict[str, Any] = asdict(found) | {"fits": found.fits, "token_bytes": found.token_bytes}
+    return json.dumps(said, indent=2) + "\n"
+
+
+def arithmetic_json(found: Serving, _: View = PLAIN) -> str:
+    """Of the arithmetic, all in bytes."""
+    counted = ("blocks", "blocks_of_request", "tokens", "requests")
+    said = asdict(found) | {name: getattr(found, name) for name in counted}
     return json.dumps(said, indent=2) + "\n"

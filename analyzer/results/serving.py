@@ -70,8 +70,9 @@ class EngineMemory:
 
     engine, torch: releases; settings: the engine's own, by its names. blocks, block_tokens, tokens,
     length, concurrency: of the cache, as it logs them; 0 where it did not come to that. error: kind and
-    message of what it ended in, or None. peak_reserved: bytes the allocator held at most. notes: what the
-    emulated runtime does not know.
+    message of what it ended in, or None. needed: bytes of weights on each GPU where they did not fit, or 0.
+    peak_reserved: bytes the allocator held at most. notes: what the emulated runtime does not know. changes:
+    what would give more tokens, or let it start (`engines/changes.py`).
     """
 
     name: str
@@ -87,8 +88,10 @@ class EngineMemory:
     length: int = 0
     concurrency: float = 0.0
     error: tuple[str, str] | None = None
+    needed: int = 0
     peak_reserved: int = 0
     notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:

@@ -203,6 +203,79 @@ def pieces(step: Steps) -> None:
     step("given back")
 
 
+def layers(step: Steps, count: int) -> None:
+    """As vLLM captures a Llama-3.1-8B of so many layers, with PyTorch's own kernels: for each of 51 sizes a run, a graph for what lies
+    before, between and behind the attention, then for each size a run and a graph of the whole. All layers have the same weights."""
+    import torch
+    from torch.nn import functional
+
+    sizes = sorted([1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)], reverse=True)
+    into_qkv, into_o, into_gate, into_down = (
+        torch.zeros(out, into, device="cuda", dtype=torch.bfloat16)
+        for out, into in ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
+    )
+    keys, values = torch.zeros(2, 512, 8, 32, 128, device="cuda", dtype=torch.bfloat16)
+    x0, scale = torch.zeros(512, 4096, device="cuda", dtype=torch.bfloat16), into_qkv[0]
+
+    def norm(x: Any) -> Any:
+        y = x.float()
+        return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * scale
+
+    def before(x: Any) -> Any:
+        return functional.linear(norm(x), into_qkv)
+
+    def behind(x: Any, attended: Any) -> Any:
+        x = x + functional.linear(attended, into_o)
+        gate = functional.linear(norm(x), into_gate)
+        return x + functional.linear(functional.silu(gate[:, :14336]) * gate[:, 14336:], into_down)
+
+    def between(x: Any, attended: Any) -> Any:
+        x = behind(x, attended)
+        return x, before(x)
+
+    def attention(qkv: Any) -> Any:
+        n = qkv.shape[0]
+        k = keys[:n].repeat_interleave(1, 1)
+        q = qkv[:, :4096].view(n, 32, 1, 128)
+        return functional.scaled_dot_product_attention(q, k, values[:n], enable_gqa=True).reshape(n, 4096)
+
+    def whole(x: Any) -> Any:
+        qkv = before(x)
+        for _ in range(count - 1):
+            x, qkv = between(x, attention(qkv))
+        return behind(x, attention(qkv))
+
+    pool, stream, kept = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), []
+
+    def captured(function: Any, *arguments: Any) -> Any:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
+            out = function(*arguments)
+        kept.append(graph)
+        return out
+
+    with torch.cuda.stream(stream), torch.no_grad():
+        whole(x0)
+        before(torch.zeros(8192, 4096, device="cuda", dtype=torch.bfloat16))
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        step("before")
+        for size in sizes:
+            x = x0[:size]
+            whole(x)
+            step(f"warm {size}")
+            qkv = captured(before, x)
+            for _ in range(count - 1):
+                x, qkv = captured(between, x, attention(qkv))
+            captured(behind, x, attention(qkv))
+            step(f"piece {size}")
+        for size in sizes:
+            whole(x0[:size])
+            step(f"warm {size}")
+            captured(whole, x0[:size])
+            step(f"full {size}")
+
+
 def streams(step: Steps) -> None:
     """A stream of PyTorch's pool, which makes the pool; streams of the runtime's own; another priority."""
     import torch
@@ -374,6 +447,7 @@ EXPERIMENTS: dict[str, Any] = {
         f"pieces of {w}": (lambda step, w=w: pieces_of(step, w))
         for w in ("add", "kinds", "local", "memset", "copy", "attention", "triton")
     },
+    **{f"layers {count}": (lambda step, count=count: layers(step, count)) for count in (8, 32)},
     "streams": streams,
     "pool": pool,
     **{

@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from analyzer.cli import main
+from analyzer.devices import load
 from analyzer.engines import vllm
-from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.engines.changes import changes
+from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.ranks import Rank
-from analyzer.report.serving import engine_json, engine_text, what_would_change
+from analyzer.report import formats
+from analyzer.report.serving import engine_json, engine_text
 from analyzer.results.serving import EngineMemory, RankMemory
 from tests.paths import ROOT
 
 GIB = 2**30
 START = ROOT / "analyzer/engines/inside/vllm_start.py"
+H100 = load("h100")
 CONFIG = ROOT / "benchmarks/serving/configs/Llama-3.1-8B-Instruct"
 # A Worker of an H100 at 0.95, as vLLM 0.19.0 logs it for Llama-3.1-8B (tests/data/serving): 476,016 tokens in blocks of 16.
 WORKER = """
@@ -145,6 +151,15 @@ def test_no_number_of_ranks() -> None:
         vllm._job(["-tp", "two"])
 
 
+@pytest.mark.parametrize(
+    "arguments", [["-dp", "2"], ["--data-parallel-size=2"], ["--data_parallel_size", "2"]]
+)
+def test_engines_beside_one_another_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(OptionError, match="engines beside one another"):
+        vllm._job(arguments)
+    assert vllm._job(["-dp", "1"]) == Rank()
+
+
 def test_only_the_configuration_is_handed_on(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
@@ -152,7 +167,85 @@ def test_only_the_configuration_is_handed_on(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "model.safetensors", "modeling_own.py"):
         (model / name).write_text("{}")
     folder = vllm._folder_of(str(model), tmp_path / "place")
-    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "tokenizer.json"]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+
+
+def test_of_the_weights_only_their_headers_are_handed_on(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text((CONFIG / "config.json").read_text())
+    header = b'{"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}'
+    length = len(header).to_bytes(8, "little")
+    (model / "model.safetensors").write_bytes(length + header + b"data")
+    folder = vllm._folder_of(str(model), tmp_path / "place")
+    assert (folder / "model.safetensors").read_bytes() == length + header
+
+
+class Ranks:
+    """In place of the processes: what each rank writes down, and how the job ends."""
+
+    def __init__(self, *written: dict[str, Any], error: RunError | None = None) -> None:
+        self.written, self.error = written, error
+        self.variables: dict[str, str] = {}
+
+    def __call__(self, program: Any, _options: Any, _python: Any, variables: Any, job: Rank) -> Any:
+        self.variables = dict(variables)
+        out, model = map(Path, program.arguments[:2])
+        assert (model / "config.json").exists() and (program.packages[0] / "vllm_answers.py").exists()
+        for rank, seen in enumerate(self.written):
+            place = Path(f"{out}.{rank}") if job.launched else out
+            place.write_text(json.dumps({"version": "0.19.0", "ranks": [], **seen}))
+        if self.error is not None:
+            raise self.error
+        return SimpleNamespace(estimate=SimpleNamespace(peak_reserved=5, notes=("NCCL bounded", "other")))
+
+
+TERMS = {"total": 80 * GIB, "free": 79 * GIB, "requested": 76 * GIB, "weights": 15 * GIB}
+
+
+def test_every_rank_is_read_and_the_smallest_cache_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks(*({"ranks": [TERMS | {"cache": cache}], "tokens": 64} for cache in (4 * GIB, 3 * GIB)))
+    monkeypatch.setattr(vllm, "followed", ranks)
+    found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
+    assert [rank.cache for rank in found.ranks] == [4 * GIB, 3 * GIB]
+    assert found.rank is not None and found.rank.cache == 3 * GIB
+    assert found.notes == ("NCCL bounded",) and found.peak_reserved == 5 and found.changes
+
+
+def test_the_first_error_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that ends takes the connection of the others with it."""
+    lost = {"error": {"kind": "RuntimeError", "message": "connection closed by peer", "at": 2.0}}
+    full = {
+        "error": {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "at": 1.0},
+        "needed": 70 * GIB,
+    }
+    monkeypatch.setattr(vllm, "followed", Ranks(lost, full, error=RunError("rank 1 ended", "")))
+    found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
+    assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 70 * GIB
+    assert found.changes[0].startswith("the weights alone take 70.0 GiB") and not found.fits
+
+
+def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm, "followed", Ranks(error=RunError("it was ended by signal 9", "")))
+    with pytest.raises(RunError, match="signal 9"):
+        vllm.engine_memory(str(CONFIG), [], "h100", "python")
+
+
+def test_the_users_caches_are_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU compiled before lies there; each start has a folder of its own, which goes with it."""
+    ranks = Ranks({})
+    monkeypatch.setattr(vllm, "followed", ranks)
+    for name in vllm._CACHES:
+        monkeypatch.setenv(name, str(Path.home() / ".cache"))
+    vllm.engine_memory(str(CONFIG), [], "h100", "python")
+    kept = {name: ranks.variables[name] for name in vllm._CACHES}
+    assert {"VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"} <= kept.keys()
+    assert len(set(kept.values())) == 1
+    assert "analyze-serve-" in kept["VLLM_CACHE_ROOT"] and not Path(kept["VLLM_CACHE_ROOT"]).exists()
 
 
 def memory(**fields: Any) -> EngineMemory:
@@ -160,7 +253,10 @@ def memory(**fields: Any) -> EngineMemory:
         total=85017493504, free=84465090560, requested=80766618829, weights=16095641600, cache=62395539456,
         activations=2029382144, outside=246055629, graphs_estimated=536870912, graphs=644245094,
     )  # fmt: skip
-    settings = {"gpu_memory_utilization": 0.95, "cache_dtype": "auto", "dtype": "torch.bfloat16"}
+    settings = {
+        "gpu_memory_utilization": 0.95, "cache_dtype": "auto", "dtype": "torch.bfloat16", "quantization": "None",
+        "max_num_seqs": 1024, "max_num_batched_tokens": 8192,
+    }  # fmt: skip
     usual: dict[str, Any] = {
         "ranks": (rank,),
         "blocks": 29753,
@@ -191,13 +287,25 @@ def test_the_table_says_where_the_memory_goes() -> None:
 
 
 def test_the_changes_are_worked_out_by_hand() -> None:
-    """A token takes 62,395,539,456 / 476,048 = 131,070 bytes; 0.99 of the device is 84,167,318,569 bytes, 3,400,699,740 more."""
-    said = list(what_would_change(memory()))
-    assert said[0] == "--gpu-memory-utilization 0.99, all that is free at its start: 25,945 tokens more"
-    assert (
-        said[1].endswith("some 952,096 tokens")
-        and said[2] == "requests of 4,096 tokens: some 116.2 at a time"
+    """A token takes 62,395,539,456 / 476,048 = 131,070 bytes; 0.99 of the device is 84,167,318,569 bytes, 3,400,699,740 more. Half of
+    the weights is 8,047,820,800 bytes; an H200 has 150,109,880,320 bytes."""
+    said = changes(memory(), H100)
+    assert said[:4] == (
+        "--gpu-memory-utilization 0.99, all that is free at its start: 25,945 tokens more",
+        "--kv-cache-dtype fp8: half as many bytes a token, some 952,096 tokens",
+        "requests of 4,096 tokens: some 116.2 at a time",
+        "--max-num-seqs below 1,024 and --max-num-batched-tokens below 8,192: less activation, 15,483 tokens more at most",
     )
+    assert said[4] == "weights of 8 bits: some 61,401 tokens more"
+    assert said[5].startswith("--tensor-parallel-size 2,") and said[5].endswith("up to 1,074,898 tokens")
+    assert said[6].endswith("tokens") and "the next larger GPU" in said[6]
+
+
+def test_quantized_weights_are_not_quantized_again() -> None:
+    quantized = replace(
+        memory(), settings={**memory().settings, "quantization": "gptq_marlin", "cache_dtype": "fp8"}
+    )
+    assert not any("8 bits" in change or "fp8" in change for change in changes(quantized, H100))
 
 
 def test_what_does_not_start_says_why_and_what_would_help() -> None:
@@ -211,11 +319,68 @@ def test_what_does_not_start_says_why_and_what_would_help() -> None:
         concurrency=0.0,
         error=("ValueError", "No available\n memory \x1b[2J"),
     )
+    found = replace(found, changes=changes(found, H100))
     text = engine_text(found)
     assert text.startswith("does not start: ValueError: No available memory") and "\x1b" not in text
     assert "4.0 GiB are missing before the first block" in text
+    assert "--tensor-parallel-size 2: 39.5 GiB of weights less on each GPU" in text
     said = json.loads(engine_json(found))
     assert said["fits"] is False and said["error"] == ["ValueError", "No available\n memory \x1b[2J"]
+    small = replace(found, ranks=(replace(short, cache=GIB // 2),))
+    assert (
+        changes(small, H100)[0]
+        == "the cache has 512.0 MiB: a shorter --max-model-len, or --kv-cache-dtype fp8"
+    )
+
+
+def test_weights_that_do_not_fit_say_how_many_gpus_hold_them() -> None:
+    """Of 135.4 GiB 0.95 of an H100 holds 75.2: two hold 67.7 each, which is the most of 0.9 of that; 8 bits are 67.7."""
+    found = memory(
+        ranks=(),
+        tokens=0,
+        blocks=0,
+        concurrency=0.0,
+        needed=int(135.4 * GIB),
+        error=("OutOfMemoryError", "CUDA out of memory"),
+    )
+    said = changes(found, H100)
+    assert said[0] == "the weights alone take 135.4 GiB of a GPU that has 79.2 GiB"
+    assert said[1] == "--tensor-parallel-size 4: 33.8 GiB of weights on each"
+    assert said[2] == "weights of 4 bits: some 33.8 GiB" and said[3].startswith("b200: ")
+    assert changes(replace(found, needed=0), H100) == (
+        "it ended before its weights were loaded, so nothing of its memory is known",
+    )
+    on_two = replace(found, settings={**found.settings, "tensor_parallel_size": 2})
+    assert changes(on_two, H100)[1] == "--tensor-parallel-size 8: 33.8 GiB of weights on each"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_page_has_what_the_text_has(ranks: int) -> None:
+    found = replace(
+        memory(ranks=memory().ranks * ranks), name="<script>alert(1)</script>", device_note="a note"
+    )
+    found = replace(found, changes=changes(found, H100))
+    page = formats.render("engine", "html", found)
+    assert isinstance(page, str) and "<script>alert" not in page and "62,395,539,456" in page
+    for words in (
+        "peak activation",
+        "What would change it",
+        "25,945 tokens more",
+        "gpu_memory_utilization",
+        "a note",
+    ):
+        assert words in page
+    assert ("Each GPU" in page) is (ranks == 2)
+    ended = replace(found, ranks=(), blocks=0, error=("ValueError", "no <b>room</b>"))
+    said = formats.render("engine", "html", ended)
+    assert isinstance(said, str) and "does not start: ValueError: no &lt;b&gt;room" in said
+
+
+@pytest.mark.parametrize(("form", "said"), [("json", '"requests"'), ("html", "= cache"), ("text", "= cache")])
+def test_the_arithmetic_has_every_form(form: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    terms = ["--weights", "15GiB", "--activations", "2GiB", "--outside", "256MiB"]
+    assert main(["serve", str(CONFIG), *terms, "--device", "h100", "--length", "8192", "--format", form]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_without_the_engine_its_arithmetic_is_done_and_said_to_be(

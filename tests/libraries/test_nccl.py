@@ -40,3 +40,12 @@ def test_the_modelled_buffers_are_those_nccl_logs(name: str) -> None:
     code_bytes = topology.code_bytes + (topology.exchange_code_bytes if exchanges else 0)
     logged = sum(count * (PAGE_BYTES if size == "small" else int(size)) for size, count in LOG[name].items())
     assert taken(communicators, load("h200")).nbytes - code_bytes == logged
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gpu", "more"), [(2, "h100", 0), (4, "h100", 50), (8, "h200", 50), (4, "a100-80gb", 0)]
+)
+def test_more_than_two_ranks_behind_switches_have_nvlink_sharp(ranks: int, gpu: str, more: int) -> None:
+    """A page for each of 24 channels and one of credits, beside what two ranks take."""
+    two, several = (taken({"world": Communicator(size)}, load(gpu)).nbytes for size in (2, ranks))
+    assert several - two == more * 2**20

@@ -137,6 +137,13 @@ ANSWER int cuMemsetD32Async(uint64_t to, unsigned value, size_t words, void *str
   LOCKED contents_forget(to, words * 4);
   return OK;
 }
+/* The driver's forms (cuda.h): addresses are numbers, sizes are in elements. */
+ANSWER int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { return copied(to, ADDRESS(from), bytes); }
+ANSWER int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { return copied(ADDRESS(to), from, bytes); }
+ANSWER int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t bytes) { return copied(to, from, bytes); }
+ANSWER int cuMemsetD8_v2(uint64_t to, unsigned char value, size_t count) { return filled(to, value, count); }
+ANSWER int cuMemsetD16_v2(uint64_t to, unsigned short value, size_t count) { (void)value; LOCKED contents_forget(to, count * 2); return OK; }
+ANSWER int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) { (void)value; LOCKED contents_forget(to, count * 4); return OK; }
 /* cuBLAS's copies (cublas_api.h); element sizes are in bytes. */
 ANSWER int cublasGetVectorAsync(int n, int size, const void *from, int step_from, void *to, int step_to, void *stream) {
   captured(stream);

@@ -24,7 +24,7 @@ static void read_device(void) {
     const char *value = equals + 1;
     uint64_t number = strtoull(value, 0, 10);
 #define FIELD(field) if (!strcmp(pair, #field)) device.field = number
-    FIELD(count); FIELD(major); FIELD(minor); FIELD(cuda); FIELD(sm_count); FIELD(threads_per_sm); FIELD(blocks_per_sm);
+    FIELD(count); FIELD(multicast); FIELD(major); FIELD(minor); FIELD(cuda); FIELD(sm_count); FIELD(threads_per_sm); FIELD(blocks_per_sm);
     FIELD(shared_per_sm); FIELD(shared_per_block); FIELD(l2);
     FIELD(capacity); FIELD(listed); FIELD(driver); FIELD(context); FIELD(first_kernel); FIELD(cublas_code); FIELD(cudnn_code);
     FIELD(cusolver_code); FIELD(cufft_code); FIELD(kernels_code); FIELD(known);
@@ -138,6 +138,7 @@ static int attribute(int which) {
     case 111: return 1024;
     case 115: return 1; /* memory pools */
     case 120: return d->major >= 9; /* clusters */
+    case 132: return d->multicast;
     default: return 0;
   }
 }

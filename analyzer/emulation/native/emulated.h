@@ -20,7 +20,7 @@ enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KE
 /* The device that is not there: what `analyzer/emulation/device.py` says of it. Sizes in bytes. */
 typedef struct {
   char name[128];
-  int count, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
+  int count, multicast, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
   int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
   uint64_t capacity, listed, driver, context, first_kernel, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code;
   uint64_t known; /* contents of copies up to so many bytes are kept */
@@ -44,6 +44,13 @@ void process_library(int which);                     /* its code: cuFFT's once, 
 void process_streams(void);                          /* one more stream */
 void process_graphs(int64_t nodes, int instances);   /* of CUDA graphs: more of them, or fewer */
 int process_holds(int device, int64_t bytes);        /* a library's memory outside the allocator; below 0: given back. 0: no room */
+
+/* Physical memory by its handle (cuMemCreate). elsewhere: another process took it. at: of what is mapped there, one use more; 0: nothing is. */
+uint64_t physical_elsewhere(int device, uint64_t bytes);
+uint64_t physical_bytes(uint64_t handle);
+int physical_device(uint64_t handle);
+uint64_t physical_at(uint64_t address);
+int allocation_at(uint64_t address, uint64_t *base, uint64_t *bytes); /* of cudaMalloc; 0: there is none */
 
 /* contents.c */
 void contents_set(uint64_t address, uint64_t bytes, const void *from);

@@ -241,7 +241,7 @@ int process_holds(int device, int64_t bytes) {
 
 /* -- physical memory mapped into reserved addresses (expandable segments) --------------------------------------------- */
 
-typedef struct { uint64_t bytes; int device, uses; } Physical;
+typedef struct { uint64_t bytes; int device, uses, is_here; } Physical; /* is_here: it was taken by this process */
 static uint64_t next_reserved = 1ull << 45;
 static Ranges reserved;                                            /* address ranges of cuMemAddressReserve */
 static struct { uint64_t address, bytes; Physical *what; } *mapped; /* by age */
@@ -249,14 +249,41 @@ static size_t mapped_count, mapped_room;
 
 static void drop(Physical *p) {
   if (--p->uses) return;
-  space_of(p->device)->page_bytes -= p->bytes;
+  if (p->is_here) space_of(p->device)->page_bytes -= p->bytes;
   free(p);
+}
+static Physical *mapped_at(uint64_t address) {
+  for (size_t at = mapped_count; at-- > 0;)
+    if (address >= mapped[at].address && address < mapped[at].address + mapped[at].bytes) return mapped[at].what;
+  return NULL;
 }
 int on_device(uint64_t address) {
   Space *s = space_at(address);
   if (s) return (int)(s - spaces);
   size_t at = place(&reserved, address + 1);
-  return at && address < reserved.at[at - 1].address + reserved.at[at - 1].bytes ? 0 : -1;
+  if (!at || address >= reserved.at[at - 1].address + reserved.at[at - 1].bytes) return -1;
+  Physical *p = the_device()->count > 1 ? mapped_at(address) : NULL; /* of one device there is no question */
+  return p ? p->device : 0;
+}
+uint64_t physical_elsewhere(int device, uint64_t bytes) {
+  Physical *p = malloc(sizeof *p);
+  if (p) *p = (Physical){bytes, device, 1, 0};
+  return (uint64_t)(uintptr_t)p;
+}
+uint64_t physical_bytes(uint64_t handle) { return ((Physical *)(uintptr_t)handle)->bytes; }
+int physical_device(uint64_t handle) { return ((Physical *)(uintptr_t)handle)->device; }
+uint64_t physical_at(uint64_t address) {
+  Physical *p = mapped_at(address);
+  if (p) p->uses++;
+  return (uint64_t)(uintptr_t)p;
+}
+int allocation_at(uint64_t address, uint64_t *base, uint64_t *bytes) {
+  Space *s = space_at(address);
+  if (!s) return 0;
+  Range r = s->live.at[place(&s->live, address + 1) - 1];
+  *base = r.address;
+  *bytes = r.bytes;
+  return 1;
 }
 /* struct CUmemAllocationProp (cuda.h): type, requestedHandleTypes, location {type, id}, ... */
 ANSWER int cuMemCreate(uint64_t *handle, size_t bytes, const int *prop, unsigned long long flags) {
@@ -268,7 +295,7 @@ ANSWER int cuMemCreate(uint64_t *handle, size_t bytes, const int *prop, unsigned
     Physical *p = bytes % PAGE || full(s, bytes) ? NULL : malloc(sizeof *p);
     if (!p) code = bytes % PAGE ? INVALID_VALUE : OUT_OF_MEMORY;
     else {
-      *p = (Physical){bytes, device, 1};
+      *p = (Physical){bytes, device, 1, 1};
       s->page_bytes += bytes;
       *handle = (uint64_t)(uintptr_t)p;
     }
@@ -277,8 +304,9 @@ ANSWER int cuMemCreate(uint64_t *handle, size_t bytes, const int *prop, unsigned
 }
 ANSWER int cuMemRelease(uint64_t handle) { LOCKED drop((Physical *)(uintptr_t)handle); return OK; }
 ANSWER int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint64_t hint, unsigned long long flags) {
-  (void)alignment; (void)hint; (void)flags;
+  (void)hint; (void)flags;
   LOCKED {
+    if (alignment > CHUNK) next_reserved = ROUND(next_reserved, alignment);
     *address = next_reserved;
     next_reserved += ROUND(bytes, CHUNK);
     insert(&reserved, *address, bytes);
@@ -316,17 +344,12 @@ ANSWER int cuMemUnmap(uint64_t address, size_t bytes) {
 ANSWER int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address; (void)bytes; (void)access; (void)count; return OK; }
 ANSWER int cuMemGetAllocationGranularity(size_t *bytes, const void *prop, int option) { (void)prop; (void)option; *bytes = PAGE; return OK; }
 ANSWER int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t address) {
-  int code = INVALID_VALUE;
-  LOCKED {
-    Space *s = space_at(address);
-    if (s) {
-      Range r = s->live.at[place(&s->live, address + 1) - 1];
-      if (base) *base = r.address;
-      if (bytes) *bytes = r.bytes;
-      code = OK;
-    }
-  }
-  return code;
+  uint64_t from = 0, size = 0;
+  int found;
+  LOCKED found = allocation_at(address, &from, &size);
+  if (found && base) *base = from;
+  if (found && bytes) *bytes = size;
+  return found ? OK : INVALID_VALUE;
 }
 
 /* -- the runtime's functions ------------------------------------------------------------------------------------------ */
@@ -358,6 +381,11 @@ ANSWER int cudaFree(void *address) {
   if (address) LOCKED given = device_give((uint64_t)(uintptr_t)address);
   return given ? OK : fail(INVALID_VALUE);
 }
+ANSWER int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+  LOCKED *address = bytes ? device_take(current_device(), bytes) : 0;
+  return !bytes ? INVALID_VALUE : *address ? OK : OUT_OF_MEMORY;
+}
+ANSWER int cuMemFree_v2(uint64_t address) { return cudaFree((void *)(uintptr_t)address); }
 ANSWER int cudaMemGetInfo(size_t *available, size_t *total) {
   LOCKED {
     Space *s = space_of(current_device());
@@ -402,8 +430,8 @@ ANSWER int cudaPointerGetAttributes(PointerAttributes *found, const void *pointe
   }
   return OK;
 }
-/* CUpointer_attribute: 1 context, 2 memory type (1 host, 2 device), 3 device pointer, 4 host pointer, 8 is managed, 9 device ordinal. Pinned
-   memory of the host has one address everywhere (unified addressing). */
+/* CUpointer_attribute: 1 context, 2 memory type (1 host, 2 device), 3 device pointer, 4 host pointer, 8 is managed, 9 device ordinal, 11 where
+   its allocation begins, 12 its bytes. Pinned memory of the host has one address everywhere (unified addressing). */
 ANSWER int cuPointerGetAttribute(void *value, int which, uint64_t address) {
   int device, host;
   LOCKED { device = on_device(address); host = device < 0 && is_pinned(address); }
@@ -416,6 +444,8 @@ ANSWER int cuPointerGetAttribute(void *value, int which, uint64_t address) {
     case 4: if (!host) return INVALID_VALUE; *(uint64_t *)value = address; return OK;
     case 8: *(unsigned *)value = 0; return OK;
     case 9: *(int *)value = device; return OK;
+    case 11: return cuMemGetAddressRange_v2(value, NULL, address);
+    case 12: return cuMemGetAddressRange_v2(NULL, value, address);
     default: return INVALID_VALUE;
   }
 }

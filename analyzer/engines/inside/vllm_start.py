@@ -7,8 +7,8 @@ term), "blocks", "block_tokens", "tokens", "concurrency", "length", and "error" 
 Terms that a release of vLLM does not have are left out.
 
 Weights are random (`--load-format dummy`) and nothing is tokenized, so a folder with a `config.json` is
-enough. Each rank is a process that `torchrun` could have started (`distributed_executor_backend`
-"external_launcher").
+enough; a model that sees images has its processor and tokenizer beside it. Each rank is a process that
+`torchrun` could have started (`distributed_executor_backend` "external_launcher").
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/worker/gpu_model_runner.py`
 (`capture_model`), `v1/core/kv_cache_utils.py` (what it logs of the cache).
@@ -16,17 +16,21 @@ Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 _TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+# What stands beside the configuration of a model that sees images: transformers' way, Mistral's way.
+_PROCESSORS = ("processor_config.json", "tekken.json")
 _SETTINGS = {
     "cache_config": ("gpu_memory_utilization", "cache_dtype", "enable_prefix_caching"),
     "scheduler_config": ("max_num_batched_tokens", "max_num_seqs"),
@@ -83,25 +87,6 @@ def watch(seen: dict[str, Any]) -> None:
     GPUModelRunner.capture_model = capture_model
 
 
-def answer_nccl() -> None:
-    """NCCL is opened by its name, behind the back of the loader's rules: what the emulated runtime answers is
-    taken from there, the rest from the library."""
-    import ctypes
-
-    from vllm.distributed.device_communicators.pynccl_wrapper import NCCLLibrary
-    from vllm.utils.nccl import find_nccl_library
-
-    name = find_nccl_library()
-    answered, own = ctypes.CDLL(None), ctypes.CDLL(name)
-    functions = {}
-    for function in NCCLLibrary.exported_functions:
-        found = getattr(answered if hasattr(answered, function.name) else own, function.name)
-        found.restype, found.argtypes = function.restype, function.argtypes
-        functions[function.name] = found
-    NCCLLibrary.path_to_library_cache[name] = answered
-    NCCLLibrary.path_to_dict_mapping[name] = functions
-
-
 def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     """The engine, until it could serve."""
     import torch
@@ -110,43 +95,107 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     from vllm.usage.usage_lib import UsageContext
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm_answers import answer_all
 
     seen |= {"version": vllm.__version__, "torch": torch.__version__}
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
     chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
-    chosen.load_format, chosen.skip_tokenizer_init, chosen.disable_log_stats = "dummy", True, True
+    chosen.load_format, chosen.disable_log_stats = "dummy", True
+    # Of the tokenizer only a model of several kinds of input needs something: what its processor asks for.
+    chosen.skip_tokenizer_init = not any((Path(model) / name).exists() for name in _PROCESSORS)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         chosen.distributed_executor_backend = "external_launcher"
-        answer_nccl()
+    answer_all()
     watch(seen)
+    configs = watch_config(EngineArgs, seen)
     size = CacheSize()
     logging.getLogger("vllm").addHandler(size)
     try:
         engine = LLMEngine.from_engine_args(chosen, usage_context=UsageContext.OPENAI_API_SERVER)
+    except torch.OutOfMemoryError:
+        if not seen["ranks"] and configs:
+            seen["needed"] = bytes_of_weights(configs[-1])
+        raise
     finally:
         seen |= size.found
     config = engine.vllm_config
     seen |= {"blocks": config.cache_config.num_gpu_blocks, "block_tokens": config.cache_config.block_size}
-    seen["settings"] = {
+    seen["settings"] = settings_of(config)
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """By their names, those that memory goes by."""
+    return {
         name: value if isinstance(value := getattr(part, name, None), (bool, int, float, str)) else str(value)
         for part, names in ((getattr(config, where), names) for where, names in _SETTINGS.items())
         for name in names
     }
 
 
+def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
+    """Keep the configuration that the engine makes of its arguments: settings are said of one that does not
+    start, too."""
+    configs: list[Any] = []
+    made = getattr(arguments, "create_engine_config", None)
+    if made is None:
+        return configs
+
+    @functools.wraps(made)
+    def create_engine_config(self: Any, *positional: Any, **named: Any) -> Any:
+        configs.append(made(self, *positional, **named))
+        seen["settings"] = settings_of(configs[-1])
+        return configs[-1]
+
+    arguments.create_engine_config = create_engine_config
+    return configs
+
+
+def bytes_of_weights(config: Any) -> int:
+    """Of a model that did not fit, as this rank would hold it: the same modules, on no device. 0: unknown."""
+    import torch
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    config.compilation_config.static_forward_context.clear()  # layers are known by their names, once
+    try:
+        with (
+            set_current_vllm_config(config),
+            set_default_torch_dtype(config.model_config.dtype),
+            torch.device("meta"),
+        ):
+            model = initialize_model(vllm_config=config)
+    except Exception as error:
+        print(f"analyze serve: how much its weights take is not known: {error}", file=sys.stderr)
+        return 0
+    return sum(tensor.nbytes for tensor in {*model.parameters(), *model.buffers()})
+
+
+def wait_for_others() -> None:
+    """Until every rank has written down what it found, since all are ended with the first."""
+    import torch.distributed as dist
+    from vllm.distributed.parallel_state import get_world_group
+
+    with contextlib.suppress(Exception):
+        dist.barrier(group=get_world_group().cpu_group)
+
+
 def main() -> None:
     """Exit code 0: it could serve; 1: it ended in an error, which OUT has."""
     out, model, *arguments = sys.argv[1:]
-    if "RANK" in os.environ:
+    is_rank = "RANK" in os.environ
+    if is_rank:
         out = f"{out}.{os.environ['RANK']}"
     seen: dict[str, Any] = {"ranks": []}
     try:
         start(model, arguments, seen)
     except Exception as error:
-        seen["error"] = {"kind": type(error).__name__, "message": str(error)}
+        seen["error"] = {"kind": type(error).__name__, "message": str(error), "at": time.time()}
         raise
     finally:
         Path(out).write_text(json.dumps(seen), "utf-8")
+    if is_rank:
+        wait_for_others()
 
 
 if __name__ == "__main__":

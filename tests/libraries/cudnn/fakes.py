@@ -1,7 +1,8 @@
-"""A cuDNN for tests: it answers what it is told to."""
+"""The cuDNN tests ask: the real ones there are, and one that answers what it is told to."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 
 from analyzer.libraries.cudnn import choices
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
+from analyzer.libraries.cudnn.finding import within_reach
+
+# Beside this Python, or of the environment that this variable names.
+LIBRARIES = within_reach("", os.environ.get("ANALYZER_PYTHON", ""))
 
 
 class FakeAsker:

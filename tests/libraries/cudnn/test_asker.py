@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from analyzer.devices import load
 from analyzer.libraries.cudnn import asker as module
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution, Plan, Question
-from analyzer.libraries.cudnn.finding import Library, within_reach
+from analyzer.libraries.cudnn.finding import Library
+from tests.libraries.cudnn.fakes import LIBRARIES
 
-# The library tests may ask: beside this Python, or of the environment that this variable names.
-LIBRARIES = within_reach("", os.environ.get("ANALYZER_PYTHON", ""))
 needs_cudnn = pytest.mark.skipif(
     not LIBRARIES, reason="no cuDNN here: pip install 'gpu-memory-analyzer[cudnn]'"
 )

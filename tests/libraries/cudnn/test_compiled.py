@@ -14,8 +14,7 @@ from analyzer.libraries.cudnn import asker as module
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.choices import UNKNOWN, Choices
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
-from tests.libraries.cudnn.fakes import FakeAsker
-from tests.libraries.cudnn.test_asker import LIBRARIES
+from tests.libraries.cudnn.fakes import LIBRARIES, FakeAsker
 from tests.paths import DATA
 
 DEPTHWISE = Convolution("forward", "float16", False, (8, 64, 28, 28), (64, 1, 5, 5), (2, 2), (1, 1), (1, 1))

@@ -1,0 +1,149 @@
+"""What would change a serving engine's answer, by arithmetic from its own terms.
+
+1. What its cache gains, in tokens: by more of the GPU (`--gpu-memory-utilization`), fewer bytes a token,
+   weights of fewer bits, more GPUs, the next larger GPU. What a change costs besides (fewer sequences) is not
+   known until the engine is started with it: what it can give at most is said.
+2. Where it does not start: how much is missing, and which of these would do.
+
+Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`): the cache is what the requested
+memory leaves beside weights, peak activation and what is outside PyTorch. Not modelled: how these three
+change with the number of GPUs, except that weights and a token's bytes are shared out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from analyzer.devices import DeviceProfile, load, names
+from analyzer.report.words import size
+from analyzer.results.serving import EngineMemory, RankMemory
+
+GPUS = (2, 4, 8, 16)
+
+
+def changes(found: EngineMemory, gpu: DeviceProfile) -> tuple[str, ...]:
+    """Sentences, the cheapest change first. gpu: the one it was started on."""
+    rank = found.rank
+    if rank is None:
+        return tuple(_to_load(found, gpu))
+    if found.tokens and rank.cache > 0:
+        return tuple(_for_more(found, rank, gpu))
+    return tuple(_to_start(found, rank, gpu))
+
+
+def _to_load(found: EngineMemory, gpu: DeviceProfile) -> Iterator[str]:
+    """The weights did not fit, or it ended before they were loaded."""
+    if not found.needed:
+        yield "it ended before its weights were loaded, so nothing of its memory is known"
+        return
+    share = _share(found)
+    yield f"the weights alone take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}"
+    ranks = max(len(found.ranks), _ranks(found), 1)
+    whole = found.needed * ranks
+    room = share * gpu.capacity_bytes
+    enough = next((count for count in GPUS if count > ranks and whole / count < 0.9 * room), None)
+    if enough is not None:
+        yield f"--tensor-parallel-size {enough}: {size(whole // enough)} of weights on each"
+    yield from _quantized(found, found.needed, room)
+    if (other := _larger(gpu, found.needed / 0.9 / share)) is not None:
+        yield f"{other.name}: {size(other.capacity_bytes)}, the smallest GPU known here with room for them"
+
+
+def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
+    """It starts: what gives more tokens."""
+    a_token = rank.cache / found.tokens
+    most = _most(rank)
+    more = int((math.ceil(rank.total * most) - rank.requested) / a_token)
+    if more > 0:
+        yield f"--gpu-memory-utilization {most:g}, all that is free at its start: {more:,} tokens more"
+    if found.settings.get("cache_dtype") == "auto" and _is_16_bit(found):
+        yield f"--kv-cache-dtype fp8: half as many bytes a token, some {2 * found.tokens:,} tokens"
+    if found.length > 1:
+        half = found.length // 2
+        yield f"requests of {half:,} tokens: some {found.tokens / half:,.1f} at a time"
+    if rank.activations:
+        said = " and ".join(
+            f"--{name.replace('_', '-')} below {value:,}"
+            for name in ("max_num_seqs", "max_num_batched_tokens")
+            if isinstance(value := found.settings.get(name), int)
+        )
+        if said:
+            yield f"{said}: less activation, {int(rank.activations / a_token):,} tokens more at most"
+    if _is_16_bit(found) and _is_unquantized(found):
+        yield f"weights of 8 bits: some {int(rank.weights / 2 / a_token):,} tokens more"
+    gpus = 2 * max(len(found.ranks), 1)
+    shared = int((rank.cache + rank.weights / 2) * 2 / a_token)
+    yield f"--tensor-parallel-size {gpus}, half the weights and half a token on each: up to {shared:,} tokens"
+    if (other := _larger(gpu, rank.total + 1)) is not None:
+        room = rank.cache + int((other.capacity_bytes - rank.total) * _share(found))
+        yield f"{other.name}, the next larger GPU: some {int(room / a_token):,} tokens"
+
+
+def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
+    """The weights fit and the cache does not."""
+    most = _most(rank)
+    if rank.cache <= 0:
+        yield f"{size(-rank.cache)} are missing before the first block of the cache"
+    else:
+        yield f"the cache has {size(rank.cache)}: a shorter --max-model-len, or --kv-cache-dtype fp8"
+    gained = math.ceil(rank.total * most) - rank.requested
+    if gained > 0:
+        yield f"--gpu-memory-utilization {most:g}, all that is free at its start: {size(gained)} more"
+    if rank.activations:
+        yield (
+            f"fewer --max-num-batched-tokens and --max-num-seqs: {size(rank.activations)} of activation at"
+            " most"
+        )
+    yield from _quantized(found, rank.weights, rank.requested)
+    gpus = 2 * max(len(found.ranks), 1)
+    yield f"--tensor-parallel-size {gpus}: {size(rank.weights // 2)} of weights less on each GPU"
+    if (other := _larger(gpu, rank.total + max(-rank.cache, 0) / _share(found))) is not None:
+        more = int((other.capacity_bytes - rank.total) * _share(found))
+        yield f"{other.name}, the next GPU that holds it: {size(more)} more"
+
+
+def _quantized(found: EngineMemory, weights: int, room: float) -> Iterator[str]:
+    """Fewer bits, as many as it takes."""
+    if not (_is_unquantized(found) and _is_16_bit(found)):
+        return
+    for bits in (8, 4):
+        if weights * bits / 16 < 0.9 * room:
+            yield f"weights of {bits} bits: some {size(weights * bits // 16)}"
+            return
+
+
+def _most(rank: RankMemory) -> float:
+    return math.floor(rank.free / rank.total * 100) / 100
+
+
+def _share(found: EngineMemory) -> float:
+    rank = found.rank
+    said = found.settings.get("gpu_memory_utilization")
+    if isinstance(said, int | float) and said:
+        return float(said)
+    return rank.requested / rank.total if rank is not None else 0.9
+
+
+def _ranks(found: EngineMemory) -> int:
+    sizes = (found.settings.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline"))
+    return math.prod(size for size in sizes if isinstance(size, int))
+
+
+def _is_16_bit(found: EngineMemory) -> bool:
+    return "16" in str(found.settings.get("dtype"))
+
+
+def _is_unquantized(found: EngineMemory) -> bool:
+    return str(found.settings.get("quantization")) == "None"
+
+
+def _larger(gpu: DeviceProfile, nbytes: float) -> DeviceProfile | None:
+    """The smallest GPU of data centres known here with that many bytes, of no older architecture."""
+    known = [profile for profile in map(load, names()) if not profile.name.startswith("rtx")]
+    able = [
+        profile
+        for profile in known
+        if profile.capacity_bytes >= nbytes and profile.compute_capability >= gpu.compute_capability
+    ]
+    return min(able, key=lambda profile: (profile.capacity_bytes, profile.name), default=None)

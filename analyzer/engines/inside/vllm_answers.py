@@ -1,0 +1,149 @@
+"""What vLLM's libraries ask of a GPU behind the back of the loader's rules, answered in its process.
+
+1. NCCL and the CUDA runtime are opened by their names, or linked into cuda-python: what the emulated runtime
+   answers is taken from there, the rest from the library.
+2. FlashInfer compiles kernels for the GPU at hand when they are first asked for, which takes a compiler and
+   minutes. Kernels compute nothing here: each function of such a module is one launch on the current stream,
+   and writes where its caller said.
+
+3. Which layers GPTQ quantized the engine reads from the weights' files. Where there are none it is the layers
+   of the transformer's blocks, as GPTQ does unless it is told otherwise.
+
+Source: vLLM 0.19, `distributed/device_communicators/pynccl_wrapper.py`, `cuda_wrapper.py`,
+`layers/quantization/gptq_marlin.py` (`maybe_update_config`); FlashInfer 0.6, `comm/cuda_ipc.py`,
+`jit/core.py` (`JitSpec.build_and_load`). Not modelled: memory of their own that modules of FlashInfer take.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_QUANTIZATION = "vllm.model_executor.layers.quantization"
+_VLLM = "vllm.distributed.device_communicators"
+# Classes that open a library by its path: module, class, and the function that finds the path.
+_OPENED = (
+    (f"{_VLLM}.pynccl_wrapper", "NCCLLibrary", "vllm.utils.nccl:find_nccl_library"),
+    (f"{_VLLM}.cuda_wrapper", "CudaRTLibrary", ""),
+    ("flashinfer.comm.cuda_ipc", "CudaRTLibrary", ""),
+)
+
+
+def answer_all() -> None:
+    """Everything below, of what the environment has."""
+    for module, name, finder in _OPENED:
+        try:
+            library = getattr(importlib.import_module(module), name)
+        except ImportError:
+            continue
+        answer_opened(library, _path(finder))
+    answer_cuda_python()
+    answer_flashinfer()
+    answer_gptq()
+
+
+def _path(finder: str) -> str | None:
+    """Where the library lies: what the function named says, or the CUDA runtime that is loaded."""
+    if finder:
+        module, _, name = finder.partition(":")
+        found: str = getattr(importlib.import_module(module), name)()
+        return found
+    from vllm.utils.system_utils import find_loaded_library
+
+    path: str | None = find_loaded_library("libcudart")
+    return path
+
+
+def answer_opened(library: Any, path: str | None) -> None:
+    """A class of functions by name, as vLLM and FlashInfer have them: the emulated runtime's where it has
+    them."""
+    if path is None:
+        return
+    answered, own = ctypes.CDLL(None), ctypes.CDLL(path)
+    functions = {}
+    for function in library.exported_functions:
+        has = hasattr(answered, function.name)
+        if not has and not hasattr(own, function.name):
+            continue
+        found = getattr(answered if has else own, function.name)
+        found.restype, found.argtypes = function.restype, function.argtypes
+        functions[function.name] = found
+    library.path_to_library_cache[path] = answered
+    library.path_to_dict_mapping.setdefault(path, {})
+    for known in library.path_to_dict_mapping.values():  # one that was made before keeps its own
+        known.update(functions)
+
+
+def answer_cuda_python() -> None:
+    """cuda-python has the runtime linked into it. Who uses it here chooses a device by it, and no more."""
+    for name in ("cuda.bindings.runtime", "cuda.cudart"):
+        try:
+            module: Any = importlib.import_module(name)
+        except ImportError:
+            continue
+        module.cudaSetDevice = functools.partial(_set_device, module)
+
+
+def _set_device(module: Any, index: int) -> tuple[Any]:
+    return (module.cudaError_t(ctypes.CDLL(None).cudaSetDevice(ctypes.c_int(index))),)
+
+
+class Launches:
+    """A module that nobody compiled: whatever is called of it is one launch. name: its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, function: str) -> Callable[..., None]:
+        if function.startswith("__"):
+            raise AttributeError(function)
+        return launched
+
+
+def launched(*_: Any, **__: Any) -> None:
+    """One kernel on the current stream."""
+    import torch
+
+    stream = torch.cuda.current_stream().cuda_stream
+    ctypes.CDLL(None).cuLaunchKernel(None, *(ctypes.c_uint(1),) * 6, 0, ctypes.c_void_p(stream), None, None)
+
+
+def answer_flashinfer() -> None:
+    """Modules that are not there in binary are not compiled, and said."""
+    try:
+        from flashinfer.jit.core import JitSpec
+    except ImportError:
+        return
+    built = JitSpec.build_and_load
+
+    def build_and_load(self: Any) -> Any:
+        if self.is_aot:
+            return built(self)
+        print(f"analyze serve: FlashInfer's {self.name} is not compiled and does nothing", file=sys.stderr)
+        return Launches(self.name)
+
+    JitSpec.build_and_load = build_and_load
+
+
+def answer_gptq() -> None:
+    """Without files of weights every linear layer of a block is quantized."""
+    for module, name in (("gptq", "GPTQConfig"), ("gptq_marlin", "GPTQMarlinConfig")):
+        try:
+            config = getattr(importlib.import_module(f"{_QUANTIZATION}.{module}"), name)
+        except (ImportError, AttributeError):
+            continue
+        config.maybe_update_config = _with_blocks(config.maybe_update_config)
+
+
+def _with_blocks(update: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(update)
+    def maybe_update_config(self: Any, *arguments: Any, **named: Any) -> None:
+        update(self, *arguments, **named)
+        if not self.modules_in_block_to_quantize:
+            self.modules_in_block_to_quantize = ["layers."]  # a part of the names of what is in a block
+
+    return maybe_update_config

@@ -1,0 +1,102 @@
+"""What vLLM's libraries are answered in its process (`engines/inside/vllm_answers.py`), with packages made for the test."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+
+
+@pytest.fixture
+def answers() -> Any:
+    spec = importlib.util.spec_from_file_location(
+        "vllm_answers", ROOT / "analyzer/engines/inside/vllm_answers.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def placed(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> ModuleType:
+    """A module of that name, with the packages it is in."""
+    parts = name.split(".")
+    for count in range(1, len(parts)):
+        parent = ".".join(parts[:count])
+        monkeypatch.setitem(sys.modules, parent, sys.modules.get(parent, ModuleType(parent)))
+    module = ModuleType(name)
+    vars(module).update(content)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+def test_functions_known_by_name_are_the_answered_ones(answers: Any) -> None:
+    """`getpid` is in this process; one that no library has is left out. What was made before is answered, too."""
+    made = {"getpid": "its own"}
+    names = [
+        SimpleNamespace(name=name, restype=ctypes.c_int, argtypes=[])
+        for name in ("getpid", "no_such_function")
+    ]
+    library = SimpleNamespace(
+        exported_functions=names, path_to_library_cache={}, path_to_dict_mapping={"/first": made}
+    )
+    answers.answer_opened(library, "libc.so.6")
+    assert set(library.path_to_dict_mapping["libc.so.6"]) == {"getpid"}
+    assert made["getpid"]() > 0  # type: ignore[operator]
+    answers.answer_opened(library, None)  # no such library is loaded
+
+
+def test_modules_that_are_not_there_in_binary_are_launches(
+    answers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class JitSpec:
+        def __init__(self, is_aot: bool) -> None:
+            self.is_aot, self.name = is_aot, "comm"
+
+        def build_and_load(self) -> str:
+            return "compiled before"
+
+    placed(monkeypatch, "flashinfer.jit.core", JitSpec=JitSpec)
+    launches: list[Any] = []
+    monkeypatch.setattr(answers, "launched", lambda *arguments, **named: launches.append(arguments))
+    answers.answer_flashinfer()
+    assert JitSpec(is_aot=True).build_and_load() == "compiled before"
+    module: Any = JitSpec(is_aot=False).build_and_load()
+    module.all_reduce(1, 2)
+    assert launches == [(1, 2)] and "FlashInfer's comm is not compiled" in capsys.readouterr().err
+    with pytest.raises(AttributeError):
+        _ = module.__iter__  # what Python asks of an object is no kernel
+
+
+@pytest.mark.parametrize(("said", "then"), [([], ["layers."]), (["self_attn.q_proj"], ["self_attn.q_proj"])])
+def test_gptq_without_weights_quantizes_the_blocks(
+    answers: Any, monkeypatch: pytest.MonkeyPatch, said: list[str], then: list[str]
+) -> None:
+    class GPTQMarlinConfig:
+        modules_in_block_to_quantize: list[str] = said
+
+        def maybe_update_config(self, model: str) -> None:
+            assert model == "folder"
+
+    placed(
+        monkeypatch, "vllm.model_executor.layers.quantization.gptq_marlin", GPTQMarlinConfig=GPTQMarlinConfig
+    )
+    answers.answer_gptq()
+    config = GPTQMarlinConfig()
+    config.maybe_update_config("folder")
+    assert config.modules_in_block_to_quantize == then
+
+
+def test_cuda_python_chooses_the_emulated_device(answers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = placed(monkeypatch, "cuda.cudart", cudaError_t=lambda code: ("error", code))
+    chosen: list[int] = []
+    library = SimpleNamespace(cudaSetDevice=lambda index: chosen.append(index.value) or 0)
+    monkeypatch.setattr(answers.ctypes, "CDLL", lambda name: library)
+    answers.answer_cuda_python()
+    assert module.cudaSetDevice(1) == (("error", 0),) and chosen == [1]
