@@ -9,7 +9,7 @@
 3. Which layers GPTQ quantized the engine reads from the weights' files. Where there are none it is the layers
    of the transformer's blocks, as GPTQ does unless it is told otherwise.
 
-Source: vLLM 0.19, `distributed/device_communicators/pynccl_wrapper.py`, `cuda_wrapper.py`,
+Source: vLLM 0.19, `distributed/device_communicators/pynccl_wrapper.py`, `cuda_wrapper`,
 `layers/quantization/gptq_marlin.py` (`maybe_update_config`); FlashInfer 0.6, `comm/cuda_ipc.py`,
 `jit/core.py` (`JitSpec.build_and_load`). Not modelled: memory of their own that modules of FlashInfer take.
 """

@@ -211,8 +211,8 @@ def index(operator: Operator, device: DeviceProfile, script: Script) -> None:
 )
 def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Masks are looked through first. With accumulation, the indices become one linear index, the values are
-    made contiguous, and the linear index is sorted with its positions: arrays of 8 bytes an index and CUB's
-    temporary. Without, several indices of unlike strides are copied to one layout.
+    made contiguous, and so is what is written to; the linear index is sorted with its positions: arrays of 8
+    bytes an index and CUB's temporary. Without, several indices of unlike strides are copied to one layout.
     """
     target, values = operator.tensor("self"), operator.tensor("values")
     script.outputs()
@@ -242,6 +242,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     own = operator.phase is Phase.BACKWARD and operator.name != "aten::_unsafe_index_put"
     checked = not unsafe and not own
     linear = None
+    script.temporary(contiguous_copy_bytes(operator.outputs[0] or target))
     for entry in given:
         if checked:
             _check_bounds(script, device, expanded(entry, shape))

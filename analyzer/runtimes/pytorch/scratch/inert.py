@@ -80,10 +80,9 @@ _BY_MECHANISM = {
         cat gather take index_select index_add index_copy index_fill scatter scatter_add
         grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
-         trace put glu_jvp nonzero_static fractional_max_pool2d fractional_max_pool3d
+         trace put glu_jvp fractional_max_pool2d fractional_max_pool3d
          fractional_max_pool3d_backward
         replication_pad1d_backward _embedding_bag_per_sample_weights_backward _pdist_forward
-         bucketize
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward
         replication_pad3d_backward upsample_bicubic2d upsample_linear1d upsample_trilinear3d
         _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts _convert_indices_from_coo_to_csr

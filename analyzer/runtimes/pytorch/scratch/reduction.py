@@ -28,6 +28,8 @@ from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
+    contiguous_copy_bytes,
+    contiguous_like,
     preserved_strides,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, part
@@ -195,14 +197,19 @@ BOTH_AT_ONCE = Span(since=(2, 13))
 
 
 def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> tuple[int, int]:
-    """The tokens of the smallest and the largest value of all, found in one pass over pairs of values."""
+    """The tokens of the smallest and the largest value of all, found in one pass over pairs of values; what
+    is not contiguous is copied (`aminmax_all`, ReduceAllOps.cpp)."""
     width = dtype_bytes(source.dtype)
     found = script.temporary(width), script.temporary(width)
     both = (source.dtype, source.dtype)
     kernel = ReductionKernel(2 * width)
-    reduce(
-        script, device, source, reduced_dims(source, None), both, kernel=kernel, accumulates_in_result=False
-    )
+    with script.function():
+        script.temporary(contiguous_copy_bytes(source))
+        source = contiguous_like(source)
+        reduce(
+            script, device, source, reduced_dims(source, None), both, kernel=kernel,
+            accumulates_in_result=False,
+        )  # fmt: skip
     return found
 
 

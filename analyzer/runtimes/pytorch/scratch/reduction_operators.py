@@ -206,9 +206,14 @@ def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Scr
 
 @rule("aten::aminmax", "aten::_aminmax", name="aminmax")
 def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Smallest and largest value in one pass: staging memory of pairs of values (ReduceAMinMaxKernel.cu)."""
+    """Smallest and largest value in one pass: staging memory of pairs of values (ReduceAMinMaxKernel.cu). Of
+    all values at once: what is not contiguous is copied.
+    """
     source = operator.inputs[0]
     script.outputs()
+    if operator.argument("dim") is None:
+        script.temporary(contiguous_copy_bytes(source))
+        source = contiguous_like(source)
     dims = operator.integers("dim")
     kernel = ReductionKernel(2 * dtype_bytes(source.dtype))
     keepdim = bool(operator.integer("keepdim"))

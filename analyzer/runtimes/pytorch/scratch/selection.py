@@ -32,6 +32,8 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 MASKS = ("bool", "uint8")
+# nonzero_static: elements a block looks at in one turn; 4 bytes a block of counts, 8 of their sums.
+_STATIC_ELEMENTS, _STATIC_BYTES = 8192, (4, 8)
 _POSITION_BYTES = _COUNT_BYTES = 8
 
 
@@ -110,6 +112,26 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
     found = _positions(script, device, expanded(mask, shape), result.element_count)
     script.output(0)
     script.release(found)
+
+
+@rule("aten::nonzero_static")
+def nonzero_static(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """What is not contiguous is copied; every block counts, and the counts are summed up. There are at most
+    as many blocks as multiprocessors: each takes as many turns as it needs.
+
+    Source: `aten/src/ATen/native/cuda/Nonzero.cu` (`nonzero_static_cuda_out_impl`); sizes as PyTorch's own
+    code asks for them (torch 2.11).
+    """
+    source, found = operator.tensor("self"), operator.outputs[0]
+    script.outputs()
+    if source is None or found is None or not source.element_count or not found.element_count:
+        return
+    tiles = -(-source.element_count // _STATIC_ELEMENTS)
+    blocks = -(-tiles // -(-tiles // device.sm_count))
+    with script.function():
+        script.temporary(contiguous_copy_bytes(source))
+        for nbytes in _STATIC_BYTES:
+            script.temporary(blocks * nbytes)
 
 
 @rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")

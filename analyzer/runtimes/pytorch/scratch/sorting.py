@@ -178,14 +178,33 @@ def _middle(script: Script, device: DeviceProfile, count: int) -> int:
 
 @rule("aten::searchsorted")
 def searchsorted(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The smallest and the largest place of an order that is given are looked at first.
+    """The smallest and the largest place of an order that is given are looked at first. Values, boundaries
+    and order are copied where they are not contiguous.
 
-    Source: `aten/src/ATen/native/BucketizationUtils.h` (`searchsorted_pre_check`).
+    Source: `aten/src/ATen/native/BucketizationUtils.h` (`searchsorted_pre_check`,
+    `searchsorted_maybe_trim_input_tensors`).
     """
     if (order := operator.tensor("sorter")) is not None and order.element_count:
         with script.function():
             both_extremes(script, device, order)
+    _search(operator, script, operator.tensor("sorted_sequence"), order)
+
+
+@rule("aten::bucketize")
+def bucketize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """As `searchsorted` in one row of boundaries."""
+    _search(operator, script, operator.tensor("boundaries"))
+
+
+def _search(operator: Operator, script: Script, *others: TensorMeta | None) -> None:
+    """The result, and copies of what is not contiguous. Not modelled: values and boundaries of other types,
+    which are converted."""
     script.outputs()
+    values = operator.tensor("self")
+    if values is not None and values.element_count:
+        with script.function():
+            for tensor in (values, *others):
+                script.temporary(contiguous_copy_bytes(tensor))
 
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))

@@ -74,7 +74,6 @@ KNOWN_DIFFERENCES = {
     "aten::native_batch_norm_backward": 1,  # input and gradient lie each otherwise
     "aten::_batch_norm_with_update": 1,
     "aten::batch_norm_backward": 1,
-    "aten::index_put": 1,  # into a tensor that is not contiguous
     "aten::_to_copy": 1,  # to the host, as another type
 }
 
