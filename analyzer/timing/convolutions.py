@@ -48,7 +48,7 @@ class Convolution:
 
 
 def kind(conv: Convolution) -> str:
-    """Rule 3."""
+    """The kind of a convolution, which has a category of its own."""
     if conv.groups > 1:
         return "depthwise" if conv.groups == conv.c else "grouped"
     if conv.transposed:

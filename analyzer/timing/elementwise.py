@@ -140,7 +140,7 @@ def unique(tensors: Sequence[TensorMeta]) -> list[TensorMeta]:
 
 
 def _broadcast(operand: TensorMeta, result: TensorMeta) -> str:
-    """Rule 2: by where the operand has elements."""
+    """The category of a broadcast operand: by the dimensions it has elements in."""
     shape = (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
     there = [d for d, size in enumerate(shape) if size > 1]
     if operand.element_count == result.element_count or not there:
@@ -151,7 +151,7 @@ def _broadcast(operand: TensorMeta, result: TensorMeta) -> str:
 
 
 def copied(source: TensorMeta, target: TensorMeta, rates: Rates) -> list[Work]:
-    """Rule 3."""
+    """The work of a copy: between types, or between orders in memory."""
     read, written = span(source) * size_of(source), target.element_count * size_of(target)
     if not target.element_count:
         return []
@@ -168,7 +168,7 @@ def copied(source: TensorMeta, target: TensorMeta, rates: Rates) -> list[Work]:
 
 
 def _rearranged(source: TensorMeta, target: TensorMeta) -> str:
-    """Rule 3's kinds of copies."""
+    """The category of a copy between two orders in memory."""
     if source.shape != target.shape:
         return "bias_add"
     if 0 in (stride for stride, size in zip(source.stride, source.shape, strict=True) if size > 1):

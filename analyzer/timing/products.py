@@ -39,14 +39,14 @@ ITEMSIZE = {"bfloat16": 2, "float16": 2, "tf32": 4, "float32": 4}
 
 
 def alignment(size: int, itemsize: int) -> int:
-    """How a matrix' rows of so many elements begin (rule 4): 0 at 16 bytes, 1 at 8, 2 at less."""
+    """How a matrix' rows of so many elements begin: 0 at 16 bytes, 1 at 8, 2 at less."""
     nbytes = size * itemsize
     return 0 if nbytes % 16 == 0 else 1 if nbytes % 8 == 0 else 2
 
 
 @cache
 def seconds(m: int, n: int, k: int, b: int, dtype: str, rates: Rates) -> float:
-    """By rules 1 to 3."""
+    """The fastest tile's waves, and no less than moving the bytes takes."""
     units, itemsize = rates.multiprocessors, ITEMSIZE[dtype]
     rate = rates.product(dtype) * _SHARE / units
     steps, best = ceil(k / 64), float("inf")
@@ -66,7 +66,7 @@ def seconds(m: int, n: int, k: int, b: int, dtype: str, rates: Rates) -> float:
     return float((best**3 + (nbytes / reached) ** 3) ** (1 / 3) + _BEGIN)
 
 
-# Rule 5: the most a bias adds, and up to how many seconds.
+# The most a bias adds, and up to how many seconds.
 _BIAS = {"half": (0.06, 1e-4), "tf32": (0.06, 1e-4), "float32": (0.2, 2e-4)}
 
 

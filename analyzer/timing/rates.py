@@ -30,7 +30,7 @@ _TENSOR = {"bfloat16": "half", "float16": "half", "tf32": "tf32", "float32": "ve
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """One GPU. half, tf32, vector: operations a second (rule 1; tf32 that of `vector` where the tensor cores
+    """One GPU. half, tf32, vector: operations a second (tf32 that of `vector` where the tensor cores
     have none); bandwidth: bytes a second; multiprocessors, cache_bytes: counts. measured: the table is of
     this GPU."""
 

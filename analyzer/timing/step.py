@@ -11,8 +11,8 @@ can.
    be: kernels of one kind by how far one is off where it was left out of the table, divided by the root of
    how many there are, and `_TOGETHER` for what all have in common; other GPUs by `_ELSEWHERE` more.
 
-Source: `_GAP`, of 500 kernels in a queue that was full before (`host.json.gz`, "gap"). Rule 3: CUDA C++
-Programming Guide, "API synchronization behavior"; the queue's length was seen on an H100.
+Source: `_GAP`, of 500 kernels in a queue that was full before (`host.json.gz`, "gap"). When the host waits:
+CUDA C++ Programming Guide, "API synchronization behavior"; the queue's length was seen on an H100.
 Not modelled: collectives (a program with them has no step time), CUDA graphs, compiled code, several streams
 that share a device.
 """
@@ -153,7 +153,7 @@ def _launches(graph: Graph, moments: list[Moment], rates: Rates) -> dict[int, La
 
 
 def _played(moments: list[Moment], launches: dict[int, Launch], device: float, slow: float) -> float:
-    """Seconds of a step (rules 1 to 3), with the device's times and the host's so many times as long."""
+    """Seconds of a step, with the device's times and the host's so many times as long."""
     clock, ends = 0.0, []
     free: dict[int, float] = defaultdict(float)
     queue: deque[float] = deque()
@@ -204,7 +204,7 @@ def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
 
 
 def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tuple[float, float]:
-    """How many times as long the device may take, and as short (rule 4)."""
+    """How many times as long the device may take, and as short."""
     total = sum(time for _, time, _, _ in kinds)
     squares: dict[str, float] = defaultdict(float)
     counts = Counter[str]()

@@ -23,7 +23,8 @@ _REACHED = 0.75
 
 
 def _base(nbytes: float, rates: Rates, kernels: float = 1) -> float:
-    """Rule 3; between three quarters of the cache and all of it a part finds room."""
+    """A fixed time, and the bytes over three quarters of a bandwidth; between three quarters of the cache and
+    all of it a part finds room."""
     there = min(max((1.0 - nbytes / rates.cache_bytes) * 4, 0.0), 1.0)
     each = there / rates.cache_bandwidth + (1 - there) / rates.bandwidth
     return _BEGIN * kernels + nbytes * each / _REACHED
