@@ -74,6 +74,19 @@ def _layout(tensor: TensorMeta) -> str:
     return "t" if down == 1 and right >= max(rows, 1) and (columns > 1 or right > 1) and right != 1 else "n"
 
 
+def _layouts(left: TensorMeta, right: TensorMeta) -> str:
+    """How both lie. Of two transposed views cuBLAS computes the transpose of the other order."""
+    layout = _layout(left) + _layout(right)
+    return "nn" if layout == "tt" else layout
+
+
+def _computed_in(tensor: TensorMeta, tf32: bool) -> str:
+    """The type a product or a convolution computes in."""
+    if tensor.dtype in ("bfloat16", "float16"):
+        return tensor.dtype
+    return "tf32" if tf32 else "float32"
+
+
 def _product(operator: Operator, name: str, rates: Rates) -> list[Work]:
     inputs = operator.inputs
     if name in ("addmm", "baddbmm", "addmv", "addbmm"):
@@ -81,13 +94,7 @@ def _product(operator: Operator, name: str, rates: Rates) -> list[Work]:
     if len(inputs) < 2:
         return elementwise(operator, name, rates)
     left, right = inputs[0], inputs[1]
-    dtype = (
-        left.dtype
-        if left.dtype in ("bfloat16", "float16")
-        else "tf32"
-        if "tf32" in operator.settings
-        else "float32"
-    )
+    dtype = _computed_in(left, "tf32" in operator.settings)
     if name in ("mv", "addmv", "dot", "vdot"):
         rows = left.shape[0] if len(left.shape) > 1 else 1
         return [product(rows, 1, left.shape[-1], 1, dtype, "nn", rates)]
@@ -95,10 +102,7 @@ def _product(operator: Operator, name: str, rates: Rates) -> list[Work]:
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
     if not all((batch, m, n, k)):
         return []
-    layout = _layout(left) + _layout(right)
-    if layout == "tt":
-        layout = "nn"  # cuBLAS computes the transpose of the other order
-    return [product(m, n, k, batch, dtype, layout, rates, bias=name == "addmm")]
+    return [product(m, n, k, batch, dtype, _layouts(left, right), rates, bias=name == "addmm")]
 
 
 def _grouped(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -115,8 +119,7 @@ def _grouped(operator: Operator, name: str, rates: Rates) -> list[Work]:
         k = max(k // groups, 1)
     else:
         m = max(m // groups, 1)
-    layout = _layout(left) + _layout(right)
-    layout = "nn" if layout == "tt" else layout
+    layout = _layouts(left, right)
     if not m * n * k:
         return []
     if left.dtype in ("bfloat16", "float16"):
@@ -141,13 +144,7 @@ def _conv_parts(
 ) -> list[Work]:
     transposed, groups = bool(operator.argument("transposed")), operator.integer("groups", default=1)
     stride, dilation = operator.integers("stride") or (1,), operator.integers("dilation") or (1,)
-    dtype = (
-        x.dtype
-        if x.dtype in ("bfloat16", "float16")
-        else "float32"
-        if "no_tf32" in operator.settings
-        else "tf32"
-    )
+    dtype = _computed_in(x, "no_tf32" not in operator.settings)
     found = []
     for part in parts:
         conv = Convolution(

@@ -43,7 +43,7 @@ _TYPES = ("bfloat16", "tf32", "float32")
 
 
 def _size(rng: random.Random, least: int, most: int) -> int:
-    """One dimension, rule 2."""
+    """One dimension of a matrix."""
     if rng.random() < 0.2 and (usual := [n for n in _USUAL if least <= n <= most]):
         return rng.choice(usual)
     exponent = rng.uniform(0, 1) * (most.bit_length() - least.bit_length()) + least.bit_length() - 1
@@ -51,6 +51,16 @@ def _size(rng: random.Random, least: int, most: int) -> int:
     if rng.random() < 0.12:
         size += rng.choice((-1, 1, 2, 4))
     return max(least, min(size, most))
+
+
+def _mm(dtype: str, layout: str, m: int, n: int, k: int, b: int = 1) -> Spec:
+    return {"kind": "mm", "dtype": dtype, "layout": layout, "m": m, "n": n, "k": k, "b": b}
+
+
+def _parts(dtype: str, layout: str, convolution: Spec) -> Iterator[Spec]:
+    """A convolution and its two gradients."""
+    for part in ("forward", "input", "weight"):
+        yield {"kind": "conv", "part": part, "dtype": dtype, "layout": layout, **convolution}
 
 
 def products(seed: int = 1, count: int = 2200) -> Iterator[Spec]:
@@ -64,15 +74,7 @@ def products(seed: int = 1, count: int = 2200) -> Iterator[Spec]:
             if 2 * m * n * k > most or m * n > 2**28 or m * k > 2**28 or n * k > 2**28 or m * n * k < 4096:
                 continue
             made += 1
-            yield {
-                "kind": "mm",
-                "dtype": dtype,
-                "layout": rng.choice(_LAYOUTS),
-                "m": m,
-                "n": n,
-                "k": k,
-                "b": 1,
-            }
+            yield _mm(dtype, rng.choice(_LAYOUTS), m, n, k)
 
 
 def batched(seed: int = 2, count: int = 700) -> Iterator[Spec]:
@@ -95,15 +97,7 @@ def batched(seed: int = 2, count: int = 700) -> Iterator[Spec]:
             if 2 * b * m * n * k > most or b * max(m * n, m * k, n * k) > 2**28:
                 continue
             made += 1
-            yield {
-                "kind": "mm",
-                "dtype": dtype,
-                "layout": rng.choice(_LAYOUTS),
-                "m": m,
-                "n": n,
-                "k": k,
-                "b": b,
-            }
+            yield _mm(dtype, rng.choice(_LAYOUTS), m, n, k, b)
 
 
 def others_of_products(seed: int = 3) -> Iterator[Spec]:
@@ -142,8 +136,7 @@ def convolutions(seed: int = 4, count: int = 420) -> Iterator[Spec]:
         for dtype, layout in variants:
             if layout == "nhwc" and (rng.random() < 0.4 or spec["d"] == 3 or spec["transposed"]):
                 continue
-            for part in ("forward", "input", "weight"):
-                yield {"kind": "conv", "part": part, "dtype": dtype, "layout": layout, **spec}
+            yield from _parts(dtype, layout, spec)
 
 
 def _convolution(rng: random.Random) -> Spec | None:
@@ -272,8 +265,7 @@ def stages(seed: int = 8, count: int = 2400) -> Iterator[Spec]:
         for dtype, layout, share in variants:
             if rng.random() > share or (layout == "nhwc" and (spec["d"] != 2 or spec["transposed"])):
                 continue
-            for part in ("forward", "input", "weight"):
-                yield {"kind": "conv", "part": part, "dtype": dtype, "layout": layout, **spec}
+            yield from _parts(dtype, layout, spec)
 
 
 def _stage(rng: random.Random) -> Spec | None:
@@ -363,7 +355,7 @@ def aligned(seed: int = 9, count: int = 3400) -> Iterator[Spec]:
             if min(m, n, k) < 1 or 2 * m * n * k > most or m * n > 2**27 or m * k > 2**27 or n * k > 2**27:
                 continue
             made += 1
-            yield {"kind": "mm", "dtype": dtype, "layout": layout, "m": m, "n": n, "k": k, "b": 1}
+            yield _mm(dtype, layout, m, n, k)
 
 
 BYTES = [2**e for e in range(10, 30, 2)]
