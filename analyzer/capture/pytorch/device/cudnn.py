@@ -26,10 +26,8 @@ CONVOLUTIONS = frozenset(
 _NONE: frozenset[str] = frozenset()
 
 
-def settings_of(func: Any) -> frozenset[str]:
-    """Those of a call of the operator `func` that are not PyTorch's defaults."""
-    if func not in CONVOLUTIONS:
-        return _NONE
+def convolution_settings() -> frozenset[str]:
+    """Those that are not PyTorch's defaults."""
     of = torch._C
     found = [] if of._get_cudnn_enabled() else ["no_cudnn"]
     if of._get_cudnn_benchmark():

@@ -26,10 +26,8 @@ from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch.device import autocasting
 from analyzer.capture.pytorch.device.compatible import CompatibleDevices
-from analyzer.capture.pytorch.device.cudnn import settings_of
 from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.capture.pytorch.device.memory import Memory
-from analyzer.capture.pytorch.device.products import product_settings
 from analyzer.capture.pytorch.module import step
 from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.failing import FailedCall
@@ -51,7 +49,6 @@ _NUMBERS = (float, int, bool, complex)
 META = torch.device("meta")
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _NO_KWARGS: dict[str, Argument] = {}
-_NO_SETTINGS: frozenset[str] = frozenset()
 _NONE_WRITTEN: list[torch.Tensor] = []
 
 
@@ -304,7 +301,7 @@ class Recorder(TorchDispatchMode):
                 raise
             else:
                 out = self._without_meta_kernel(func, args, kwargs)
-        self._record(func, schema, args, kwargs, out)
+        self._record(schema, args, kwargs, out)
         return out
 
     @staticmethod
@@ -363,18 +360,16 @@ class Recorder(TorchDispatchMode):
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operator has run; values it changed have been told already."""
-        self._record(func, self._schema(func), args, kwargs, out, values=False)
+        self._record(self._schema(func), args, kwargs, out, values=False)
 
     def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operator with a choice of its own does without it."""
         with _disable_current_modes():
             out = func(*args, **kwargs)
-        self._record(func, self._schema(func), args, kwargs, out)
+        self._record(self._schema(func), args, kwargs, out)
         return out
 
-    def _record(
-        self, func: Any, schema: Schema, args: Any, kwargs: Any, out: Any, *, values: bool = True
-    ) -> None:
+    def _record(self, schema: Schema, args: Any, kwargs: Any, out: Any, *, values: bool = True) -> None:
         storages = self.storages
         results = (
             [out]
@@ -428,13 +423,7 @@ class Recorder(TorchDispatchMode):
             module,
             source,
             stream=self.streams.now(),
-            settings=(
-                settings_of(func)
-                if schema.convolves
-                else product_settings()
-                if schema.multiplies
-                else _NO_SETTINGS
-            ),
+            settings=schema.settings(),
             handle=self.handle(schema.name) if self.several_threads else 0,
             names=schema.names,
         )

@@ -9,34 +9,38 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_iter
 
-from analyzer.capture.pytorch.device.cudnn import CONVOLUTIONS
-from analyzer.capture.pytorch.device.products import PRODUCTS
+from analyzer.capture.pytorch.device.cudnn import CONVOLUTIONS, convolution_settings
+from analyzer.capture.pytorch.device.products import PRODUCTS, product_settings
 from analyzer.capture.pytorch.values import unknown_sizes
 from analyzer.capture.pytorch.values.known_values import DECIDING, FROM_NOTHING
 
 aten = torch.ops.aten
+# What a program may set for an operator's calls, read at each of them.
+_SETTINGS: dict[Any, Callable[[], frozenset[str]]] = {
+    **dict.fromkeys(CONVOLUTIONS, convolution_settings),
+    **dict.fromkeys(PRODUCTS, product_settings),
+}
 
 
 class Schema:
     """An operator. choice: what is done instead of it; handler: called before it (`OperatorHandler`); kernel:
-    what says its results for tensors without memory, where PyTorch's own does not; by_shapes: it asks for
-    shapes alone."""
+    what says its results for tensors without memory, where PyTorch's own does not; settings: what
+    `Operator.settings` are at a call (of most none); by_shapes: it asks for shapes alone."""
 
     __slots__ = (
         "choice",
         "composite",
-        "convolves",
         "decides",
         "fills",
         "from_nothing",
         "func",
         "handler",
         "kernel",
-        "multiplies",
         "mutable",
         "name",
         "names",
         "remembered",
+        "settings",
         "sized_by_values",
         "skip",
         "writes",
@@ -57,8 +61,7 @@ class Schema:
         self.from_nothing = func in FROM_NOTHING
         self.decides = func in DECIDING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
         self.mutable = schema.is_mutable
-        self.convolves = func in CONVOLUTIONS
-        self.multiplies = func in PRODUCTS
+        self.settings = _SETTINGS.get(func, frozenset)
         self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
         self.names = tuple(sys.intern(argument.name) for argument in schema.arguments)
         self.writes = [

@@ -196,16 +196,21 @@ def reduced_dims(source: TensorMeta, dims: tuple[int, ...] | None) -> frozenset[
 BOTH_AT_ONCE = Span(since=(2, 13))
 
 
+def made_contiguous(script: Script, source: TensorMeta) -> TensorMeta:
+    """The tensor as a reduction of all its elements reads it, copied where it is not contiguous
+    (`ReduceAllOps.cpp`)."""
+    script.temporary(contiguous_copy_bytes(source))
+    return contiguous_like(source)
+
+
 def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> tuple[int, int]:
-    """The tokens of the smallest and the largest value of all, found in one pass over pairs of values; what
-    is not contiguous is copied (`aminmax_all`, ReduceAllOps.cpp)."""
+    """The tokens of the smallest and the largest value of all, found in one pass over pairs of values."""
     width = dtype_bytes(source.dtype)
     found = script.temporary(width), script.temporary(width)
     both = (source.dtype, source.dtype)
     kernel = ReductionKernel(2 * width)
     with script.function():
-        script.temporary(contiguous_copy_bytes(source))
-        source = contiguous_like(source)
+        source = made_contiguous(script, source)
         reduce(
             script, device, source, reduced_dims(source, None), both, kernel=kernel,
             accumulates_in_result=False,

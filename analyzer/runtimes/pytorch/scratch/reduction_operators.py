@@ -18,8 +18,6 @@ from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
-    contiguous_copy_bytes,
-    contiguous_like,
     contiguous_strides,
     preserved_strides,
 )
@@ -27,6 +25,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     FLOAT_16,
     ReductionKernel,
     converted,
+    made_contiguous,
     reduce,
     reduced_dims,
 )
@@ -151,8 +150,7 @@ def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
     source = operator.inputs[0]
     script.outputs()
     if operator.name in ("aten::max", "aten::min"):  # of everything: `ReduceAllOps.cpp` makes it contiguous
-        script.temporary(contiguous_copy_bytes(source))
-        source = contiguous_like(source)
+        source = made_contiguous(script, source)
     dims = operator.integers("dim")
     keepdim = bool(operator.integer("keepdim"))
     kernel = ReductionKernel(dtype_bytes(source.dtype))
@@ -212,8 +210,7 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
     source = operator.inputs[0]
     script.outputs()
     if operator.argument("dim") is None:
-        script.temporary(contiguous_copy_bytes(source))
-        source = contiguous_like(source)
+        source = made_contiguous(script, source)
     dims = operator.integers("dim")
     kernel = ReductionKernel(2 * dtype_bytes(source.dtype))
     keepdim = bool(operator.integer("keepdim"))
