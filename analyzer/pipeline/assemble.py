@@ -44,7 +44,6 @@ from analyzer.runtimes.ranges import (
     under_pressure,
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
-from analyzer.timing.step import step_time
 from analyzer.timing.step_time import StepTime
 
 
@@ -178,6 +177,8 @@ def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
     """Of PyTorch's own runtime, and of a program that ran through."""
     if runtime.name != "pytorch" or captured.incomplete is not None:
         return None
+    from analyzer.timing.step import step_time  # what an ONNX file's analysis needs nothing of
+
     return step_time(captured.source.graph, captured.profile)
 
 

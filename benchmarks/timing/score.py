@@ -22,7 +22,7 @@ import torch
 
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.timing import StepTime
+from analyzer.timing.step_time import StepTime
 from benchmarks import ROOT
 from benchmarks.accuracy.predict import inputs_of, model_of, targets_of
 from benchmarks.accuracy.sets import zoo

@@ -10,8 +10,9 @@ import pytest
 from analyzer.devices import load
 from analyzer.graph import Graph, Phase, Run, StreamWait
 from analyzer.graph.communicator import Communicator
-from analyzer.timing import StepTime, step_time
 from analyzer.timing.residency import Residency
+from analyzer.timing.step import step_time
+from analyzer.timing.step_time import StepTime
 from tests.timing.graphs import H100, call, products, storage, tensor
 from tests.values import not_values
 

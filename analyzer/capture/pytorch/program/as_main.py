@@ -89,5 +89,7 @@ def as_main(
         if torch.are_deterministic_algorithms_enabled() != deterministic:  # saying it imports the compiler
             torch.use_deterministic_algorithms(deterministic)
         torch.backends.cuda.matmul.allow_tf32 = matmul
-        for name, value in flags.items():
-            setattr(cudnn, name, value)
+        # Importing PyTorch's own test utilities freezes cuDNN's flags (torch/backends/__init__.py).
+        with torch.backends.__allow_nonbracketed_mutation():
+            for name, value in flags.items():
+                setattr(cudnn, name, value)
