@@ -66,7 +66,8 @@ class TensorMeta:
     """How an operator sees a storage. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`).
 
     symbols: the shape as the runtime's planner sees it, where some dimensions are names ("batch") or unknown
-    (""); empty when it sees plain numbers (always, for PyTorch).
+    (""); empty when it sees plain numbers (always, for PyTorch). conjugated: its values are the complex
+    conjugates of what lies in the storage (PyTorch's lazy `conj`).
     """
 
     storage: int
@@ -76,6 +77,7 @@ class TensorMeta:
     offset: int = 0
     requires_grad: bool = False
     symbols: tuple[str | int, ...] = ()
+    conjugated: bool = False
 
     @property
     def element_count(self) -> int:

@@ -143,7 +143,7 @@ class Numbers:
 
     def tensor(self, tensors: Sequence[TensorMeta], place: str) -> Any:
         first = tensors[0]
-        fixed = [(t.storage, t.dtype, t.requires_grad, t.symbols) for t in tensors]
+        fixed = [(t.storage, t.dtype, t.requires_grad, t.symbols, t.conjugated) for t in tensors]
         if any(other != fixed[0] for other in fixed[1:]):
             raise NotTheSame(place)
         shape = self.integers([t.shape for t in tensors], place)
@@ -159,6 +159,7 @@ class Numbers:
                 (offset(batch) if callable(offset) else offset)[0],
                 first.requires_grad,
                 first.symbols,
+                first.conjugated,
             )
 
         return at

@@ -169,6 +169,7 @@ def _transferred(later: Any, mine: Any) -> Any:
             mine.offset,
             later.requires_grad,
             later.symbols,
+            later.conjugated,
         )
     if isinstance(later, tuple):
         if len(later) != len(mine):

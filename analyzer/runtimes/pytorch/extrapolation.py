@@ -26,8 +26,9 @@ rounds whose form changes on the way (a window that fills: one loop before it, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -230,25 +231,17 @@ def _polynomial(numbers: Sequence[int], values: Sequence[int]) -> Polynomial:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """A tensor of an operator whose shape changes with the round."""
-
-    shape: tuple[Any, ...]
-    stride: tuple[Any, ...]
-    offset: Any
-    dtype: str
-    requires_grad: bool
+_fields = attrgetter(*(one.name for one in fields(TensorMeta)))
 
 
 def _shown(operator: Operator) -> tuple[Any, ...]:
-    """All of a call that its rule may look at, as nested tuples; of a storage only which tensors share it."""
+    """All of a call that its rule may look at, as nested tuples; storages are numbered as they come, since a
+    rule sees which tensors share one."""
     storages: dict[int, int] = {}
 
     def shown(value: Any) -> Any:
         if isinstance(value, TensorMeta):
-            shared = storages.setdefault(value.storage, len(storages))
-            return _Tensor(value.shape, value.stride, value.offset, value.dtype, value.requires_grad), shared
+            return replace(value, storage=storages.setdefault(value.storage, len(storages)))
         return tuple(map(shown, value)) if isinstance(value, tuple) else value
 
     named = tuple((name, shown(value)) for name, value in operator.keywords.items())
@@ -268,9 +261,8 @@ def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
     first = values[0]
     if all(value == first for value in values):
         return first
-    if isinstance(first, _Tensor) and all(isinstance(value, _Tensor) for value in values):
-        parts = [(v.shape, v.stride, v.offset, v.dtype, v.requires_grad) for v in values]
-        return _Tensor(*_woven(numbers, parts))
+    if isinstance(first, TensorMeta) and all(isinstance(value, TensorMeta) for value in values):
+        return TensorMeta(*_woven(numbers, [_fields(value) for value in values]))
     if isinstance(first, tuple) and all(isinstance(v, tuple) and len(v) == len(first) for v in values):
         return tuple(_woven(numbers, parts) for parts in zip(*values, strict=True))
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
@@ -281,7 +273,7 @@ def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
 
 
 def _varies(woven: Any) -> bool:
-    if isinstance(woven, _Tensor):
+    if isinstance(woven, TensorMeta):
         return any(map(_varies, (woven.shape, woven.stride, woven.offset)))
     return any(map(_varies, woven)) if isinstance(woven, tuple) else isinstance(woven, Polynomial)
 
@@ -306,12 +298,9 @@ def _rule(
             place = iter(storages)
 
             def built(value: Any) -> Any:
-                if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], _Tensor):
-                    tensor = value[0]
-                    shape, stride, offset = (
-                        _at(part, number) for part in (tensor.shape, tensor.stride, tensor.offset)
-                    )
-                    return TensorMeta(next(place), shape, stride, tensor.dtype, offset, tensor.requires_grad)
+                if isinstance(value, TensorMeta):
+                    _, *seen = (_at(part, number) for part in _fields(value))
+                    return TensorMeta(next(place), *seen)
                 return tuple(map(built, value)) if isinstance(value, tuple) else _at(value, number)
 
             _, arguments, named, outputs, *_ = woven

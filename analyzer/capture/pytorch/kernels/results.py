@@ -364,6 +364,15 @@ def linalg_lstsq(matrix: Any, other: Any, rcond: Any = None, *, driver: str | No
     return solution.squeeze(-1) if vector else solution, residuals, rank, values
 
 
+def linalg_svd(matrix: Any, *args: Any, **kwargs: Any) -> Any:
+    """cuSOLVER gives V, of which the third result is a lazily conjugated view
+    (`cuda/linalg/BatchLinearAlgebraLib.cpp`)."""
+    left, values, right = aten._linalg_svd.default(matrix, *args, **kwargs)
+    if matrix.is_complex():
+        torch._C._set_conj(right, True)
+    return left, values, right
+
+
 def geqrf(matrix: Any) -> Any:
     """`BatchLinearAlgebra.cpp`: the factors by columns, and a scale of each reflector."""
     scales = matrix.new_empty((*matrix.shape[:-2], min(matrix.shape[-2:])))
@@ -387,6 +396,7 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.linalg_lstsq.default: linalg_lstsq,
     aten.segment_reduce.default: segment_reduce,
     aten.geqrf.default: geqrf,
+    aten._linalg_svd.default: linalg_svd,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,

@@ -9,6 +9,8 @@ of all while a dispatch mode is active. On CUDA such a formula
    and its last call, or calls, are what is computed instead (`reflectors.py`); `cumprod_backward` is an
    operator of its own, which is decided for.
 
+A lazy conjugate, which nothing resolves below the dispatch mode, is copied here by `conj_physical`.
+
 Source: `torch/csrc/autograd/FunctionsManual.cpp`; of indexing, `aten/src/ATen/native/`
 `TensorAdvancedIndexing.cpp` and `ReduceOps.cpp`.
 """
@@ -116,7 +118,9 @@ def _product(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
     elif count:
         found = _beside_zeros(grad, source.contiguous().view(-1), 0).view_as(source)
     else:
-        found = grad.reshape(()) * (result / source)
+        quotient = result / source
+        found = grad.reshape(()) * quotient.conj_physical()
+        del quotient
     del places
     return found
 
@@ -134,7 +138,9 @@ def _product_along(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> A
     if known is not None and known.any():
         found = _beside_zeros(grad, source, dim)
     else:
-        found = grad * ((result if node._saved_keepdim else result.unsqueeze(dim)) / source)
+        quotient = (result if node._saved_keepdim else result.unsqueeze(dim)) / source
+        found = grad * quotient.conj_physical()
+        del quotient
     del counts, zeros  # in the order of C++
     return found
 
@@ -154,7 +160,7 @@ def _beside_zeros(grad: Any, source: Any, dim: int) -> Any:
     behind = running.flip(dim)
     del running
     product = before * behind
-    found = grad * product
+    found = grad * product.conj_physical()
     del product, behind, other, before, shifted
     return found
 
@@ -202,10 +208,10 @@ def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
     granted here; for meta tensors the formula that does not ask, which takes several times as much."""
     if x.numel() <= 1 or x.size(dim) == 1:
         return grad
-    weighted = output.conj() * grad
+    weighted = output.conj_physical() * grad
     zeros = x == 0
     zeros.any()
-    found = _summed_from_the_end(weighted, dim).div(x.conj())
+    found = _summed_from_the_end(weighted, dim).div(x.conj_physical())
     del zeros, weighted  # in the order of C++
     return found
 

@@ -2,7 +2,8 @@
 
 `householder_product_backward` writes the gradient of each reflector into a column of one tensor, where that
 is made before the first; for meta tensors, and while a dispatch mode is active, it keeps them all and
-concatenates them.
+concatenates them. Below the dispatch mode nothing resolves a lazy conjugate, which C++ has copied for all but
+products: `conj_physical` and `resolve_conj` say where.
 
 Source: `torch/csrc/autograd/FunctionsManual.cpp` (`householder_product_backward`, `ormqr_backward`); orders
 as PyTorch's own host code asks under the emulated runtime (torch 2.11).
@@ -30,7 +31,7 @@ def _gradients(matrix: Any, tau: Any, begun: tuple[Any, ...], flipped: bool) -> 
     vectors = matrix.tril(-1)
     vectors.diagonal(0, -2, -1).fill_(1.0)
     first = vectors.narrow(-1, 0, count)
-    squared = (first * first.conj()).sum(-2)
+    squared = (first * first.conj_physical()).sum(-2)
     del first
     scaled = tau * squared
     less = scaled - 1.0
@@ -68,10 +69,10 @@ def _of_one(turned: Any, i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
     scaled = scale * right  # the later operand comes first
     negative = -scale
     other = negative * left
-    found = other.conj().squeeze(-2) - scaled.squeeze(-1)
+    found = other.conj_physical().squeeze(-2) - scaled.squeeze(-1)
     del other, negative, scaled
     product = left.narrow(-1, i, rows - i).matmul(vector)
-    of_scale = -product.conj()
+    of_scale = -product.conj_physical()
     del product, right, left
     return found.unsqueeze(-1), of_scale.squeeze(-1)
 
@@ -88,4 +89,4 @@ def _reflect(turned: Any, i: int, vectors: Any, scales: Any, from_left: bool) ->
         del taken, scaled
     else:
         product = turned.narrow(-1, i, rows - i).matmul(scale * vector)
-        turned.narrow(-1, i, rows - i).sub_(product * vector.mH)
+        turned.narrow(-1, i, rows - i).sub_(product * vector.mH.resolve_conj())

@@ -13,7 +13,8 @@
    length; otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions
    likewise. The second one is copied
    first: BLAS goes by columns, so that it is asked for the product's transpose.
-4. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
+4. BLAS conjugates a matrix only while it transposes it. A conjugated one that is read as it lies is copied.
+5. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
 
 Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
 `prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`,
@@ -119,36 +120,46 @@ def _cublaslt_bytes(device: DeviceProfile) -> int:
     return min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes)
 
 
-def _matrix_copy(tensor: TensorMeta | None) -> int:
+def _matrix_copy(tensor: TensorMeta | None, by_rows: bool) -> int:
     """Bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1 and the
-    other at least the row's length.
+    other at least the row's length, and it is not conjugated, or is transposed. by_rows: the result is
+    contiguous, so that BLAS is asked for its transpose.
     """
-    if tensor is None or len(tensor.shape) != 2 or is_dense(tensor):
+    if tensor is None or len(tensor.shape) != 2:
         return 0
     (rows, columns), (down, right) = tensor.shape, tensor.stride
-    if (down == 1 and right >= max(1, rows)) or (right == 1 and down >= max(1, columns)):
-        return 0
-    return bytes_of(tensor)
+    if is_dense(tensor):
+        transposed = is_contiguous(tensor) != by_rows
+    elif down == 1 and right >= max(1, rows):
+        transposed = by_rows
+    elif right == 1 and down >= max(1, columns):
+        transposed = not by_rows
+    else:
+        return bytes_of(tensor)
+    return bytes_of(tensor) if tensor.conjugated and not transposed else 0
 
 
-def _batch_copy(tensor: TensorMeta | None) -> int:
+def _batch_copy(tensor: TensorMeta | None, by_rows: bool) -> int:
     """Bytes of the copy of a stack of matrices, 0 if BLAS reads it in place: stride 1 in one of its last two
-    dimensions, and the other stride at least the row's length.
+    dimensions, and the other stride at least the row's length, and it is not conjugated, or is transposed.
     """
     if tensor is None or len(tensor.shape) != 3:
         return 0
     (_, rows, columns), (_, down, right) = tensor.shape, tensor.stride
-    if (down == 1 and right >= max(1, rows)) or (right == 1 and down >= max(1, columns)):
-        return 0
-    if is_contiguous(tensor) and down != 0 and right != 0:
-        return 0
-    return bytes_of(tensor)
+    along_rows, along_columns = right == 1 and down >= max(1, columns), down == 1 and right >= max(1, rows)
+    if along_rows or along_columns:
+        transposed = not (along_rows if by_rows else along_columns)
+    elif is_contiguous(tensor) and down != 0 and right != 0:
+        transposed = not by_rows
+    else:
+        return bytes_of(tensor)
+    return bytes_of(tensor) if tensor.conjugated and not transposed else 0
 
 
 @rule("aten::mm", "aten::_int_mm", name="matrix-product")
 def mm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A matrix product: the result, a copy of each operand BLAS cannot read in place (neither dense nor with
-    a stride of 1 and rows apart), and cuBLAS's workspace.
+    a stride of 1 and rows apart; conjugated and not transposed), and cuBLAS's workspace.
     """
     _product(operator, device, script, (operator.tensor("self"), operator.tensor("mat2")))
 
@@ -171,8 +182,9 @@ def _product(
     lt: bool = False,
 ) -> None:
     script.outputs()
+    result = operator.outputs[0]
     for factor in reversed(factors):
-        script.temporary(_matrix_copy(factor))
+        script.temporary(_matrix_copy(factor, result is None or is_contiguous(result)))
     if _multiplies(operator, factors[0]):
         take_workspace(script, device, lt)
 
@@ -205,11 +217,13 @@ def _fuses_bias(operator: Operator, second: TensorMeta | None) -> bool:
 @rule("aten::bmm", "aten::baddbmm", "aten::baddbmm_", name="batched-product")
 def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product of stacked matrices: the result, a copy of each operand without stride 1 in one of its last
-    two dimensions, and cuBLAS's workspace.
+    two dimensions, or conjugated and not transposed, and cuBLAS's workspace.
     """
     script.outputs()
+    result = operator.outputs[0]
+    by_rows = result is None or result.shape[2] != 1  # a column lies by columns
     for factor in (operator.tensor("batch2", "mat2"), first := operator.tensor("batch1", "self")):
-        script.temporary(_batch_copy(factor))
+        script.temporary(_batch_copy(factor, by_rows))
     if _multiplies(operator, first):
         take_workspace(script, device)
 

@@ -50,8 +50,8 @@ class Tiles:
     """What one thread block works on at once, in elements.
 
     pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without
-    values. distinct: by bytes of a value. later_unique: of `unique` since torch 2.13. pass_blocks: of keys
-    that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
+    values. distinct: by bytes of a value. later_unique: of `unique` since torch 2.13. by_key: of a scan within
+    runs of equal keys, keys and values of 4 bytes. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
     such a pass a multiprocessor runs at once.
     """
 
@@ -63,6 +63,7 @@ class Tiles:
     later_unique: int
     select: int
     changes: int
+    by_key: int
     pass_blocks: Mapping[tuple[int, bool], int] = field(default_factory=dict)
 
 
@@ -75,6 +76,7 @@ _HOPPER = Tiles(
     later_unique=224 * 11,
     select=384 * 11,
     changes=128 * 24,
+    by_key=256 * 16,
 )
 _BLACKWELL = replace(
     _HOPPER,
@@ -82,6 +84,7 @@ _BLACKWELL = replace(
     distinct={1: 384 * 22, 2: 128 * 10, 4: 384 * 15, 8: 384 * 11},
     unique=128 * 15,
     select=320 * 11,
+    by_key=384 * 12,
 )
 _TURING = Tiles(
     pairs={8: 256 * 11, 4: 256 * 11},
@@ -92,6 +95,7 @@ _TURING = Tiles(
     later_unique=32 * 5,
     select=128 * 5,
     changes=128 * 15,
+    by_key=256 * 9,
     pass_blocks={(1, False): 3, (1, True): 2, (2, False): 1, (2, True): 1},
 )
 _ADA = replace(
@@ -108,6 +112,7 @@ _AMPERE = replace(
     later_unique=96 * 7,
     select=256 * 9,
     changes=256 * 15,
+    by_key=256 * 15,
 )
 # From a compute capability on.
 _SINCE = {(10, 0): _BLACKWELL, (9, 0): _HOPPER, (8, 6): _ADA, (8, 0): _AMPERE, (0, 0): _TURING}
@@ -192,10 +197,11 @@ def _scan_entries(count: int, element_bytes: int) -> int:
     return -(-count // (128 * min(30, 60 // element_bytes))) + _PADDING_TILES
 
 
-def scan_by_key_bytes(count: int) -> int:
-    """Temporary bytes to scan within runs of equal keys: look-back entries of 16 bytes, and the keys between
-    tiles."""
-    return aliased_bytes(look_back_bytes(count), 1)
+def scan_by_key_bytes(device: DeviceProfile, count: int) -> int:
+    """Temporary bytes to scan 4-byte values within runs of equal 4-byte keys: a look-back entry of 16 bytes
+    and a key for each tile (15 sizes each of six GPUs, under the emulated runtime, torch 2.11)."""
+    tiles = -(-count // tiles_of(device).by_key)
+    return aliased_bytes((tiles + _PADDING_TILES) * 16, 4 * tiles)
 
 
 def unique_bytes(device: DeviceProfile, count: int) -> int:

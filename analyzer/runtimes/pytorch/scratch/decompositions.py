@@ -140,10 +140,12 @@ def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None
 
 @rule("aten::linalg_ldl_factor_ex", name="ldl", sure=_SURE)
 def ldl_factor(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The factors, pivots and what went wrong, then one work area for all matrices."""
+    """The factors, pivots and what went wrong, then one work area for all matrices; Hermitian ones are
+    MAGMA's, which works on the host (`ldl_factor_kernel`, cuda/linalg/BatchLinearAlgebra.cpp)."""
     script.outputs()
     matrix = solvable(operator.tensor("self"))
-    if matrix is not None:
+    hermitian = operator.argument("hermitian", default=False)
+    if matrix is not None and not (hermitian and matrix.dtype.startswith("complex")):
         in_turn(script, 1, cusolver.sytrf_bytes(ELEMENTS[matrix.dtype], matrix.shape[-1]))
 
 

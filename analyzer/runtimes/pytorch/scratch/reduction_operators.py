@@ -82,7 +82,13 @@ def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
 )
 def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, a copy where it is of another type, and the staging memory of the reduction; magnitudes of
-    complex numbers are summed up as real ones."""
+    complex numbers are summed up as real ones. Of single elements it is the magnitude
+    (`linalg_vector_norm_out`, LinearAlgebra.cpp)."""
+    if operator.name == "aten::linalg_vector_norm" and operator.argument("ord", default=2) != 0:
+        source = operator.inputs[0]
+        if all(source.shape[dim] == 1 for dim in reduced_dims(source, operator.integers("dim"))):
+            magnitude(operator, device, script)
+            return
     _sum_like(operator, device, script, real=operator.inputs[0].dtype.startswith("complex"))
 
 
@@ -269,12 +275,24 @@ def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None
         script.release(extreme)
 
 
-@rule("aten::abs", "aten::abs_", "aten::angle")
+@rule("aten::abs", "aten::abs_")
 def magnitude(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Pointwise; a complex argument's magnitude is computed as complex, a temporary of the input's size, and
     its real part copied (UnaryOps.cpp).
     """
-    source = operator.inputs[0]
     script.outputs()
+    _as_complex(operator, script)
+
+
+@rule("aten::angle")
+def angle(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """As a magnitude, but the result is allocated last (`unary_op_impl_with_complex_to_float_out`,
+    UnaryOps.cpp)."""
+    _as_complex(operator, script)
+    script.outputs()
+
+
+def _as_complex(operator: Operator, script: Script) -> None:
+    source = operator.inputs[0]
     if source.dtype.startswith("complex"):
         script.temporary(bytes_of(source))

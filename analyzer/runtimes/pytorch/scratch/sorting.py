@@ -255,7 +255,7 @@ def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, 
     ):
         script.temporary(nbytes)
     for _ in range(2):
-        script.release(script.temporary(scan_by_key_bytes(blocks), Basis.MEASURED))
+        script.release(script.temporary(scan_by_key_bytes(device, blocks), Basis.MEASURED))
 
 
 @rule("aten::randperm")

@@ -62,7 +62,18 @@ def test_the_control_word_of_cuda_13(release: Release) -> None:
 
 def test_what_has_a_part_more_in_every_release() -> None:
     assert runs_bytes(MILLION) == 21759
-    assert scan_by_key_bytes(128) == 1279
+    assert scan_by_key_bytes(load("h200"), 128) == 1279
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "parts"),  # of 256 bytes, as PyTorch 2.11 asks for under the emulated runtime
+    [
+        ("h200", 102_400, 5), ("h200", 400_000, 11), ("a100-80gb", 250_000, 9), ("rtx3090", 102_400, 6),
+        ("rtx4090", 600_000, 24), ("t4", 600_000, 24), ("rtx5090", 600_000, 14),
+    ],
+)  # fmt: skip
+def test_a_scan_by_key_on_each_architecture(device: str, count: int, parts: int) -> None:
+    assert scan_by_key_bytes(load(device), count) == parts * 256 + 255
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ def test_topk_sorts_many_values_as_sort_does() -> None:
 def test_topk_counts_and_histograms(rows: int, size: int, items: int) -> None:
     blocks = rows * -(-size // (256 * items))
     held = (rows * 4, rows * 8, rows * 8, blocks * 512, rows * 1024, blocks * 4, blocks * 4)
-    scan = f"+{scan_by_key_bytes(blocks)}? -{scan_by_key_bytes(blocks)}?"
+    bytes_of_scan = scan_by_key_bytes(load("h200"), blocks)
+    scan = f"+{bytes_of_scan}? -{bytes_of_scan}?"
     taken, given = (f"+{nbytes}" for nbytes in held), (f"-{nbytes}" for nbytes in reversed(held))
     allocations = words(
         call("aten::topk", (tensor(rows, size), 5), (tensor(rows, 5), tensor(rows, 5, dtype="int64")))
