@@ -243,7 +243,7 @@ class Storages:
             DTYPE_NAMES[tensor.dtype],
             int(tensor.storage_offset()),
             not born and tensor.requires_grad and torch.is_grad_enabled(),
-            conjugated=tensor.is_conj(),
+            conjugated=tensor.dtype.is_complex and tensor.is_conj(),
         )
 
     def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:

@@ -120,23 +120,22 @@ def _cublaslt_bytes(device: DeviceProfile) -> int:
     return min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes)
 
 
-def _matrix_copy(tensor: TensorMeta | None, by_rows: bool) -> int:
+def _matrix_copy(tensor: TensorMeta | None, result: TensorMeta | None) -> int:
     """Bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1 and the
-    other at least the row's length, and it is not conjugated, or is transposed. by_rows: the result is
-    contiguous, so that BLAS is asked for its transpose.
+    other at least the row's length, and it is not conjugated, or is transposed: BLAS is asked for the
+    transpose of a contiguous result.
     """
     if tensor is None or len(tensor.shape) != 2:
         return 0
     (rows, columns), (down, right) = tensor.shape, tensor.stride
-    if is_dense(tensor):
-        transposed = is_contiguous(tensor) != by_rows
-    elif down == 1 and right >= max(1, rows):
-        transposed = by_rows
-    elif right == 1 and down >= max(1, columns):
-        transposed = not by_rows
-    else:
+    dense = is_dense(tensor)
+    by_columns = not dense and down == 1 and right >= max(1, rows)
+    if not dense and not by_columns and (right != 1 or down < max(1, columns)):
         return bytes_of(tensor)
-    return bytes_of(tensor) if tensor.conjugated and not transposed else 0
+    if not tensor.conjugated:
+        return 0
+    by_rows = is_contiguous(tensor) if dense else not by_columns
+    return bytes_of(tensor) if by_rows == (result is None or is_contiguous(result)) else 0
 
 
 def _batch_copy(tensor: TensorMeta | None, by_rows: bool) -> int:
@@ -182,9 +181,8 @@ def _product(
     lt: bool = False,
 ) -> None:
     script.outputs()
-    result = operator.outputs[0]
     for factor in reversed(factors):
-        script.temporary(_matrix_copy(factor, result is None or is_contiguous(result)))
+        script.temporary(_matrix_copy(factor, operator.outputs[0]))
     if _multiplies(operator, factors[0]):
         take_workspace(script, device, lt)
 
@@ -303,23 +301,26 @@ _POINTER_BYTES = 8
 
 @rule("aten::linalg_solve_triangular", name="triangular-solve", sure=(Basis.EXACT, Basis.BOUNDED))
 def triangular(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Triangular systems: the result, a copy of the matrices if they lie neither by rows nor by columns, and
-    cuBLAS's workspace. More than eight systems, or of fewer than 64 unknowns, are solved at once, from two
-    arrays with the address of every matrix. With more than 512 unknowns MAGMA solves them where PyTorch was
-    built with it, from arrays on the host: those bytes are a bound.
+    """Triangular systems: the result, a copy of matrices that lie neither by rows nor by columns, or by
+    columns and conjugated, and cuBLAS's workspace. More than eight systems, or of fewer than 64 unknowns, are
+    solved at once, from two arrays with the address of every matrix. With more than 512 unknowns MAGMA solves
+    them where PyTorch was built with it, from arrays on the host: those bytes are a bound.
     """
     script.outputs()
     matrix, result = operator.tensor("self"), operator.outputs[0]
     if matrix is None or result is None:
         return
+    unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])
+    other, by_columns = operator.tensor("B"), is_contiguous(turned(matrix))
+    conjugated = other is not None and matrix.conjugated != other.conjugated
+    given = matrix.shape[:-2] == result.shape[:-2] and (is_contiguous(matrix) or by_columns)
+    if conjugated and by_columns:  # it would have to be turned for that
+        given = False
+    script.temporary(0 if given else systems * unknowns**2 * dtype_bytes(matrix.dtype))
     if not result.element_count:
+        script.temporary(systems * _POINTER_BYTES)
         take_workspace(script, device)
         return
-    unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])
-    given = matrix.shape[:-2] == result.shape[:-2] and (
-        is_contiguous(matrix) or is_contiguous(turned(matrix))
-    )
-    script.temporary(0 if given else systems * unknowns**2 * dtype_bytes(matrix.dtype))
     triangular_systems(script, device, systems, unknowns)
 
 

@@ -50,9 +50,10 @@ class Tiles:
     """What one thread block works on at once, in elements.
 
     pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without
-    values. distinct: by bytes of a value. later_unique: of `unique` since torch 2.13. by_key: of a scan within
-    runs of equal keys, keys and values of 4 bytes. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
-    such a pass a multiprocessor runs at once.
+    values. distinct: by bytes of a value. later_unique: of `unique` since torch 2.13. by_key: of a scan
+    within runs of equal keys, keys and values of 4 bytes. pass_blocks: of keys that are sorted pass by pass
+    instead, by (bytes of a key, whether there are values), how many blocks of such a pass a multiprocessor
+    runs at once.
     """
 
     pairs: Mapping[int, int]

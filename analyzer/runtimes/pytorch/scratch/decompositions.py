@@ -250,13 +250,14 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
     vectors = operator.name.endswith("linalg_eig")
     real, count, size = not _is_complex(matrix), count_of(matrix), matrix.shape[-1]
     elements, width = matrix.element_count, _complex_bytes(matrix)
+    reports = max(1, count)
     if vectors:
         _finite(script, device, matrix)
-    script.temporary(count * INFO_BYTES)
+    script.temporary(reports * INFO_BYTES)
     made = script.temporary(elements * width if vectors else 0)
     values = script.temporary(count * size * width)
     parts = [script.temporary(count * size * width if real else 0)]
-    copy = script.temporary(bytes_of(matrix))
+    copy = script.temporary(contiguous_copy_bytes(turned(matrix)))
     parts.append(script.temporary(bytes_of(matrix) if real and vectors else 0))
     in_turn(script, 1 if elements else 0, cusolver.geev_bytes(ELEMENTS[matrix.dtype], int(vectors), size))
     script.release(copy)
@@ -271,7 +272,7 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
         script.output(1)
     script.release(made)
     script.release(values)
-    looked_at(script, count)
+    looked_at(script, reports)
 
 
 def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:

@@ -156,19 +156,21 @@ def lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::lu_unpack", name="lu-unpack")
 def lu_unpack(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The permutation as indices, of a batch copied for each matrix."""
+    """The permutation as indices, of a batch copied for each matrix; pivots that are not contiguous are
+    copied."""
     script.outputs()
     matrix = typed(operator.tensor("LU_data"))
     if matrix is not None and operator.argument("unpack_pivots", default=True):
-        permuted(script, matrix)
+        permuted(script, matrix, contiguous_copy_bytes(operator.tensor("LU_pivots")))
 
 
-def permuted(script: Script, matrix: TensorMeta) -> None:
-    """The pivots as a permutation of rows."""
+def permuted(script: Script, matrix: TensorMeta, pivot_bytes: int = 0) -> None:
+    """The pivots as a permutation of rows. pivot_bytes: of their copy."""
     rows, count = matrix.shape[-2], count_of(matrix)
     indices = script.temporary(rows * INDEX_BYTES)
     copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
     script.release(indices)
+    script.release(script.temporary(pivot_bytes))
     script.release(copies)
 
 

@@ -223,6 +223,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     unsafe = operator.integer("unsafe")  # `_unsafe_index_put` is not: it calls `index_put`
     autograd = unsafe or (operator.phase is Phase.BACKWARD and operator.integer("accumulate"))
     count = selected(target, indices, values, written=not autograd)  # autograd's are as many as were taken
+    if operator.integer("accumulate"):
+        script.temporary(contiguous_copy_bytes(operator.outputs[0] or target))
     indices, held = looked_through(script, device, indices, count)
     given = tuple(index for index in indices if index is not None)
     if not operator.integer("accumulate"):
@@ -242,7 +244,6 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     own = operator.phase is Phase.BACKWARD and operator.name != "aten::_unsafe_index_put"
     checked = not unsafe and not own
     linear = None
-    script.temporary(contiguous_copy_bytes(operator.outputs[0] or target))
     for entry in given:
         if checked:
             _check_bounds(script, device, expanded(entry, shape))

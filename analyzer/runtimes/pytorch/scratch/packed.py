@@ -5,23 +5,26 @@
    with one entry more than there are parts, and an entry for each block. A block copies 128 x 16 bytes, or as
    many times that as keep the number of blocks below what the GPU holds twice over.
 2. `_chunk_cat` pads and gathers every tensor in one kernel: six numbers for each tensor, two more, and an
-   entry for each block of 128 x 16 bytes of a tensor's part.
+   entry for each block of 128 x 16 bytes of a tensor's part. Where one is not contiguous all are padded, or
+   copied, one by one, and concatenated.
 
 FSDP2 unshards parameters with the first and reduces gradients with the second (`_fsdp_collectives.py`), where
 they are called `fsdp::split_with_sizes_copy` and `fsdp::chunk_cat`.
 
 Source: `aten/src/ATen/native/cuda/TensorShape.cu` (`split_with_sizes_copy_out_cuda_contiguous_no_cast`,
-`get_chunk_cat_metadata`, `pack_vecs`).
-Not modelled: tensors that are not contiguous, which PyTorch copies one by one without a table.
+`get_chunk_cat_metadata`, `pack_vecs`), `aten/src/ATen/native/TensorShape.cpp` (`_pad_chunk`).
+Not modelled: parts that are not contiguous, which PyTorch copies one by one without a table.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, dtype_bytes
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.graph.model import tensors_in
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _TILE_BYTES = 128 * 16
@@ -52,9 +55,13 @@ def split_with_sizes_copy(operator: Operator, device: DeviceProfile, script: Scr
 
 @rule("fsdp::chunk_cat", "aten::_chunk_cat", name="chunk-cat-table")
 def chunk_cat(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A table of addresses, sizes and blocks while the kernel is launched; it is made after the result."""
-    script.outputs()
+    """A table of addresses, sizes and blocks while the kernel is launched; it is made after the result. Of
+    tensors that are not all contiguous the padded ones and copies, which come before it."""
     tensors = tuple(tensors_in(operator.argument("tensors")))
+    if not all(map(is_contiguous, tensors)):
+        _padded(operator, script, tensors)
+        return
+    script.outputs()
     out = next(tensors_in(operator.argument("out")), None)
     if tensors:
         dim = operator.integer("dim") % max(1, len(tensors[0].shape))
@@ -68,3 +75,20 @@ def chunk_cat(operator: Operator, _device: DeviceProfile, script: Script) -> Non
             for tensor in tensors
         )
         script.temporary((6 * len(tensors) + 2 + blocks) * _ENTRY_BYTES)
+
+
+def _padded(operator: Operator, script: Script, tensors: tuple[TensorMeta, ...]) -> None:
+    """A tensor whose dimension the chunks do not divide is padded; another one is copied unless its
+    dimensions from there on are contiguous."""
+    dim = operator.integer("dim") % max(1, len(tensors[0].shape))
+    chunks = max(1, operator.integer("num_chunks", default=1))
+    held = []
+    for tensor in tensors:
+        size, tail = tensor.shape[dim], replace(tensor, shape=tensor.shape[dim:], stride=tensor.stride[dim:])
+        if size % chunks:
+            held.append(script.temporary(bytes_of(tensor) // size * (-(-size // chunks) * chunks)))
+        elif not is_contiguous(tail):
+            held.append(script.temporary(bytes_of(tensor)))
+    script.outputs()
+    for token in held:
+        script.release(token)

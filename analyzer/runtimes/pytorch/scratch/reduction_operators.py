@@ -74,22 +74,26 @@ def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 @rule(
-    "aten::linalg_vector_norm",
     "aten::norm.ScalarOpt_dim",
     "aten::norm.ScalarOpt_dim_dtype",
     "aten::norm.Scalar",
     "aten::linalg__powsum",
 )
-def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, a copy where it is of another type, and the staging memory of the reduction; magnitudes of
-    complex numbers are summed up as real ones. Of single elements it is the magnitude
-    (`linalg_vector_norm_out`, LinearAlgebra.cpp)."""
-    if operator.name == "aten::linalg_vector_norm" and operator.argument("ord", default=2) != 0:
-        source = operator.inputs[0]
-        if all(source.shape[dim] == 1 for dim in reduced_dims(source, operator.integers("dim"))):
-            magnitude(operator, device, script)
-            return
+    complex numbers are summed up as real ones."""
     _sum_like(operator, device, script, real=operator.inputs[0].dtype.startswith("complex"))
+
+
+@rule("aten::linalg_vector_norm")
+def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """As any norm; of single elements it is their magnitude (`linalg_vector_norm_out`, LinearAlgebra.cpp)."""
+    source = operator.inputs[0]
+    alone = all(source.shape[dim] == 1 for dim in reduced_dims(source, operator.integers("dim")))
+    if alone and operator.argument("ord", default=2) != 0:
+        magnitude(operator, device, script)
+    else:
+        norm(operator, device, script)
 
 
 @rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")
