@@ -4,6 +4,9 @@ A folder's tests run in two processes, where pytest-xdist is installed; a file's
 they share is made once. Files or single tests that are named run in this process: starting others would take longer than
 most of them do. `-n` says otherwise (`-n 0`, `-n auto`), and so does `--pdb`.
 
+Of a test's many cases `@pytest.mark.sampled(n)` lets n run, spread over all of them; the others are the campaign's
+(`-m campaign`). A case that is named runs.
+
 Property tests draw the same examples in every run, so that one commit passes or fails everywhere alike;
 `HYPOTHESIS_PROFILE=explore` draws new ones.
 
@@ -17,6 +20,7 @@ import gc
 import os
 import signal
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -59,3 +63,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if any(Path(argument).is_dir() for argument in config.args):
         option.numprocesses, option.dist = PROCESS_COUNT, "loadfile"
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    families: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None and item.get_closest_marker("campaign") is None:
+            families[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (_, count), family in families.items():
+        kept = {len(family) * part // count for part in range(count)}
+        for place, item in enumerate(family):
+            if place not in kept:
+                item.add_marker("campaign")

@@ -18,6 +18,7 @@ PREDICTED_AS_A_WHOLE = [entry for entry in SCRIPTS if not entry.function.endswit
 
 
 @pytest.mark.parametrize("case", [*CASES, *model_cases()], ids=lambda case: case.name)
+@pytest.mark.sampled(6)
 def test_recorded_programs(case: Case) -> None:
     found = compare(case).verification
     assert found.history is not None and found.history.same, found.history.first

@@ -82,6 +82,7 @@ def test_tensorflow_takes_the_whole_card_without_memory_growth(capsys: pytest.Ca
     assert rest / MIB == pytest.approx(1536, abs=1)
 
 
+@pytest.mark.campaign
 def test_unetr_needs_about_the_same_under_both_frameworks(capsys: pytest.CaptureFixture[str]) -> None:
     """The document expects no great difference between the two implementations of UNETR."""
     step = (str(MODELS / "unetr.py"), "--batch", "1", "--mode", "train")

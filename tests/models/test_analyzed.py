@@ -18,6 +18,7 @@ def run(name: str, **options: object) -> Estimate:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(4)
 def test_both_modes(name: str) -> None:
     infer, train = run(name, mode="infer"), run(name, mode="train")
     with torch.device("meta"):
@@ -56,6 +57,7 @@ def test_what_a_vision_transformer_saves_by_hand() -> None:
     assert three - two == 4 * (12 * layer + stem)
 
 
+@pytest.mark.campaign
 def test_document_002_strategies() -> None:
     base = run("retinanet_r50_fpn", mode="train", optimizer="sgd")
     amp = run("retinanet_r50_fpn", mode="train", optimizer="sgd", amp="fp16")

@@ -160,6 +160,7 @@ def test_what_is_heard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert getattr(short, figure) == getattr(full, figure), figure
 
 
+@pytest.mark.campaign
 def test_what_does_not_fit_ends_where_it_ends(tmp_path: Path) -> None:
     """With a device too small for the last tokens every token is run: the request that fails is named."""
     said = {"length": 300, "new_tokens": 60, "batch": 512}

@@ -330,6 +330,7 @@ def test_a_large_model_made_on_the_host() -> None:
         "geometric_gin", "geometric_gcn_whole", "geometric_gat_whole",
     ],
 )  # fmt: skip
+@pytest.mark.sampled(8)
 def test_a_measured_program_to_the_byte(name: str) -> None:
     row = MEASURED[name]
     if name.startswith("geometric"):

@@ -25,6 +25,7 @@ def test_a_rank_takes_what_it_took_on_two_gpus(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama_fsdp2_kept", "llama_fsdp2_offload", "llama_tp", "resnet50_ddp"])
+@pytest.mark.sampled(2)
 def test_a_spread_model_takes_what_it_took_on_two_gpus(name: str) -> None:
     """Allocated by DDP: NCCL's watchdog may keep the buckets it replaced, which the estimate says."""
     row = next(row for row in json.loads(TARGETS.read_text()) if row["name"] == name and row["rank"] == 1)
@@ -40,6 +41,7 @@ def test_a_spread_model_takes_what_it_took_on_two_gpus(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["hybrid", "hybrid_shard", "tensor_and_shard", "meta_low_rank", "zero"])
+@pytest.mark.sampled(2)
 def test_a_rank_on_a_mesh_takes_what_it_took_on_two_gpus(name: str) -> None:
     _, _, ((allocated, measured), (reserved, held), (device, shown)) = next(iter(score.rows([name], [1])))
     assert (allocated, reserved) == (measured, held)
@@ -47,6 +49,7 @@ def test_a_rank_on_a_mesh_takes_what_it_took_on_two_gpus(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "rank"), [("pipeline", 0), ("pipeline", 1), ("pipeline_interleaved", 1)])
+@pytest.mark.sampled(1)
 def test_a_stage_of_a_pipeline_takes_what_it_took_on_two_gpus(name: str, rank: int) -> None:
     _, _, ((allocated, measured), (reserved, held), (device, shown)) = next(iter(score.rows([name], [rank])))
     assert allocated == measured

@@ -84,6 +84,7 @@ def figures(estimate: Estimate) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("text", "args"), [(LOOP, ("14",)), (GAN, ()), (EPOCHS, ("5",)), (GROWING, ())], ids=["loop", "gan", "epochs", "growing"]
 )  # fmt: skip
+@pytest.mark.sampled(2)
 def test_figures_are_those_of_a_program_stored_whole(
     run: Any, monkeypatch: pytest.MonkeyPatch, text: str, args: tuple[str, ...]
 ) -> None:

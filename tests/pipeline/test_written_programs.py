@@ -22,6 +22,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "name", ["linear_attn_chunked", "rope_alibi_window", "paged_kv_cache", "chunked_ce_muon"]
 )
+@pytest.mark.sampled(2)
 def test_a_program_takes_what_it_took_on_the_h100(tmp_path: Path, name: str) -> None:
     row, script = WRITTEN[name], tmp_path / f"{name}.py"
     script.write_text(row["source"])

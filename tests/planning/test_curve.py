@@ -50,6 +50,7 @@ def test_rows_are_fresh_analyses(mode: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2.py", "resnet50.py"])
+@pytest.mark.sampled(1)
 def test_models_of_this_repository(name: str) -> None:
     target = MODELS / name
     curve = sweep(target, range(2, 60), mode="train", optimizer="adamw", device="h200")

@@ -49,6 +49,7 @@ def test_what_fit_says_the_default_command_says(
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.campaign) for name in EXAMPLES]
 )
+@pytest.mark.sampled(3)
 def test_every_example_has_one_verdict(capsys: pytest.CaptureFixture[str], name: str, device: str) -> None:
     target = [str(MODELS / name), *(["--mode", "train"] if name.endswith(".py") else [])]
     found = fit(target[0], device=device, **({"mode": "train"} if len(target) > 1 else {}))
@@ -111,6 +112,7 @@ def test_a_curve_says_which_batches_run() -> None:
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.sampled(1)
 def test_what_if_and_grid_judge_alike(capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str) -> None:
     """The base of `what-if` is what the default command says; a row of a grid too."""
     batch = fit(MODELS / "cnn.py", mode=mode, device="2GiB").batch

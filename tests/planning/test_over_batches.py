@@ -65,6 +65,7 @@ def rows_of(subject: Subject, batches: range) -> list[Row]:
 @pytest.mark.parametrize(
     ("runtime", "mode"), [("joining", "infer"), ("paddle", "train"), ("tensorflow", "train")]
 )
+@pytest.mark.sampled(1)
 def test_a_joined_curve_is_that_of_analyses(runtime: str, mode: str) -> None:
     def subject() -> Subject:
         given: Any = {"inputs": small_batch, "mode": mode, "runtime": runtime, "device": "h200"}

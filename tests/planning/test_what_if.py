@@ -50,6 +50,7 @@ class Tower(nn.Module):
 INPUTS = (torch.empty(512, 256, device="meta"),)
 
 
+@pytest.mark.campaign
 def test_every_strategy_is_an_analysis() -> None:
     found = {s.name: s for s in what_if(Tower(), INPUTS, mode="train", optimizer="adam", device="h200")}
     recomputed = found["checkpoint blocks.*"]

@@ -114,6 +114,7 @@ def opened(driver: Any, path: Path, width: int, theme: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
+@pytest.mark.sampled(4)
 def test_nothing_overlaps_or_is_cut(driver: Any, pages: dict[str, str], tmp_path: Path, name: str) -> None:
     path = tmp_path / "page.html"
     path.write_text(pages[name], encoding="utf-8")

@@ -71,6 +71,7 @@ class LiveStorages(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(3)
 def test_executed_graph_needs_what_liveness_says(name: str) -> None:
     found = analysis(f"{MODELS}/{name}", Options(device="h200", **CASES[name]))
     estimate = found.estimate

@@ -97,6 +97,7 @@ assert count.item() == (21 if rank == 0 else 21)
     ],
     ids=["both wait", "never sent", "sender fails", "store"],
 )
+@pytest.mark.sampled(2)
 def test_a_value_that_never_comes_is_an_error_with_its_line(
     tmp_path: Path, text: str, rank: int, message: str
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_barrier_keeps_its_tensor_until_the_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.sampled(1)
 def test_a_process_that_asks_for_the_gpu_ends_the_wait_for_it(tmp_path: Path, method: str) -> None:
     (tmp_path / "program.py").write_text(
         "import torch\n"

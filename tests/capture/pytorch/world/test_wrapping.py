@@ -151,6 +151,7 @@ optimizer = torch.optim.AdamW([{"params": split}, {"params": whole}], lr=1e-3)
 
 
 @pytest.mark.parametrize("parallel", SCRIPTS)
+@pytest.mark.sampled(3)
 def test_it_is_what_a_script_does_that_says_the_same(parallel: str, tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(HEAD + SCRIPTS[parallel] + STEPS)
