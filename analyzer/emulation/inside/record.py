@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 from places import SourcePlaces
+from process_values import ProcessValues
 from tensors import tensors
-from values import ProcessValues
 
 # As many events of the allocator are kept, the last ones: enough for thousands of steps.
 MOST_EVENTS = 4_000_000
@@ -190,7 +190,7 @@ class OperatorRecorder:
         after = self._seen = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills
             line, module, phase = self.places.here()
-            outputs = tensors(result if isinstance(result, (list, tuple)) else [result], {})
+            outputs = tensors([result])
             made = [
                 [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
                 for t in outputs
@@ -312,7 +312,7 @@ class OperatorRecorder:
             "freed_by_steps": self.freed_by_steps,
             "roles": self.roles,
             "reads": dict(self.values.reads),
-            "assumed": sorted(self.values.assumed),
+            "assumed": sorted(self.values.assumptions.asked),
             "refused": refused,
             "failed": self.failed,
             "cudnn": sorted(self.settings),

@@ -23,7 +23,7 @@ import torch
 
 from analyzer.capture.pytorch.recording.copies import to_device
 from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder, ReplacementCall
-from analyzer.capture.pytorch.values.unknown_sizes import is_mask
+from analyzer.values.sizes import is_mask
 
 aten = torch.ops.aten
 _FILLS = {

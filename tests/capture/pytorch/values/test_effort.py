@@ -15,15 +15,15 @@ from analyzer import Estimate  # noqa: E402
 from analyzer.capture.pytorch.program.as_main import as_main  # noqa: E402
 from analyzer.capture.pytorch.program.script import follow  # noqa: E402
 from analyzer.capture.pytorch.values.answers import BY_NUMBERS  # noqa: E402
-from analyzer.capture.pytorch.values.effort import (  # noqa: E402
+from analyzer.devices import load  # noqa: E402
+from analyzer.ranks import Rank  # noqa: E402
+from analyzer.values.budget import (  # noqa: E402
     _CALL,
     BETWEEN_QUESTIONS,
     MOST_ELEMENTS,
     SMALL_ELEMENTS,
     Effort,
 )
-from analyzer.devices import load  # noqa: E402
-from analyzer.ranks import Rank  # noqa: E402
 
 aten = torch.ops.aten
 NEWTON = """
@@ -196,7 +196,7 @@ def test_work_is_counted_in_elements_and_multiplications() -> None:
 def test_what_is_kept_is_bounded() -> None:
     effort = Effort()
     tensor = torch.empty(1 << 30, dtype=torch.float32, device="meta")
-    effort.keep(tensor)
+    effort.keep(1, tensor)
     assert not effort.spend(aten.neg.default, (tensor,), [], []) and effort.most == SMALL_ELEMENTS
-    effort.forget(tensor.untyped_storage()._cdata)
+    effort.forget(1)
     assert not effort.kept

@@ -44,8 +44,11 @@ from types import FrameType
 
 import torch
 
+from . import checks
+
+_OWN = f"{Path(__file__).parents[1]}/"
 # Folders whose code only passes a question on to whoever asked.
-_PASSED_ON = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/")
+_PASSED_ON = (f"{Path(torch.__file__).parent}/", _OWN)
 # (end of the file's path, function or "" for any) -> (value, what is assumed).
 BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ("transformers/modeling_utils.py", "warn_if_padding_and_no_attention_mask"): (
@@ -110,13 +113,14 @@ LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
 }
 
 
-def assumed(depth: int = 1) -> tuple[bool, str] | None:
+def assumed() -> tuple[bool, str] | None:
     """The value assumed for a flag asked for by the code that is running, and the note; None where there is
     none."""
-    frame: FrameType | None = sys._getframe(depth)
-    asserted = _asserted(frame)
-    if asserted is not None:
-        return asserted, "what the program asserts of its values is assumed to hold"
+    frame: FrameType | None = sys._getframe(1)
+    for folders in (_OWN, _PASSED_ON):  # a check of PyTorch's own, or of whoever called it
+        asserted = checks.passes(_line(_asking(frame, folders)))
+        if asserted is not None:
+            return asserted, "what the program asserts of its values is assumed to hold"
     while frame is not None:
         path = frame.f_code.co_filename.replace("\\", "/")
         for (ending, function), answer in BRANCHES.items():
@@ -140,9 +144,18 @@ def counted() -> tuple[int, str] | None:
     )
 
 
-def _asking(frame: FrameType | None) -> FrameType | None:
+def reading() -> str:
+    """The line that reads a value now, "path:12", PyTorch's own too."""
+    return _line(_asking(sys._getframe(1), _OWN))
+
+
+def _line(frame: FrameType | None) -> str:
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _asking(frame: FrameType | None, folders: str | tuple[str, ...] = _PASSED_ON) -> FrameType | None:
     """The first frame from here outwards that is neither PyTorch's code nor this project's: whoever asks."""
-    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+    while frame is not None and frame.f_code.co_filename.startswith(folders):
         frame = frame.f_back
     return frame
 
@@ -159,26 +172,21 @@ def _once(call: int) -> bool:
     return first
 
 
-def _asserted(frame: FrameType | None) -> bool | None:
-    """The flag that lets an assertion hold, or passes a check that raises an error otherwise, where whoever
-    asks is at one and the flag is all it asks for."""
-    frame = _asking(frame)
-    if frame is None:
-        return None
-    file, number = frame.f_code.co_filename, frame.f_lineno
-    words = linecache.getline(file, number).split()
-    negated = words[1:2] == ["not"]
-    if words[:1] == ["assert"]:
-        return not negated
-    checks = words[:1] == ["if"] and words[-1].endswith(":") and not {"and", "or"} & {*words}
-    return negated if checks and linecache.getline(file, number + 1).split()[:1] == ["raise"] else None
-
-
 def falls() -> bool:
     """Whether the code that asks for a number watches it fall, and stops where it does not."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.replace("\\", "/").endswith("torch/optim/lbfgs.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def generates() -> bool:
+    """Whether the program is in a call of a `generate`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "generate":
             return True
         frame = frame.f_back
     return False

@@ -1,15 +1,18 @@
-"""How far the numbers of a whole program are followed, as a CPU would compute them.
+"""How much is computed beside a program: bytes of integers and truth values, work among its numbers.
 
-What a program decides by its numbers shapes its memory: the steps of an adaptive solver, the rows a threshold
-leaves. To know them is to compute them, which a small program allows.
-
-1. Work is counted in elements that are read or written; multiplications of matrices are a fraction of one
+1. Integers and truth values are followed in tensors of up to `LIMIT` elements. Made of small ones they may be
+   larger (a mask of all pairs, or triplets, of labels), up to `LARGE_BYTES` each, until `LARGE_WORK` bytes of
+   such were read and written.
+2. What a program decides by its numbers shapes its memory: the steps of an adaptive solver, the rows a
+   threshold leaves. To know them is to compute them, which a small program allows (`Effort`). Where no whole
+   program is followed, numbers are followed as integers are.
+3. Work is counted in elements that are read or written; multiplications of matrices are a fraction of one
    each. It does not depend on the machine, so that every machine gives one estimate.
-2. So much may be spent between one question and the next: a flag the program reads, or a size, that its
+4. So much may be spent between one question and the next: a flag the program reads, or a size, that its
    numbers decide. A program that asks nothing has spent it in a moment; one that asks goes on, up to a total.
-3. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
-4. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several
-   ranks: what other ranks compute is not known here.
+5. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
+6. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several
+   ranks that are traced: what other ranks compute is not known there.
 """
 
 from __future__ import annotations
@@ -18,9 +21,14 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.recording.calls import DispatchedCall
+from .calls import DispatchedCall
 
 aten = torch.ops.aten
+LIMIT = 1 << 20
+LARGE_BYTES = 1 << 27
+LARGE_WORK = 1 << 31
+# Elements of the largest tensor without a known value for which there are stand-ins.
+STAND_IN_ELEMENTS = 1 << 16
 MOST_ELEMENTS = 1 << 22  # of a tensor
 SMALL_ELEMENTS = 1 << 12  # of a tensor, once the work is spent
 BETWEEN_QUESTIONS = 1 << 30
@@ -36,6 +44,33 @@ _FACTORS = {
     aten.baddbmm.default: "batch1",
 }
 _MULTIPLYING = frozenset({*_FACTORS, aten.convolution.default, aten.convolution_backward.default})
+
+
+class Budget:
+    """Which tensors are followed. effort: how far the numbers of a whole program are; loads: so are large
+    copies of the host's, though what a program loads is seldom asked for its values."""
+
+    def __init__(self, effort: Effort | None = None, loads: bool = False) -> None:
+        self.effort = effort
+        self._loads, self._large_left = loads, LARGE_WORK
+
+    def most(self, tensor: torch.Tensor) -> int:
+        """Elements of the largest tensor of this type that is followed."""
+        if self.effort is not None and is_number(tensor) and not tensor.is_complex():
+            return self.effort.most
+        if is_number(tensor) or tensor.numel() <= LIMIT:
+            return LIMIT
+        return max(LIMIT, min(LARGE_BYTES, self._large_left) // tensor.element_size())
+
+    def is_room(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether an operator among large tensors is followed, and its part of the work spent."""
+        large = [tensor for tensor in tensors if tensor.numel() > LIMIT and not tensor.is_floating_point()]
+        nbytes = sum(tensor.numel() * tensor.element_size() for tensor in large)
+        loaded = not self._loads and any(tensor.device.type == "cpu" for tensor in large)
+        if nbytes > self._large_left or loaded:
+            return False
+        self._large_left -= nbytes
+        return True
 
 
 class Effort:
@@ -63,9 +98,8 @@ class Effort:
         """The program decides something by its numbers."""
         self._left = BETWEEN_QUESTIONS
 
-    def keep(self, tensor: torch.Tensor) -> None:
-        """Values of a tensor are kept, if it is followed."""
-        key = tensor.untyped_storage()._cdata
+    def keep(self, key: int, tensor: torch.Tensor) -> None:
+        """Values of a tensor are kept, by the key of its storage, if it is followed."""
         if tensor.numel() > SMALL_ELEMENTS and key not in self.kept:
             self.kept[key] = tensor.untyped_storage().nbytes()
             self._kept_bytes += self.kept[key]
@@ -84,6 +118,11 @@ class Effort:
         if min(self._left, self._altogether, _MOST_BYTES - self._kept_bytes) < 0:
             self._most = SMALL_ELEMENTS
         return self.lasts
+
+
+def is_number(tensor: torch.Tensor) -> bool:
+    """Whether its elements are fractions, which shape nothing by themselves."""
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> int:
