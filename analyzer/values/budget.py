@@ -17,8 +17,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .calls import DispatchedCall
@@ -108,11 +106,11 @@ class Effort:
         """A storage's values are kept no more."""
         self._kept_bytes -= self.kept.pop(key, 0)
 
-    def spend(self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+    def spend(self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
         """Whether the operator is worth following; once one is not, no large one is any more."""
         if self.paused:
             return False
-        work = _work(func, args, tensors, results)
+        work = _work(call, tensors, results)
         self._left -= work
         self._altogether -= work
         if min(self._left, self._altogether, _MOST_BYTES - self._kept_bytes) < 0:
@@ -125,14 +123,14 @@ def is_number(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> int:
+def _work(call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> int:
     """Elements an operator reads and writes, or as many as its multiplications are worth."""
+    func = call.func
     if func.is_view:
         return _CALL
     elements = _CALL + sum(tensor.numel() for tensor in (*tensors, *results))
     if func not in _MULTIPLYING:
         return elements
-    call = DispatchedCall(func, args, {})
     if func is aten.convolution.default:
         products = _convolved(call, results[0])
     elif func is aten.convolution_backward.default:

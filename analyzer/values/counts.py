@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from .calls import DispatchedCall
+
 aten = torch.ops.aten
 _MOST_COUNTED = 1 << 26
 # Comparisons with a number, and whether they hold below it.
@@ -120,11 +122,12 @@ class KnownCounts:
         """These were drawn evenly from 0 to 1."""
         self._drawn.add(self._key(numbers))
 
-    def compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
-        """A mask of numbers that were drawn evenly from 0 to 1."""
+    def compared(self, call: DispatchedCall, mask: torch.Tensor) -> None:
+        """A mask of numbers, which may have been drawn evenly from 0 to 1."""
+        drawn, number = call.argument("self"), call.argument("other")
         if self._key_of(drawn) in self._drawn and drawn.numel() == mask.numel():
             below = min(max(float(number), 0.0), 1.0)
-            share = below if COMPARING[func] else 1 - below
+            share = below if COMPARING[call.func] else 1 - below
             self._at_most[self._key(mask)] = mask.shape, _seen_at_most(mask.numel(), share)
 
     def sorted(self, order: torch.Tensor, dimension: int) -> None:
@@ -132,8 +135,9 @@ class KnownCounts:
         if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
             self._orders[self._key(order)] = order.size(-1)
 
-    def found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
+    def found(self, call: DispatchedCall, mask: torch.Tensor) -> None:
         """A mask of where an order, or several, have one place, or anything else equals a number."""
+        order, place = call.argument("self"), call.argument("other")
         places = self._orders.get(self._key_of(order), 0)
         whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
         if (

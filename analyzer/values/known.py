@@ -28,6 +28,7 @@ Not modelled: what is larger than the budget.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -125,11 +126,12 @@ class KnownValues:
         if self.not_zero(mask) is None:
             self.counts.selects(mask, count)
 
-    def most_not_zero(self, func: Any, args: Any, kwargs: Any) -> int | None:
+    def most_not_zero(self, call: DispatchedCall) -> int | None:
         """How many elements of a mask that is made or written to by an operator are not zero at most; None
         where what it is made of does not tell."""
+        func, args, kwargs = call
         if func in ZEROS:
-            like = kwargs.get("dtype") or getattr(args[0], "dtype", torch.float32)
+            like: Any = kwargs.get("dtype") or getattr(args[0], "dtype", torch.float32)
             return None if like.is_floating_point or like.is_complex else 0
         if func in WRITING:
             mask, at, *_ = args
@@ -168,9 +170,10 @@ class KnownValues:
         """Values of an operator's inputs, by identity; None where one that it reads is not known. Read before
         it runs, where it changes what a store holds."""
         found = {}
+        unread = set(map(id, written)) if not self.store.whole and _only_writes(func) else ()
         for tensor in tensors:
             value = self.value(tensor)
-            if value is None and not self.store.whole and _only_writes(func, tensor, written):
+            if value is None and id(tensor) in unread:
                 value = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
             if value is None:
                 return None
@@ -179,41 +182,37 @@ class KnownValues:
 
     def follow(
         self,
-        func: Any,
-        args: Any,
-        kwargs: Any,
+        call: DispatchedCall,
         tensors: list[torch.Tensor],
         results: list[torch.Tensor],
         written: list[torch.Tensor],
         values: Mapping[int, torch.Tensor] | None,
     ) -> list[torch.Tensor] | None:
-        """Run `func` on the CPU as well, if every input is known and the results are worth knowing; the
+        """Run an operator on the CPU as well, if every input is known and the results are worth knowing; the
         tensors whose values are known now, None where nothing is. values: its `operands`."""
-        if torch.Tag.inplace_view in func.tags:
+        if torch.Tag.inplace_view in call.func.tags:
             return []  # no values change: the tensor is another view of its storage, or of another one
-        made = self._run(func, args, kwargs, tensors, results, written, values)
-        if made is None and func is aten._to_copy.default:
-            source = DispatchedCall(func, args, kwargs).argument("self")
+        made = self._run(call, tensors, results, written, values)
+        if made is None and call.func is aten._to_copy.default:
+            source = call.argument("self")
             if source.device.type == "cpu":
                 self.counts.copied(source, results[0])
         return made
 
     def _run(
         self,
-        func: Any,
-        args: Any,
-        kwargs: Any,
+        call: DispatchedCall,
         tensors: list[torch.Tensor],
         results: list[torch.Tensor],
         written: list[torch.Tensor],
         values: Mapping[int, torch.Tensor] | None,
     ) -> list[torch.Tensor] | None:
+        func = call.func
         if func in _LEFT_EMPTY:
-            return results if results and self._empty(func, args, results[0]) else None
+            return results if results and self._empty(call, results[0]) else None
         if func in SORTING:
-            dim = DispatchedCall(func, args, kwargs).argument("dim", -1)
-            self.counts.sorted(results[SORTING[func]], dim)
-        name = func._schema.name.partition("::")[2]
+            self.counts.sorted(results[SORTING[func]], call.argument("dim", -1))
+        name = call.name.partition("::")[2]
         drawn = torch.Tag.nondeterministic_seeded in func.tags
         if name.startswith(("empty", "new_empty")) or (drawn and self._generator is None):
             return None
@@ -223,22 +222,19 @@ class KnownValues:
             return None
         stands_in = any(self.store.stands_in(tensor) for tensor in tensors)
         if values is None or stands_in:
-            decided = self._decided(func, args, tensors, results)
+            decided = self._decided(call, tensors, results)
             if decided or values is None:
                 return results if decided else None
         if not self.budget.is_room([*tensors, *results]):
             return None
         numbers = self._made_of_numbers(tensors, results)
-        if numbers and not self._affordable(func, args, tensors, results):
+        if numbers and not self._affordable(call, tensors, results):
             return None
-        returned = computed(func, args, kwargs, values, self._generator if drawn else None)
+        returned = computed(call, values, self._generator if drawn else None)
         if returned is None or len(returned) != len(results):
             return None
-        pairs = [
-            (result, value)
-            for result, value in zip(results, returned, strict=True)
-            if not any(result is tensor for tensor in written)
-        ]
+        changed = set(map(id, written))
+        pairs = [pair for pair in zip(results, returned, strict=True) if id(pair[0]) not in changed]
         if not self.store.whole:  # else the values are the store's own, which have been written to
             pairs += [(tensor, values[id(tensor)]) for tensor in written]
         pairs = [(tensor, value) for tensor, value in pairs if value.shape == tensor.shape]
@@ -256,7 +252,7 @@ class KnownValues:
         )
 
     def _affordable(
-        self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+        self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
         """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for
         good."""
@@ -264,24 +260,25 @@ class KnownValues:
         assert effort is not None
         for result in results:
             effort.keep(self.store.key(result), result)
-        if effort.spend(func, args, tensors, results):
+        if effort.spend(call, tensors, results):
             return True
         if not effort.paused and self.store.whole:  # elsewhere other tensors may lie there now
             for key, nbytes in effort.kept.items():
                 self.store.drop(key, nbytes)
         return all(tensor.numel() <= self.budget.most(tensor) for tensor in (*tensors, *results))
 
-    def _empty(self, func: Any, args: Any, made: torch.Tensor) -> bool:
+    def _empty(self, call: DispatchedCall, made: torch.Tensor) -> bool:
         """Whether what is left empty can be zeros until it is written, since parts of it are not known by
         themselves."""
         if not self.store.whole:
             return False
-        if func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY and self._filled_with(made, 0):
+        small = call.func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY
+        if small and self._filled_with(made, 0):
             return True
         effort = self.budget.effort
         if effort is None or not effort.lasts or not made.is_floating_point() or self.standing_in:
             return False
-        if made.numel() > effort.most or not self._affordable(func, args, [], [made]):
+        if made.numel() > effort.most or not self._affordable(call, [], [made]):
             return False
         zeros = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="cpu").zero_()
         self.store.put(made, zeros, False)
@@ -292,19 +289,19 @@ class KnownValues:
     # -------------------------------------------------------------------------------------------
 
     def _decided(
-        self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+        self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
         """Whether the result is known though not all operands are: one of them decides, or none does."""
+        func = call.func
         if func in COMPARING or func in EQUAL:
-            call = DispatchedCall(func, args, {})
             looks = self.counts.compared if func in COMPARING else self.counts.found
-            looks(func, call.argument("self"), call.argument("other"), results[0])
+            looks(call, results[0])
             return False
         if func in _TAKING and results:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
             value = _LIKE[func]
-            said = DispatchedCall(func, args, {}).argument(value) if isinstance(value, str) else value
+            said = call.argument(value) if isinstance(value, str) else value
             return bool(results) and self._filled_with(results[0], said)
         decisive = _ABSORBING.get(func)
         if decisive is None or len(results) != 1:
@@ -337,9 +334,10 @@ class KnownValues:
 
 
 def computed(
-    func: Any, args: Any, kwargs: Any, values: Mapping[int, torch.Tensor], generator: torch.Generator | None
+    call: DispatchedCall, values: Mapping[int, torch.Tensor], generator: torch.Generator | None
 ) -> list[torch.Tensor] | None:
     """What the operator returns on the CPU; None where the CPU has no such kernel, or not for this type."""
+    func, args, kwargs = call
     named = {name: on_host(value, values) for name, value in kwargs.items() if name != "pin_memory"}
     if "device" in named or func is aten._to_copy.default:
         named["device"] = torch.device("cpu")
@@ -377,9 +375,8 @@ def _evenly(call: DispatchedCall) -> bool:
     return (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
 
 
-def _only_writes(func: Any, tensor: torch.Tensor, written: list[torch.Tensor]) -> bool:
-    """Whether an operator reads nothing of this tensor, which it writes to."""
-    if not any(tensor is one for one in written):
-        return False
+@functools.cache
+def _only_writes(func: Any) -> bool:
+    """Whether an operator reads nothing of what it writes to."""
     base, _, overload = func.name().partition("::")[2].partition(".")
     return base in _WRITERS or "out" in overload.split("_")

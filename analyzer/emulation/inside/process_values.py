@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import struct
 from collections import Counter
 from typing import Any
@@ -64,10 +65,7 @@ class _Operator:
         returns = [result.alias_info for result in schema.returns]
         views = bool(returns) and all(info is not None and not info.is_write for info in returns)
         self.is_view = views or self.name in _RESHAPES
-        self.writes = [
-            i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
-        ]
-        self.names = [argument.name for argument in schema.arguments]
+        self.writes = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         self.reads = self.name in ("_local_scalar_dense", "_to_copy", "copy_", "equal")
 
 
@@ -103,12 +101,12 @@ class ProcessValues:
             return run(*args, **kwargs)
         call, known = DispatchedCall(func, args, kwargs), self._known
         given = tensors((*args, *kwargs.values()))
-        written = tensors(args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes)
+        written = tensors(map(call.argument, op.writes))
         there = any(tensor.is_cuda for tensor in given)
         if self._effort.lasts or self._effort.paused:
             self._effort.paused = branches.generates()
         values = known.operands(func, given, written) if there or _makes_there(kwargs) else None
-        most = known.most_not_zero(func, args, kwargs) if there else None
+        most = known.most_not_zero(call) if there else None
         asked = self._asked(op, call, given) if there else []
         RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(asked))(*asked), len(asked))
         try:
@@ -139,7 +137,8 @@ class ProcessValues:
     ) -> None:
         """The operator's results are computed, stand in, or are not known."""
         results = tensors([result])
-        fresh = [t for t in results if t.is_cuda and not any(t is one for one in written)]
+        changed = set(map(id, written))
+        fresh = [t for t in results if t.is_cuda and id(t) not in changed]
         flat = [*fresh, *(t for t in written if t.is_cuda)]
         if not flat or not all(map(plain, flat)):
             return
@@ -147,11 +146,11 @@ class ProcessValues:
             return
         for tensor in fresh:
             self._known.renewed(self._contents.key(tensor))
-        made = self._known.follow(*call, given, results, written, values)
+        made = set(map(id, self._known.follow(call, given, results, written, values) or ()))
         for tensor in flat:
-            if made is not None and any(tensor is one for one in made):
+            if id(tensor) in made:
                 continue
-            if not any(tensor is one for one in fresh):
+            if id(tensor) in changed:
                 self._known.renewed(self._contents.key(tensor))
             empty = op.name.startswith(("empty", "new_empty"))
             if tensor.numel() <= STAND_IN_ELEMENTS and not is_number(tensor) and not empty:
@@ -162,17 +161,10 @@ class ProcessValues:
     def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:
         """What a healthy run would most likely have."""
         if tensor.dtype == torch.bool:
-            same = len(args) > 1 and isinstance(args[0], torch.Tensor) and args[1] is args[0]
-            if op.name == "eq" and same:
-                return torch.tensor(True, device="cpu")
-            if (
-                op.name == "ne"
-                and len(args) > 1
-                and not isinstance(args[1], torch.Tensor)
-                and args[1] == float("inf")
-            ):
-                return torch.tensor(True, device="cpu")
-            return torch.tensor(not op.name.startswith(_FALSE_IF_HEALTHY), device="cpu")
+            second: Any = args[1] if len(args) > 1 else None
+            is_finite = op.name == "ne" and isinstance(second, float) and math.isinf(second)
+            holds = is_finite or (op.name == "eq" and second is args[0])  # nothing is a NaN
+            return torch.tensor(holds or not op.name.startswith(_FALSE_IF_HEALTHY), device="cpu")
         if op.name in _SORTS and tensor.dim():
             dim = next((a for a in args[2:3] if isinstance(a, int) and not isinstance(a, bool)), -1)
             shape = [1] * tensor.dim()

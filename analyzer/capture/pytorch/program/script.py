@@ -7,7 +7,7 @@ followed.
    before one. A model called without gradients is evaluated, and generates where a function named `generate`
    calls it; so is what follows outside.
 3. Values only a real run has get stand-ins, each noted with its line (`answers.py`), where they are not
-   computed on the way (`effort.py`).
+   computed on the way (`values/budget.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
 5. Of a job of several ranks one is followed (`world/`).

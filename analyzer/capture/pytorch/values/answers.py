@@ -107,15 +107,14 @@ class ProgramValues:
 
     def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         """An operator has run: what is known of its results, and of what it wrote."""
-        most = self._known.most_not_zero(schema.func, args, kwargs)
-        self._follow(schema, args, kwargs, inputs, results, written)
+        call = DispatchedCall(schema.func, args, kwargs)
+        most = self._known.most_not_zero(call)
+        self._follow(schema, call, inputs, results, written)
         for made in (written or results)[:1]:
-            self._known.relate(DispatchedCall(schema.func, args, kwargs), most, made)
+            self._known.relate(call, most, made)
 
-    def _follow(
-        self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any
-    ) -> None:
-        func = schema.func
+    def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
+        func, args, _ = call
         if not (schema.from_nothing or schema.decides) and self._twins.lack(inputs):
             # What an unknown value goes into is unknown.
             if schema.mutable:
@@ -139,7 +138,7 @@ class ProgramValues:
             self._written(written)
             return
         values = self._known.operands(func, inputs, written)
-        made = self._known.follow(func, args, kwargs, inputs, results, written, values)
+        made = self._known.follow(call, inputs, results, written, values)
         if made is None and schema.mutable:
             self._written(written or results)
 

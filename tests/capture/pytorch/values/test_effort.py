@@ -24,6 +24,7 @@ from analyzer.values.budget import (  # noqa: E402
     SMALL_ELEMENTS,
     Effort,
 )
+from analyzer.values.calls import DispatchedCall  # noqa: E402
 
 aten = torch.ops.aten
 NEWTON = """
@@ -180,7 +181,7 @@ def test_work_is_counted_in_elements_and_multiplications() -> None:
         before = effort._left
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         out = func(*args)
-        assert effort.spend(func, args, tensors, [out])
+        assert effort.spend(DispatchedCall(func, args, {}), tensors, [out])
         return before - effort._left - _CALL
 
     a, b = torch.zeros(64, 128, device="meta"), torch.zeros(128, 32, device="meta")
@@ -197,6 +198,9 @@ def test_what_is_kept_is_bounded() -> None:
     effort = Effort()
     tensor = torch.empty(1 << 30, dtype=torch.float32, device="meta")
     effort.keep(1, tensor)
-    assert not effort.spend(aten.neg.default, (tensor,), [], []) and effort.most == SMALL_ELEMENTS
+    assert (
+        not effort.spend(DispatchedCall(aten.neg.default, (tensor,), {}), [], [])
+        and effort.most == SMALL_ELEMENTS
+    )
     effort.forget(1)
     assert not effort.kept
