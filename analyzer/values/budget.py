@@ -7,7 +7,8 @@
    threshold leaves. To know them is to compute them, which a small program allows (`Effort`). Where no whole
    program is followed, numbers are followed as integers are.
 3. Work is counted in elements that are read or written; multiplications of matrices are a fraction of one
-   each. It does not depend on the machine, so that every machine gives one estimate.
+   each, or one where their numbers have less than 4 bytes. It does not depend on the machine, so that every
+   machine gives one estimate.
 4. So much may be spent between one question and the next: a flag the program reads, or a size, that its
    numbers decide. A program that asks nothing has spent it in a moment; one that asks goes on, up to a total.
 5. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
@@ -40,8 +41,14 @@ _FACTORS = {
     aten.bmm.default: "self",
     aten.addmm.default: "mat1",
     aten.baddbmm.default: "batch1",
+    aten._cdist_forward.default: "x1",
 }
 _MULTIPLYING = frozenset({*_FACTORS, aten.convolution.default, aten.convolution_backward.default})
+# Their work is that of a few products of the matrix with itself, one multiplication at a time.
+_FACTORIZING = ("_linalg_det", "_linalg_eig", "_linalg_slogdet", "_linalg_solve", "_linalg_svd", "cholesky",
+"geqrf", "linalg_cholesky", "linalg_eig", "linalg_householder", "linalg_inv", "linalg_ldl", "linalg_lstsq",
+"linalg_lu", "linalg_matrix_exp", "linalg_qr", "linalg_solve", "lu_", "orgqr", "ormqr", "triangular_solve",
+)  # fmt: skip
 
 
 class Budget:
@@ -99,7 +106,7 @@ class Effort:
     def keep(self, key: int, tensor: torch.Tensor) -> None:
         """Values of a tensor are kept, by the key of its storage, if it is followed."""
         if tensor.numel() > SMALL_ELEMENTS and key not in self.kept:
-            self.kept[key] = tensor.untyped_storage().nbytes()
+            self.kept[key] = tensor.numel() * tensor.element_size()
             self._kept_bytes += self.kept[key]
 
     def forget(self, key: int) -> None:
@@ -129,6 +136,8 @@ def _work(call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch
     if func.is_view:
         return _CALL
     elements = _CALL + sum(tensor.numel() for tensor in (*tensors, *results))
+    if call.name.partition("::")[2].startswith(_FACTORIZING) and tensors and tensors[0].dim():
+        return elements + tensors[0].numel() * tensors[0].size(-1)
     if func not in _MULTIPLYING:
         return elements
     if func is aten.convolution.default:
@@ -137,7 +146,8 @@ def _work(call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch
         products = 2 * _convolved(call, call.argument("grad_output"))
     else:
         products = results[0].numel() * int(call.argument(_FACTORS[func]).size(-1))
-    return elements + products // _PRODUCTS_AN_ELEMENT
+    narrow = tensors[0].element_size() < 4  # no processor's own: they are converted one by one
+    return elements + (products if narrow else products // _PRODUCTS_AN_ELEMENT)
 
 
 def _convolved(call: DispatchedCall, made: torch.Tensor) -> int:

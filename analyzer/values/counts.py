@@ -79,7 +79,9 @@ class KnownCounts:
         return key
 
     def at_most(self, mask: torch.Tensor) -> int | None:
-        """How many elements of a mask are true at most, where that is known and it is all of its storage."""
+        """How many elements of a mask are true at most, where that is known; it begins where its storage does."""
+        if mask.storage_offset():
+            return None
         key = self._key_of(mask)
         shape, most = self._at_most.get(key, (None, 0))
         if shape == mask.shape:
@@ -115,7 +117,7 @@ class KnownCounts:
 
     def bounded(self, mask: torch.Tensor, most: int) -> None:
         """At most so many elements of a mask are not zero."""
-        if mask.untyped_storage().nbytes() == mask.numel() * mask.element_size():
+        if not mask.storage_offset():
             self._at_most[self._key(mask)] = mask.shape, min(most, mask.numel())
 
     def drawn(self, numbers: torch.Tensor) -> None:

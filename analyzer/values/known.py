@@ -79,9 +79,8 @@ class KnownValues:
     ) -> None:
         self.store, self.budget = store, budget or Budget()
         self.counts = KnownCounts(store.key)
-        self.standing_in = (
-            False  # an operator is done by what stands in for it: what that leaves empty nobody has computed
-        )
+        # An operator is done by what stands in for it: what that leaves empty nobody has computed.
+        self.standing_in = False
         self._generator = generator
         self._numbers: set[int] = set()  # storages of the program's numbers, or of what was made of them
 
@@ -173,7 +172,7 @@ class KnownValues:
         unread = set(map(id, written)) if not self.store.whole and _only_writes(func) else ()
         for tensor in tensors:
             value = self.value(tensor)
-            if value is None and id(tensor) in unread:
+            if value is None and id(tensor) in unread and tensor.numel() <= self.budget.most(tensor):
                 value = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
             if value is None:
                 return None
@@ -190,7 +189,7 @@ class KnownValues:
     ) -> list[torch.Tensor] | None:
         """Run an operator on the CPU as well, if every input is known and the results are worth knowing; the
         tensors whose values are known now, None where nothing is. values: its `operands`."""
-        if torch.Tag.inplace_view in call.func.tags:
+        if self.store.whole and torch.Tag.inplace_view in call.func.tags:
             return []  # no values change: the tensor is another view of its storage, or of another one
         made = self._run(call, tensors, results, written, values)
         if made is None and call.func is aten._to_copy.default:

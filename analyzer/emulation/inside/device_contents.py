@@ -20,8 +20,9 @@ class DeviceContents:
         self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
 
     def key(self, tensor: torch.Tensor) -> int:
-        """The address of the storage; 0 of what is no plain memory."""
-        return 0 if not plain(tensor) else tensor.untyped_storage().data_ptr()
+        """The address of the storage; 0 of what is no plain memory. (A storage that Python has seen counts as
+        used once more, and autograd no longer adds to it in place.)"""
+        return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size() if plain(tensor) else 0
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """What a tensor holds, a copy; None where not all of it is known, or it is no plain memory."""
@@ -35,8 +36,7 @@ class DeviceContents:
             ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes), ctypes.c_void_p(content.data_ptr())
         ):
             return None
-        empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
-        return empty.set_(content.untyped_storage(), 0, tensor.shape, tensor.stride())
+        return content.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
     def stands_in(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's values stand in for something, here or where another rank sent them from."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import threading
 import warnings
 from collections.abc import Iterator
@@ -168,6 +169,8 @@ class OperatorRecorder:
         if getattr(self._inside, "operator", False) or not torch.cuda.is_initialized():
             return func.redispatch(keys, *args, **kwargs)
         self._inside.operator = True
+        collects = gc.isenabled()
+        gc.disable()  # the program's garbage is collected when its own objects are many
         run = functools.partial(func.redispatch, keys)
         try:
             traced: Any = torch._C._get_tracing_state()
@@ -180,6 +183,8 @@ class OperatorRecorder:
             raise
         finally:
             self._inside.operator = False
+            if collects:
+                gc.enable()
 
     def _follow(self, func: Any, run: Any, args: Any, kwargs: Any) -> Any:
         before = self._seen
