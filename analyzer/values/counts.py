@@ -79,7 +79,7 @@ class KnownCounts:
         return key
 
     def at_most(self, mask: torch.Tensor) -> int | None:
-        """How many elements of a mask are true at most, where that is known; it begins where its storage does."""
+        """How many elements of a mask that begins where its storage does are true at most, if known."""
         if mask.storage_offset():
             return None
         key = self._key_of(mask)

@@ -22,7 +22,9 @@ class DeviceContents:
     def key(self, tensor: torch.Tensor) -> int:
         """The address of the storage; 0 of what is no plain memory. (A storage that Python has seen counts as
         used once more, and autograd no longer adds to it in place.)"""
-        return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size() if plain(tensor) else 0
+        if not plain(tensor):
+            return 0
+        return tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """What a tensor holds, a copy; None where not all of it is known, or it is no plain memory."""

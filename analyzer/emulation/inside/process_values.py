@@ -241,44 +241,47 @@ class ProcessValues:
     def _extremes(self, tensor: torch.Tensor) -> list[int]:
         """The least, of which a type without a sign has none to be asked for, and the largest of these; both
         0 where that is not known."""
-        value, said = self._known.sure(tensor), self._said()
-        if said is not None:
-            ends = [0, int(said) - 1]
-        elif value is None or not value.numel():
-            self._list("the size of bincount's result depends on data: taken to be what its minlength says")
-            ends = [0, 0]
-        else:
-            self._decides(tensor)
+        said, value = self._told(
+            tensor, "the size of bincount's result depends on data: taken to be what its minlength says"
+        )
+        ends = [0, 0] if said is None else [0, int(said) - 1]
+        if said is None and value is not None and value.numel():
             ends = [int(value.min()), int(value.max())]
         return ends[tensor.dtype == torch.uint8 :]
 
     def _repeated(self, counts: torch.Tensor) -> list[int]:
         """The sum of the counts, and that none is negative, which is asked next."""
-        value, said = self._known.sure(counts), self._said()
-        if said is not None:
-            return [int(said), 1]
-        if value is None:
-            self._list(
-                "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
-                f" one of each, {counts.numel():,}; memory may be more"
-            )
-            return [counts.numel(), 1]
-        self._decides(counts)
+        said, value = self._told(
+            counts,
+            "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
+            f" one of each, {counts.numel():,}; memory may be more",
+        )
+        if said is not None or value is None:
+            return [counts.numel() if said is None else int(said), 1]
         return [int(value.sum()), int(bool((value >= 0).all()))]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""
         indices = tensor._indices()
-        said, value = self._said(), self._known.sure(indices)
-        if said is not None:
-            return int(said)
-        if value is None:
-            self._list(
-                "how many places a sparse tensor has entries at depends on data: as many as entries,"
-                f" {indices.shape[1]:,}"
-            )
-            return int(indices.shape[1])
-        return int(torch.unique(value, dim=1).shape[1])
+        entries = indices.shape[1]
+        said, value = self._told(
+            indices,
+            "how many places a sparse tensor has entries at depends on data: as many as entries,"
+            f" {entries:,}",
+        )
+        if said is None:
+            return entries if value is None else int(torch.unique(value, dim=1).shape[1])
+        return int(said)
+
+    def _told(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
+        """What the user says of a size, and the value that decides it; `otherwise` is listed where there is
+        neither."""
+        said, value = self._said(), self._known.sure(tensor)
+        if said is None and value is None:
+            self._list(otherwise)
+        elif said is None:
+            self._decides(tensor)
+        return said, value
 
     # -- what the host reads
     # -----------------------------------------------------------------------------------------
@@ -325,8 +328,8 @@ class ProcessValues:
             if isinstance(found, bool):
                 self._decides(source)
             return found
-        if isinstance(found, float):
-            return 1 / next(self._falling) if falls else found
+        if falls and isinstance(found, float):
+            return 1 / next(self._falling)
         length = None if is_number(source) else branches.longest()
         if length is not None:
             return isinstance(found, bool) or length
