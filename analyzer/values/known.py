@@ -17,10 +17,8 @@ operator whose every input is known also runs on ordinary CPU memory.
    graph each node of a single graph belongs to), so is everything that is taken, wherever from. Of a tensor
    that integers are made like (`new_zeros`), nothing but its type and shape matters; one of a few integers
    that is left empty (`new_empty`) is written in parts, all of which may be known: it is zeros until then.
-6. A whole program brings real data with it, whose values would be followed through every layer. They are, as
-   a CPU computes them, while that is little work (`budget.py`): an adaptive solver's steps are those of its
-   numbers. A tensor that is left empty is zeros until it is written. Afterwards only small floating-point
-   tensors are known, for schedules and counters.
+6. The numbers of a whole program are followed, as a CPU computes them, while that is little work
+   (`budget.py`). A tensor that is left empty is zeros until it is written.
 7. What is computed from a stand-in is one, too; an operand that is none decides before it.
 
 Not modelled: what is larger than the budget.
@@ -85,7 +83,6 @@ class KnownValues:
         self._numbers: set[int] = set()  # storages of the program's numbers, or of what was made of them
 
     # -- what is known
-    # -------------------------------------------------------------------------------------------
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """What is computed beside for it; None where that is not known, or too large."""
@@ -161,7 +158,6 @@ class KnownValues:
         return self.counts.at_most(mask) if value is None else int(value.count_nonzero())
 
     # -- what is computed
-    # -------------------------------------------------------------------------------------------
 
     def operands(
         self, func: Any, tensors: list[torch.Tensor], written: list[torch.Tensor]
@@ -279,13 +275,11 @@ class KnownValues:
             return False
         if made.numel() > effort.most or not self._affordable(call, [], [made]):
             return False
-        zeros = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="cpu").zero_()
-        self.store.put(made, zeros, False)
+        self.store.put(made, torch.zeros(made.shape, dtype=made.dtype, device="cpu"), False)
         self._numbers.add(self.store.key(made))
         return True
 
     # -- what one operand decides
-    # -------------------------------------------------------------------------------------------
 
     def _decided(
         self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
@@ -319,16 +313,13 @@ class KnownValues:
         if not 0 < tensor.numel() <= LIMIT or is_number(result) or (value := self.sure(tensor)) is None:
             return False
         first = value.flatten()[0]
-        if not bool((value == first).all()):
-            return False
-        return self._filled_with(result, first)
+        return bool((value == first).all()) and self._filled_with(result, first.item())
 
     def _filled_with(self, result: torch.Tensor, value: Any) -> bool:
         """Whether integers are known that all have one value; what is of another type shapes nothing."""
         if is_number(result):
             return False
-        filled = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu")
-        self.store.put(result, filled.fill_(value), False)
+        self.store.put(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"), False)
         return True
 
 

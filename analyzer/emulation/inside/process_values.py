@@ -39,9 +39,6 @@ MOST_WAITS = 1000
 _LARGE_NORM = 100.0
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
-_SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_",
-"_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive",
-"repeat_interleave", "_coalesce", "bincount")  # fmt: skip
 # What a tensor is of changes, and what the memory holds does not.
 _RESHAPES = ("set_", "as_strided_", "transpose_", "t_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_",
 "detach_")  # fmt: skip
@@ -113,8 +110,13 @@ class ProcessValues:
             result = run(*args, **kwargs)
         finally:
             unknown = RUNTIME.emulated_end()
-        if op.reads and self._to_host(op, args, result):
-            return self._read(op, args, result, values, unknown)
+        source = args[1] if op.name == "copy_" else args[0] if op.reads else None
+        if (
+            isinstance(source, torch.Tensor)
+            and source.is_cuda
+            and not any(t.is_cuda for t in tensors([result]))
+        ):
+            return self._read(op, source, args, result, values, unknown)
         if unknown and not asked:
             self._list(f"{op.name} reads what it computed: zeros")
         self._after(op, call, result, given, written, values)
@@ -124,7 +126,6 @@ class ProcessValues:
         return result
 
     # -- what is computed
-    # -------------------------------------------------------------------------------------------
 
     def _after(
         self,
@@ -173,7 +174,6 @@ class ProcessValues:
         return torch.zeros((), dtype=tensor.dtype, device="cpu")
 
     # -- sizes that depend on data
-    # -----------------------------------------------------------------------------------
 
     def _asked(self, op: _Operator, call: DispatchedCall, given: list[torch.Tensor]) -> list[int]:
         """What the operator will ask the device for."""
@@ -188,8 +188,6 @@ class ProcessValues:
             return self._extremes(given[0])
         if op.name == "repeat_interleave":
             return [] if call.argument("output_size") is not None else self._repeated(given[0])
-        if op.name not in _SIZED:
-            return []
         asks = 4 if "unique" in op.name else len(sizes.masks_of(call))
         return [self._size(call)] * asks if asks else []
 
@@ -284,17 +282,11 @@ class ProcessValues:
         return said, value
 
     # -- what the host reads
-    # -----------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _to_host(op: _Operator, args: Any, result: Any) -> bool:
-        source = args[1] if op.name == "copy_" else args[0]
-        there = not (isinstance(result, torch.Tensor) and result.is_cuda)
-        return isinstance(source, torch.Tensor) and source.is_cuda and there
-
-    def _read(self, op: _Operator, args: Any, result: Any, values: Any, unknown: int) -> Any:
-        """What the host gets to see of device memory."""
-        source = args[1] if op.name == "copy_" else args[0]
+    def _read(
+        self, op: _Operator, source: torch.Tensor, args: Any, result: Any, values: Any, unknown: int
+    ) -> Any:
+        """What the host gets to see of a tensor on the device."""
         said = self._said()
         if said is not None:
             return self._tell(op, source, result, said)

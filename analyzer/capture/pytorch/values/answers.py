@@ -66,7 +66,6 @@ class ProgramValues:
         self._falling = itertools.count(1)
 
     # -- what is known
-    # -------------------------------------------------------------------------------------------
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The tensor's value, where it is known; of a sparse one only its parts' are."""
@@ -102,8 +101,7 @@ class ProgramValues:
         if flags.numel() <= STAND_IN_ELEMENTS and self._twins.get(flags) is None:
             self._note("numbers are taken to be finite where the program asks whether they are")
             with _disable_current_modes():
-                same = torch.empty_strided(flags.shape, flags.stride(), dtype=torch.bool, device="cpu")
-                self._twins.put(flags, same.fill_(value), False)
+                self._twins.put(flags, torch.full(flags.shape, value, device="cpu"), False)
 
     def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         """An operator has run: what is known of its results, and of what it wrote."""
@@ -161,7 +159,6 @@ class ProgramValues:
             self._known.standing_in = before
 
     # -- what is told
-    # --------------------------------------------------------------------------------------------
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
@@ -265,7 +262,6 @@ class ProgramValues:
             self._note(BY_NUMBERS)
 
     # -- sizes
-    # ---------------------------------------------------------------------------------------------------
 
     def sized(self, call: DispatchedCall) -> Any:
         """The results of an operator whose size depends on values: those that are known, else those of
