@@ -192,6 +192,12 @@ def everybody() -> bool:
     return any(_place(frame)[0].endswith("torch/nn/modules/_functions.py") for frame in passing)
 
 
+def keeps_boxes() -> bool:
+    """Whether torchvision's `nms` asks, whose own kernel has written to the mask without being seen."""
+    path, function = _place(_asking())
+    return path.endswith("torchvision/ops/boxes.py") and function == "nms"
+
+
 def rejected() -> str | None:
     """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None
     elsewhere."""

@@ -202,7 +202,8 @@ class ProcessValues:
             if written is not None:
                 known.selects(masks[0], written)
                 return int(written)
-        count: int | None = sizes.count(call, known.sure, known.not_zero)
+        unseen = call.name == "aten::masked_select" and branches.keeps_boxes()
+        count: int | None = None if unseen else sizes.count(call, known.sure, known.not_zero)
         if count is not None:
             for tensor in masks or tensors(call.args):
                 self._decides(tensor)
