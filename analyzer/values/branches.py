@@ -96,6 +96,7 @@ _REJECTED = (
     " more allocated at its peak (unless its schedule drafts more after a success); what the allocator holds"
     " may differ either way"
 )
+_ASSERTED = "what the program asserts of its values is assumed to hold"
 _GENERATION = "transformers/generation/utils.py"
 _looping: set[int] = set()  # calls that have been told to go on
 
@@ -118,10 +119,9 @@ LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
 def assumed() -> tuple[bool, str] | None:
     """The value assumed for a flag asked for by the code that is running, and the note; None where there is
     none."""
-    for folders in (_OWN, _PASSED_ON):  # a check of PyTorch's own, or of whoever called it
-        asserted = checks.passes(reading(folders))
-        if asserted is not None:
-            return asserted, "what the program asserts of its values is assumed to hold"
+    asserted = checks.passes(reading(_PASSED_ON))
+    if asserted is not None:
+        return asserted, _ASSERTED
     for frame in _outwards():
         path, name = _place(frame)
         for (ending, function), answer in BRANCHES.items():
@@ -131,7 +131,8 @@ def assumed() -> tuple[bool, str] | None:
             if path.endswith(ending) and asks in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
                 # Only steps whose gradient is wanted take memory one after the other.
                 return (torch.is_grad_enabled() and _once(id(frame)) if value is None else value), note
-    return None
+    asserted = checks.passes(reading(_OWN))  # a check of PyTorch's own
+    return None if asserted is None else (asserted, _ASSERTED)
 
 
 def counted() -> tuple[int, str] | None:
@@ -144,8 +145,8 @@ def counted() -> tuple[int, str] | None:
     )
 
 
-def reading(folders: str | tuple[str, ...] = _OWN) -> str:
-    """The line that reads a value now, "path:12": the innermost one outside these folders; PyTorch's too."""
+def reading(folders: str | tuple[str, ...]) -> str:
+    """The line that reads a value now, "path:12": the innermost one outside these folders."""
     frame = _asking(folders)
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
