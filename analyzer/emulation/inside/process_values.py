@@ -110,17 +110,15 @@ class ProcessValues:
             result = run(*args, **kwargs)
         finally:
             unknown = RUNTIME.emulated_end()
-        source = args[1] if op.name == "copy_" else args[0] if op.reads else None
-        if (
-            isinstance(source, torch.Tensor)
-            and source.is_cuda
-            and not any(t.is_cuda for t in tensors([result]))
-        ):
+        results = tensors([result])
+        to_host = op.reads and not any(tensor.is_cuda for tensor in results)
+        source = args[1 if op.name == "copy_" else 0] if to_host else None
+        if isinstance(source, torch.Tensor) and source.is_cuda:
             return self._read(op, source, args, result, values, unknown)
         if unknown and not asked:
             self._list(f"{op.name} reads what it computed: zeros")
-        self._after(op, call, result, given, written, values)
-        for made in (written or tensors([result]))[:1]:
+        self._after(op, call, results, given, written, values)
+        for made in (written or results)[:1]:
             if made.is_cuda:
                 known.relate(call, most, made)
         return result
@@ -131,13 +129,12 @@ class ProcessValues:
         self,
         op: _Operator,
         call: DispatchedCall,
-        result: Any,
+        results: list[torch.Tensor],
         given: list[torch.Tensor],
         written: list[torch.Tensor],
         values: dict[int, torch.Tensor] | None,
     ) -> None:
         """The operator's results are computed, stand in, or are not known."""
-        results = tensors([result])
         changed = set(map(id, written))
         fresh = [t for t in results if t.is_cuda and id(t) not in changed]
         flat = [*fresh, *(t for t in written if t.is_cuda)]
