@@ -15,8 +15,11 @@ from typing import Any
 import torch
 
 import analyzer.emulation
+from analyzer.values import branches, checks
+from analyzer.values.known import on_host
 
 INSIDE = Path(analyzer.emulation.__file__).parent / "inside"
+VALUES = INSIDE.parents[1] / "values"
 
 
 def loaded(name: str) -> Any:
@@ -29,7 +32,11 @@ def loaded(name: str) -> Any:
 
 
 def test_what_its_files_import_of_one_another_is_there() -> None:
-    trees = {file.stem: ast.parse(file.read_text()) for file in INSIDE.glob("*.py")}
+    files = [*INSIDE.glob("*.py"), *VALUES.glob("*.py")]
+    trees = {
+        f"values.{file.stem}" if file.parent == VALUES else file.stem: ast.parse(file.read_text())
+        for file in files
+    }
     names = {
         module: {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         | {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -89,19 +96,17 @@ if first: said = "yes"
 
 
 def test_what_a_line_does_with_the_value_it_reads(tmp_path: Path) -> None:
-    lines = loaded("lines")
     (tmp_path / "checks.py").write_text(CHECKS)
     at = [f"{tmp_path / 'checks.py'}:{number}" for number in range(1, 12)]
-    passes = {number: lines.passes(line) for number, line in enumerate(at, 1) if lines.asserts(line)}
-    # Where one value of several decides, or different ones are needed, nobody knows which was read.
-    assert passes == {2: True, 4: True, 5: None, 8: None}
-    assert [number for number, line in enumerate(at, 1) if lines.decides_a_loop(line)] == [10]
-    assert lines.passes("nowhere.py:3") is None and lines.passes("") is None
+    passes = {number: checks.passes(line) for number, line in enumerate(at, 1) if checks.asserts(line)}
+    # Where different values are needed, nobody knows which was read.
+    assert passes == {2: True, 4: True, 5: None, 8: False}
+    assert [number for number, line in enumerate(at, 1) if checks.decides_a_loop(line)] == [10]
+    assert checks.passes("nowhere.py:3") is None and checks.passes("") is None
 
 
 def test_what_was_computed_beside_is_not_kept() -> None:
     """No cycle holds an operator's tensors, which a program may drop at once."""
-    on_host = loaded("tensors").on_host
     before = gc.isenabled()
     gc.disable()
     try:
@@ -118,17 +123,13 @@ def test_what_was_computed_beside_is_not_kept() -> None:
 
 
 def test_lbfgs_reads_losses_that_fall_and_remembers_its_steps() -> None:
-    lines, path = loaded("lines"), sys.modules[torch.optim.LBFGS.__module__].__file__ or ""
-    asked = [
-        line
-        for number, line in enumerate(Path(path).read_text().splitlines(), 1)
-        if lines.takes_a_step(f"{path}:{number}")
-    ]
-    assert ["gtd_new" in line for line in asked] == [True, True, False] and "ys > 1e-10" in asked[-1]
-    assert not lines.takes_a_step("") and not lines.takes_a_step("train.py:3")
-    names: dict[str, Any] = {"minimizes": lines.minimizes}
-    exec(compile("inside = minimizes()", path, "exec"), names)
-    assert names["inside"] and not lines.minimizes()
+    path = sys.modules[torch.optim.LBFGS.__module__].__file__ or ""
+    lines = Path(path).read_text().splitlines()
+    asked = [line for _, ask in branches.LINES if _.endswith("lbfgs.py") for line in lines if ask in line]
+    assert ["gtd_new" in line for line in asked] == [False, True, True] and "ys > 1e-10" in asked[0]
+    names: dict[str, Any] = {"falls": branches.falls}
+    exec(compile("inside = falls()", path, "exec"), names)
+    assert names["inside"] and not branches.falls()
 
 
 STARTS = """

@@ -98,7 +98,7 @@ def test_a_prediction_beside_its_emulation_has_the_same_history(python: Path) ->
 
 def test_what_is_assumed_at_a_line_is_read_there(python: Path) -> None:
     line = next(n for n, text in enumerate(NET.read_text().splitlines(), 1) if "kept = int" in text)
-    options = {"batch": 144, "device": "h200", "python": python}  # more than 65,536 elements: not computed
+    options = {"batch": 144, "device": "h200", "python": python}
     alone = analyzer.emulate(f"{NET}:Asking", **options)
     assert any(f"net.py:{line}: a number: 1" in note for note in alone.notes)
     said = analyzer.emulate(f"{NET}:Asking", assume={f"net.py:{line}": 128, "net.py:1": 2}, **options)

@@ -52,13 +52,13 @@ from analyzer.capture.pytorch.recording import copies
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
-from analyzer.capture.pytorch.values.assumptions import Assumptions
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.capture.pytorch.world.wrapping import cannot_run, joined, placing
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.graph import Communicator, Graph, LeafOutput
 from analyzer.parallelism import Parallelism
 from analyzer.spec import TensorSpec
+from analyzer.values.assumptions import Assumptions
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.memory import Memory

@@ -2,8 +2,8 @@
 `python inside JOB OUT`.
 
 This folder is a program of its own: it runs with whatever Python and torch the user has, and imports nothing
-of `analyzer`. It begins to watch when the program imports torch, so that what the program sets before is in
-force.
+of `analyzer` but the folder `values`, as a package by itself. It begins to watch when the program imports
+torch, so that what the program sets before is in force.
 """
 
 from __future__ import annotations
@@ -61,14 +61,22 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
 
 def beside(name: str) -> Any:
-    """A module of this folder; the program's own modules may be called so too."""
-    folder = str(Path(__file__).parent)
-    sys.path.insert(0, folder)
+    """A module of this folder, which may import `values`; the program's own modules may be called so too."""
+    folder = Path(__file__).parent
+    shared = folder.parents[1] / "values"
+    spec = importlib.util.spec_from_file_location(
+        "values", shared / "__init__.py", submodule_search_locations=[str(shared)]
+    )
+    assert spec is not None
+    sys.modules["values"] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(folder)
-        for file in Path(folder).glob("[!_]*.py"):
+        sys.path.remove(str(folder))
+        for one in ("values", *(f"values.{file.stem}" for file in shared.glob("[!_]*.py"))):
+            sys.modules.pop(one, None)
+        for file in folder.glob("[!_]*.py"):
             sys.modules.pop(file.stem, None)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import threading
 import warnings
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ from typing import Any
 
 import torch
 from places import SourcePlaces
+from process_values import ProcessValues
 from tensors import tensors
-from values import ProcessValues
 
 # As many events of the allocator are kept, the last ones: enough for thousands of steps.
 MOST_EVENTS = 4_000_000
@@ -168,6 +169,8 @@ class OperatorRecorder:
         if getattr(self._inside, "operator", False) or not torch.cuda.is_initialized():
             return func.redispatch(keys, *args, **kwargs)
         self._inside.operator = True
+        collects = gc.isenabled()
+        gc.disable()  # the program's garbage is collected when its own objects are many
         run = functools.partial(func.redispatch, keys)
         try:
             traced: Any = torch._C._get_tracing_state()
@@ -180,6 +183,8 @@ class OperatorRecorder:
             raise
         finally:
             self._inside.operator = False
+            if collects:
+                gc.enable()
 
     def _follow(self, func: Any, run: Any, args: Any, kwargs: Any) -> Any:
         before = self._seen
@@ -190,7 +195,7 @@ class OperatorRecorder:
         after = self._seen = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills
             line, module, phase = self.places.here()
-            outputs = tensors(result if isinstance(result, (list, tuple)) else [result], {})
+            outputs = tensors([result])
             made = [
                 [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
                 for t in outputs
@@ -312,7 +317,7 @@ class OperatorRecorder:
             "freed_by_steps": self.freed_by_steps,
             "roles": self.roles,
             "reads": dict(self.values.reads),
-            "assumed": sorted(self.values.assumed),
+            "assumed": sorted(self.values.assumptions.asked),
             "refused": refused,
             "failed": self.failed,
             "cudnn": sorted(self.settings),

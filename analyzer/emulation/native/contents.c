@@ -1,5 +1,5 @@
 /* What is known of the contents of device memory: bytes copied there from the host, or written there by the values computed
-   beside (`inside/values.py`). Everything else reads as unknown: zeros, and the reader is told so. */
+   beside (`inside/process_values.py`). Everything else reads as unknown: zeros, and the reader is told so. */
 #include "emulated.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@ typedef struct { uint64_t address, bytes; unsigned char *data; int stands_in; } 
 static Piece *pieces; /* sorted, none overlaps another */
 static size_t count, room;
 
-/* What the op under way on this thread may read, set by inside/values.py. */
+/* What the op under way on this thread may read, set by inside/process_values.py. */
 static _Thread_local int inside;                       /* 1: bytes of device memory may be stale, every read is unknown */
 static _Thread_local int64_t answers[8];               /* sizes the op will ask for */
 static _Thread_local int answer_count, answer_at;
@@ -151,7 +151,7 @@ ANSWER int cublasGetVectorAsync(int n, int size, const void *from, int step_from
   return OK;
 }
 
-/* -- for inside/values.py ---------------------------------------------------------------------------------------------- */
+/* -- for inside/process_values.py ---------------------------------------------------------------------------------------------- */
 ANSWER int emulated_peek(uint64_t address, uint64_t bytes, void *into) { int found; LOCKED found = contents_get(address, bytes, into); return found; }
 ANSWER void emulated_poke(uint64_t address, uint64_t bytes, const void *from) {
   LOCKED {

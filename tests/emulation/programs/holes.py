@@ -29,7 +29,7 @@ if torch.equal(counted, changed) or torch.equal(copied, torch.rand_like(copied))
     sys.exit("what differs is called equal")
 if not (torch.equal(counted, counted.clone()) and torch.equal(copied, copied.view(-1))):
     sys.exit("what is equal is called different")
-assert torch.equal(torch.ones(1 << 20).cuda(), torch.ones(1 << 20, device="cuda"))
+assert torch.equal(torch.ones(1 << 23).cuda(), torch.ones(1 << 23, device="cuda"))
 
 counts = torch.tensor([3, 0, 2], device="cuda")
 assert torch.repeat_interleave(torch.arange(3, device="cuda"), counts).tolist() == [0, 0, 0, 2, 2]

@@ -15,7 +15,7 @@ class Net(nn.Module):
 
 class Asking(Net):
     def forward(self, x):
-        kept = int(x.sum())
+        kept = int(torch.empty_like(x).sum())  # which nobody knows
         return super().forward(x[:kept])
 
 

@@ -4,7 +4,7 @@
    where a tensor lies, and what moves it, is in `placement.py`.
 2. A device argument that names CUDA is replaced by meta before PyTorch sees it, so no CUDA build and no GPU
    is needed.
-3. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and
+3. Values of small integer tensors are known where `values/known.py` could follow them: `tolist`, `numpy` and
    `item` answer from there.
 4. A call of PyTorch's own functions among real host tensors alone is nobody's business: the recorder is left
    for as long as it takes, unless the call gets to see a device or a tensor that is not real.

@@ -23,7 +23,8 @@ import torch
 
 from analyzer.capture.pytorch.recording.copies import to_device
 from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder, ReplacementCall
-from analyzer.capture.pytorch.values.unknown_sizes import is_mask
+from analyzer.values.counts import rows
+from analyzer.values.sizes import is_mask
 
 aten = torch.ops.aten
 _FILLS = {
@@ -41,9 +42,9 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
     if recorder.storages.on_host(target):
         return NotImplemented
     if rest and len(indices) == 1 and is_mask(mask := indices[0]):
-        values, missing = rest[0], target.dim() - mask.dim() + 1
-        if values.dim() == missing and values.size(0) != 1:
-            recorder.values.selects(mask, values.size(0))
+        count = rows(target, mask, rest[0])
+        if count is not None:
+            recorder.values.selects(mask, count)
     with recorder:
         if rest and rest[0].dim() == 0 and recorder.storages.on_host(rest[0]):
             mask = None if any(rest[1:2]) else _alone(recorder, indices, target)

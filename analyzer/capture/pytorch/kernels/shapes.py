@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.recording.calls import DispatchedCall
+from analyzer.values.calls import DispatchedCall
 
 aten = torch.ops.aten
 META = torch.device("meta")

@@ -7,7 +7,7 @@ followed.
    before one. A model called without gradients is evaluated, and generates where a function named `generate`
    calls it; so is what follows outside.
 3. Values only a real run has get stand-ins, each noted with its line (`answers.py`), where they are not
-   computed on the way (`effort.py`).
+   computed on the way (`values/budget.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
 5. Of a job of several ranks one is followed (`world/`).
@@ -29,7 +29,6 @@ import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,11 +66,12 @@ from analyzer.capture.pytorch.program.tracing import (
 )
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
-from analyzer.capture.pytorch.values.assumptions import Assumptions
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
 from analyzer.ranks import Post, Rank
+from analyzer.values.assumptions import Assumptions
+from analyzer.values.branches import generates
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.memory import Memory
@@ -212,7 +212,7 @@ class Phases:
             self._leaves_of = self._leaves_of or id(module)
             self._calls = Phase.FORWARD
             if not torch.is_grad_enabled():
-                self._calls = Phase.GENERATION if _called_by("generate") else Phase.EVALUATION
+                self._calls = Phase.GENERATION if generates() else Phase.EVALUATION
                 if self.looking:
                     self._segment_over()
         return path
@@ -253,16 +253,6 @@ class Phases:
         elif self._leaves_of not in (None, -1) and id(module) in self._leaf:
             nbytes, count = bytes_in(out)
             self.leaves.append(LeafOutput(self._paths[id(module)], nbytes, count, bool(module._parameters)))
-
-
-def _called_by(function: str) -> bool:
-    """Whether a function of this name is being called."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == function:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def follow(

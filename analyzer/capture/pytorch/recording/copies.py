@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.recording.parts import has_parts, unwraps_itself
 from analyzer.capture.pytorch.recording.recorder import META, OperatorHandler, Recorder
-from analyzer.capture.pytorch.values.answers import SMALL
 from analyzer.graph import Category
+from analyzer.values.budget import STAND_IN_ELEMENTS
 
 aten = torch.ops.aten
 _CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torc
     recorder.storages.wait_here()
     values = recorder.values
     value = values.known(tensor)
-    if value is None and values.stands_in and tensor.numel() <= SMALL:
+    if value is None and values.stands_in and tensor.numel() <= STAND_IN_ELEMENTS:
         value = values.host_value(tensor.detach())
     if value is not None:
         return value.clone() if dtype is None else value.to(dtype, copy=True)

@@ -29,7 +29,6 @@ from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.capture.pytorch.device.memory import Memory
 from analyzer.capture.pytorch.module import step
-from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
@@ -40,9 +39,11 @@ from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import Storages
 from analyzer.capture.pytorch.values.answers import ProgramValues
 from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
-from analyzer.capture.pytorch.values.effort import SMALL_ELEMENTS, Effort
-from analyzer.capture.pytorch.values.known_values import KnownValues
+from analyzer.capture.pytorch.values.twins import Twins
 from analyzer.graph import Argument, Category, Graph, Operator, Phase, Run, TensorMeta
+from analyzer.values.budget import SMALL_ELEMENTS, Effort
+from analyzer.values.calls import DispatchedCall
+from analyzer.values.known import KnownValues
 
 aten = torch.ops.aten
 _NUMBERS = (float, int, bool, complex)
@@ -119,11 +120,12 @@ class Recorder(TorchDispatchMode):
         self.notes: list[str] = []
         self.caveats: list[str] = []
         self.asked: AskedSizes | None = None  # who listens to what is asked about sizes
-        self._known = KnownValues()
+        self._twins = Twins()
+        self._known = KnownValues(self._twins)
         self.streams = Current()
         self.places = Places(self.streams, step.__file__)
-        self.storages = Storages(self.places, self.streams, self._known, memory)
-        self.values = ProgramValues(self.places, self.storages, self._known, self.note)
+        self.storages = Storages(self.places, self.streams, self._known, self._twins, memory)
+        self.values = ProgramValues(self.places, self.storages, self._known, self._twins, self.note)
         compatible.known = self.values.known
         self.operators: list[Operator] = []
         self.composites = CompositeTensorOperators()
@@ -178,7 +180,7 @@ class Recorder(TorchDispatchMode):
         alone: it is the only rank.
         """
         self.values.stands_in = True
-        self._known.effort = Effort() if alone else Effort(SMALL_ELEMENTS)
+        self._known.budget.effort = Effort() if alone else Effort(SMALL_ELEMENTS)
         self.places.libraries(folders)
 
     # -- what the step tells
@@ -402,7 +404,8 @@ class Recorder(TorchDispatchMode):
             nowhere = any(t.device.type == "meta" and storages.nowhere(t) for t in inputs)
             storages.made_on_host(results, nowhere)
             return
-        if values and (self._known or not inputs or schema.from_nothing or schema.decides):
+        known = self._twins.known or self._known.counts.keys
+        if values and (known or not inputs or schema.from_nothing or schema.decides):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self.values.follow(schema, args, kwargs, inputs, tensors, written)
         if storages.bounds and not storages.bounded:

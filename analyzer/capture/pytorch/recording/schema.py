@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_iter
 
 from analyzer.capture.pytorch.device.cudnn import CONVOLUTIONS, convolution_settings
 from analyzer.capture.pytorch.device.products import PRODUCTS, product_settings
-from analyzer.capture.pytorch.values import unknown_sizes
-from analyzer.capture.pytorch.values.known_values import DECIDING, FROM_NOTHING
+from analyzer.values import sizes
+from analyzer.values.known import DECIDING, FROM_NOTHING
 
 aten = torch.ops.aten
 # What a program may set for an operator's calls, read at each of them.
@@ -67,9 +67,7 @@ class Schema:
         self.writes = [
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
-        self.sized_by_values = (
-            torch.Tag.dynamic_output_shape in func.tags or self.name in unknown_sizes.UNTAGGED
-        )
+        self.sized_by_values = torch.Tag.dynamic_output_shape in func.tags or self.name in sizes.UNTAGGED
         # New results, which follow from the arguments alone (`meta_cache.py`).
         self.remembered = (
             func.namespace == "aten"

@@ -24,7 +24,7 @@ from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.capture.pytorch.device.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.places import Places
-from analyzer.capture.pytorch.values.known_values import KnownValues
+from analyzer.capture.pytorch.values.twins import Twins
 from analyzer.graph import (
     Argument,
     Birth,
@@ -38,6 +38,7 @@ from analyzer.graph import (
     StreamWait,
     TensorMeta,
 )
+from analyzer.values.known import KnownValues
 
 DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
 # Arguments that are kept as they are; of a subclass too, but that is asked later.
@@ -73,8 +74,11 @@ class Storages:
     lives, by its key;
     bounds: sizes that are bounds of what only data tells; bounded: what is made now may be of such a size."""
 
-    def __init__(self, places: Places, streams: Current, known: KnownValues, memory: Memory | None) -> None:
-        self._places, self._streams, self._known, self._memory = places, streams, known, memory
+    def __init__(
+        self, places: Places, streams: Current, known: KnownValues, twins: Twins, memory: Memory | None
+    ) -> None:
+        self._places, self._streams, self._memory = places, streams, memory
+        self._known, self._twins = known, twins
         self.all: list[GrowingStorage] = []
         self.program: list[Moment] = []
         self.live: dict[int, int] = {}
@@ -213,7 +217,8 @@ class Storages:
         index = self.live.get(key)
         if index is None or storage.nbytes() == self.all[index].nbytes:
             return
-        self._known.resized(key, storage.nbytes())
+        if not self._twins.resized(key, storage.nbytes()):
+            self._known.forget(key)
         self._begin(key, replace(self.all[index], nbytes=storage.nbytes()))
         self.happened(Death(index))
 

@@ -1,11 +1,11 @@
 """What the program is told when it asks a tensor on the device for its value, or for a size that only data
 tells.
 
-1. A value that is known (`known_values.py`) is told; what the user assumes for a line (`--assume`) comes
+1. A value that is known (`values/known.py`) is told; what the user assumes for a line (`--assume`) comes
    before a guess.
 2. An unknown fraction is taken for 1, since fractions scale values; integers and flags shape programs: an
    error that names the line, or, where a whole program is followed, a stand-in, which is noted.
-3. A size nobody knows is the most it can be, and noted (`unknown_sizes.py`).
+3. A size nobody knows is the most it can be, and noted (`values/sizes.py`).
 """
 
 from __future__ import annotations
@@ -20,30 +20,23 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_iter
 
-from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.parts import has_parts
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import DTYPE_NAMES, Storages
-from analyzer.capture.pytorch.values import unknown_sizes
-from analyzer.capture.pytorch.values.assumptions import Assumptions
-from analyzer.capture.pytorch.values.data_branches import (
-    assumed,
-    counted,
-    everybody,
-    falls,
-    longest,
-    rejected,
-)
-from analyzer.capture.pytorch.values.known_values import KnownValues
+from analyzer.capture.pytorch.values.sized_results import sized_result
+from analyzer.capture.pytorch.values.twins import Twins
 from analyzer.errors import CaptureError
 from analyzer.graph import Phase
+from analyzer.values import sizes
+from analyzer.values.assumptions import Assumptions
+from analyzer.values.branches import assumed, counted, everybody, falls, longest, rejected
+from analyzer.values.budget import STAND_IN_ELEMENTS
+from analyzer.values.calls import DispatchedCall
+from analyzer.values.known import KnownValues
 
 aten = torch.ops.aten
 _LARGEST_STAND_IN = 1 << 22
-# Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the
-# host.
-SMALL = 1 << 16
 ZEROS = (
     "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
 )
@@ -58,24 +51,29 @@ class ProgramValues:
     the program has read one; note: says something once to the estimate's reader."""
 
     def __init__(
-        self, places: Places, storages: Storages, known: KnownValues, note: Callable[[str], None]
+        self,
+        places: Places,
+        storages: Storages,
+        known: KnownValues,
+        twins: Twins,
+        note: Callable[[str], None],
     ) -> None:
-        self._places, self._storages, self._known, self._note = places, storages, known, note
+        self._places, self._storages, self._note = places, storages, note
+        self._known, self._twins = known, twins
         self.stands_in = self.stood_in = False
         self.refused = ""  # the last question about values that had no answer
         self.assumptions = Assumptions()
         self._falling = itertools.count(1)
 
     # -- what is known
-    # -------------------------------------------------------------------------------------------
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The tensor's value, where it is known; of a sparse one only its parts' are."""
-        return None if has_parts(tensor) else self._known.twin(tensor)
+        return None if has_parts(tensor) else self._twins.get(tensor)
 
     def filled(self, parts: list[torch.Tensor]) -> None:
         """All of these are about to be written with known values."""
-        self._known.filled(parts)
+        self._twins.filled(parts)
 
     def forget(self, tensor: torch.Tensor) -> None:
         """The tensor's value is something nobody knows from now on."""
@@ -88,58 +86,64 @@ class ProgramValues:
             if tensor.device.type != "meta":
                 tensor.copy_(value)
                 return
-            self._known.overwritten(tensor, value)
-            twin = self._known.twin(tensor)
+            self._overwritten(tensor, value)
+            twin = self._twins.get(tensor)
             if twin is not None:
                 twin.copy_(value)
 
+    def _overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """All of `target` is about to be written with `source`."""
+        if target.numel() <= self._known.budget.most(target) and self._twins.get(source) is not None:
+            self._twins.overwritten(target)
+
     def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
         """These flags, which nobody can know, all have one value in a healthy run."""
-        if flags.numel() <= SMALL and self._known.twin(flags) is None:
+        if flags.numel() <= STAND_IN_ELEMENTS and self._twins.get(flags) is None:
             self._note("numbers are taken to be finite where the program asks whether they are")
             with _disable_current_modes():
-                self._known.learn(
-                    flags,
-                    torch.empty_strided(flags.shape, flags.stride(), dtype=torch.bool, device="cpu").fill_(
-                        value
-                    ),
-                )
+                self._twins.put(flags, torch.full(flags.shape, value, device="cpu"), False)
 
     def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         """An operator has run: what is known of its results, and of what it wrote."""
-        most = self._known.most_not_zero(schema.func, args, kwargs)
-        self._follow(schema, args, kwargs, inputs, results, written)
-        masks = written or results
-        if most is not None and masks and self._known.twin(masks[0]) is None:
-            self._known.counts.bounded(masks[0], most)
+        call = DispatchedCall(schema.func, args, kwargs)
+        most = self._known.most_not_zero(call)
+        self._follow(schema, call, inputs, results, written)
+        for made in (written or results)[:1]:
+            self._known.relate(call, most, made)
 
-    def _follow(
-        self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any
-    ) -> None:
-        func = schema.func
-        if not (schema.from_nothing or schema.decides) and self._known.lacks(inputs):
+    def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
+        func, args, _ = call
+        if not (schema.from_nothing or schema.decides) and self._twins.lack(inputs):
             # What an unknown value goes into is unknown.
-            for tensor in written or (results if schema.mutable else ()):
-                self._known.forget(tensor.untyped_storage()._cdata)
+            if schema.mutable:
+                self._written(written or results)
             if func is aten.sum.default and self.stands_in and (note := rejected()):
                 self._note(note)
                 with _disable_current_modes():
-                    self._known.learn(results[0], torch.zeros((), dtype=torch.long, device="cpu"))
+                    self._twins.put(results[0], torch.zeros((), dtype=torch.long, device="cpu"), False)
             return
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
             gradients, *_ = args
             for gradient in gradients:  # taken to be finite: the optimizer's step runs
                 self.forget(gradient)
             return
-        self._known.generating(self._places.phase is Phase.GENERATION)
+        if self._known.budget.effort is not None:
+            self._known.budget.effort.paused = self._places.phase is Phase.GENERATION
         if func is aten.copy_.default and written:
             target, source, *_ = args
-            self._known.overwritten(target, source)
-        if written and any(self._known.twin(t) is None for t in inputs):
-            for tensor in written:
-                self._known.forget(tensor.untyped_storage()._cdata)
+            self._overwritten(target, source)
+        if written and any(self._twins.get(t) is None for t in inputs):
+            self._written(written)
             return
-        self._known.follow(func, args, kwargs, inputs, results, written)
+        values = self._known.operands(func, inputs, written)
+        made = self._known.follow(call, inputs, results, written, values)
+        if made is None and schema.mutable:
+            self._written(written or results)
+
+    def _written(self, tensors: list[torch.Tensor]) -> None:
+        """What was written to is no longer what it was."""
+        for tensor in tensors:
+            self._known.forget(tensor.untyped_storage()._cdata)
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
         """So many elements of a mask are true."""
@@ -155,12 +159,11 @@ class ProgramValues:
             self._known.standing_in = before
 
     # -- what is told
-    # --------------------------------------------------------------------------------------------
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
         self._storages.wait_here()
-        value = self._known.twin(tensor)
+        value = self._twins.get(tensor)
         if value is not None and tensor.dtype is torch.bool:
             self._decides(tensor)
         if value is None and (said := self._said()) is not None:
@@ -177,7 +180,7 @@ class ProgramValues:
     def host_array(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value for an array of it: many values nobody knows are zeros, in memory the operating
         system maps only where it is written to."""
-        if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._known.twin(tensor) is not None:
+        if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._twins.get(tensor) is not None:
             return self.host_value(tensor)
         self._note(ZEROS)
         with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -186,7 +189,7 @@ class ProgramValues:
     def copied(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files,
         metrics)."""
-        value = self._known.twin(source)
+        value = self._twins.get(source)
         if value is not None:
             return target.copy_(value)
         self._note(ZEROS)
@@ -195,9 +198,9 @@ class ProgramValues:
     def item(self, tensor: torch.Tensor) -> Any:
         """`item()`."""
         self._storages.wait_here()
-        if self._known.twin(tensor) is None and (said := self._said()) is not None:
+        if self._twins.get(tensor) is None and (said := self._said()) is not None:
             return torch.tensor(said, dtype=tensor.dtype, device="cpu").item()
-        if self._known.twin(tensor) is None:
+        if self._twins.get(tensor) is None:
             if tensor.is_floating_point() and falls():
                 self._note("the losses that L-BFGS reads are assumed to fall from step to step")
                 return 1 / next(self._falling)
@@ -259,14 +262,17 @@ class ProgramValues:
             self._note(BY_NUMBERS)
 
     # -- sizes
-    # ---------------------------------------------------------------------------------------------------
 
     def sized(self, call: DispatchedCall) -> Any:
         """The results of an operator whose size depends on values: those that are known, else those of
         unknown size."""
-        out = self._known.sized(call)
-        if out is None:
-            return self._of_unknown_size(call)
+        if call.name == "aten::index" and not sizes.masks_of(call):
+            out = call.func(*call.args)
+        else:
+            count = sizes.count(call, self._twins.get, self._known.not_zero)
+            if count is None:
+                return self._of_unknown_size(call)
+            out = sized_result(call, count)
         for value in tree_iter(call.args):
             if isinstance(value, torch.Tensor):
                 self._decides(value)
@@ -275,22 +281,22 @@ class ProgramValues:
     def _of_unknown_size(self, call: DispatchedCall) -> Any:
         """The results of an operator whose size depends on data, at the size that was said, else the largest;
         noted."""
-        if everybody() and (count := unknown_sizes.most(call)) is not None:
-            return unknown_sizes.result(call, count)
+        if everybody() and (count := sizes.most(call)) is not None:
+            return sized_result(call, count)
         if self.stands_in and call.name == "aten::nonzero" and self._said() is None and (few := counted()):
             self._note(few[1])
-            return unknown_sizes.result(call, few[0])
-        most = unknown_sizes.most(call, self._known.counts.at_most) if self.stands_in else None
+            return sized_result(call, few[0])
+        most = sizes.most(call, self._known.counts.at_most) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
-        if count is not None and (mask := unknown_sizes.mask_of(call)) is not None:
-            self._known.counts.taken(mask, count)
+        if count is not None and (masks := sizes.masks_of(call)):
+            self._known.counts.taken(masks[0], count)
         if count is None:
-            if unknown_sizes.unbounded(call):
+            if sizes.unbounded(call):
                 raise self.unknown(
                     f"calls {call.func.name()}, whose result's size depends on data nobody has yet"
                 )
             return None
-        return unknown_sizes.result(call, count)
+        return sized_result(call, count)
 
     def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
         """How many there are of what only data tells: what was said, else the most there can be, which is

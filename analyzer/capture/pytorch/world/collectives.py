@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_iter
 
-from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.graph import Phase
+from analyzer.values.calls import DispatchedCall
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder

@@ -15,15 +15,16 @@ from analyzer import Estimate  # noqa: E402
 from analyzer.capture.pytorch.program.as_main import as_main  # noqa: E402
 from analyzer.capture.pytorch.program.script import follow  # noqa: E402
 from analyzer.capture.pytorch.values.answers import BY_NUMBERS  # noqa: E402
-from analyzer.capture.pytorch.values.effort import (  # noqa: E402
+from analyzer.devices import load  # noqa: E402
+from analyzer.ranks import Rank  # noqa: E402
+from analyzer.values.budget import (  # noqa: E402
     _CALL,
     BETWEEN_QUESTIONS,
     MOST_ELEMENTS,
     SMALL_ELEMENTS,
     Effort,
 )
-from analyzer.devices import load  # noqa: E402
-from analyzer.ranks import Rank  # noqa: E402
+from analyzer.values.calls import DispatchedCall  # noqa: E402
 
 aten = torch.ops.aten
 NEWTON = """
@@ -180,7 +181,7 @@ def test_work_is_counted_in_elements_and_multiplications() -> None:
         before = effort._left
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         out = func(*args)
-        assert effort.spend(func, args, tensors, [out])
+        assert effort.spend(DispatchedCall(func, args, {}), tensors, [out])
         return before - effort._left - _CALL
 
     a, b = torch.zeros(64, 128, device="meta"), torch.zeros(128, 32, device="meta")
@@ -196,7 +197,10 @@ def test_work_is_counted_in_elements_and_multiplications() -> None:
 def test_what_is_kept_is_bounded() -> None:
     effort = Effort()
     tensor = torch.empty(1 << 30, dtype=torch.float32, device="meta")
-    effort.keep(tensor)
-    assert not effort.spend(aten.neg.default, (tensor,), [], []) and effort.most == SMALL_ELEMENTS
-    effort.forget(tensor.untyped_storage()._cdata)
+    effort.keep(1, tensor)
+    assert (
+        not effort.spend(DispatchedCall(aten.neg.default, (tensor,), {}), [], [])
+        and effort.most == SMALL_ELEMENTS
+    )
+    effort.forget(1)
     assert not effort.kept

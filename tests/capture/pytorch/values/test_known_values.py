@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from analyzer.capture.pytorch.values.known_values import LARGE_BYTES, LARGE_WORK
 from analyzer.errors import CaptureError
+from analyzer.values.budget import LARGE_BYTES, LARGE_WORK
 from tests.capture.pytorch.captures import Model, inference, names, step, traced
 
 

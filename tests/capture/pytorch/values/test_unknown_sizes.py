@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
 from analyzer import Estimate, OptionError  # noqa: E402
-from analyzer.capture.pytorch.values.assumptions import Assumptions  # noqa: E402
-from analyzer.capture.pytorch.values.known_counts import _seen_at_most  # noqa: E402
+from analyzer.values.assumptions import Assumptions  # noqa: E402
+from analyzer.values.counts import _seen_at_most  # noqa: E402
 
 MIB = 1 << 20
 

@@ -9,21 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
-
-_OWN = str(Path(__file__).parent)
-_LBFGS = str(Path("torch/optim/lbfgs.py"))
-
-
-def reading() -> str:
-    """The line that reads a value now, a library's too: the innermost one that is not of this folder."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -46,27 +32,10 @@ def asserts(line: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def passes(line: str) -> bool | None:
-    """The truth value by which the check of this line passes; None: it is no check, or several values
-    decide."""
+    """The truth value by which the check of this line passes; None: it is no check, or its parts need
+    different ones."""
     wanted = {value for test, truth in _checks(line) for value in _needed(test, truth)}
     return wanted.pop() if len(wanted) == 1 else None
-
-
-def minimizes() -> bool:
-    """Whether whoever reads a value is called by L-BFGS, which watches its loss."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.endswith(_LBFGS):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def takes_a_step(line: str) -> bool:
-    """Whether L-BFGS asks here if a step is good: worth to be remembered, or enough for its line search."""
-    path, _, number = line.rpartition(":")
-    asked = linecache.getline(path, int(number)) if path.endswith(_LBFGS) else ""
-    return "ys > " in asked or "abs(gtd_new) <= " in asked
 
 
 def _checks(line: str) -> Iterator[tuple[ast.expr, bool]]:
@@ -79,16 +48,13 @@ def _checks(line: str) -> Iterator[tuple[ast.expr, bool]]:
             yield node.test, False
 
 
-def _needed(test: ast.expr, truth: bool) -> Iterator[bool | None]:
-    """The values that parts of a condition need for it to be `truth`; None: one of several."""
+def _needed(test: ast.expr, truth: bool) -> Iterator[bool]:
+    """The values of its parts that make a condition `truth`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _needed(test.operand, not truth)
     elif isinstance(test, ast.BoolOp):
-        if isinstance(test.op, ast.And) is truth:
-            for value in test.values:
-                yield from _needed(value, truth)
-        else:
-            yield None
+        for value in test.values:
+            yield from _needed(value, truth)
     else:
         yield truth
 
@@ -102,8 +68,8 @@ def _source(line: str) -> tuple[ast.Module, int]:
 @functools.lru_cache(maxsize=64)
 def _parsed(path: str) -> ast.Module:
     try:
-        return ast.parse(Path(path).read_text("utf-8"))
-    except (OSError, SyntaxError, ValueError):
+        return ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
         return ast.Module([], [])
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 
 
 class Assumptions:
-    """What is assumed, and what of it was asked for."""
+    """What is assumed; asked: what of it was asked for."""
 
     def __init__(self, values: Mapping[str, bool | int | float] | None = None) -> None:
         self._values = dict(values or {})
-        self._asked: set[str] = set()
+        self.asked: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -27,14 +27,14 @@ class Assumptions:
         for place, value in self._values.items():
             file, _, number = place.rpartition(":")
             if int(number) == line and (path == file or path.replace("\\", "/").endswith(f"/{file}")):
-                self._asked.add(place)
+                self.asked.add(place)
                 return value
         return None
 
     def notes(self) -> Iterator[str]:
         """What came of each."""
         for place, value in self._values.items():
-            if place in self._asked:
+            if place in self.asked:
                 yield f"{place}: {value} is assumed, as was said"
             else:
                 yield f"nothing was read at {place}: what was said to be assumed there had no effect"

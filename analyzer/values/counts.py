@@ -18,9 +18,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from .calls import DispatchedCall
 
 aten = torch.ops.aten
 _MOST_COUNTED = 1 << 26
@@ -36,6 +39,7 @@ JOINING = (
     aten.bitwise_or.Tensor, aten.logical_or.default, aten.cat.default, aten._to_copy.default,
     aten.clone.default,
 )  # fmt: skip
+DRAWING = (aten.rand.default, aten.uniform_.default)
 ZEROS = (aten.zeros_like.default, aten.zeros.default, aten.new_zeros.default)
 WRITING = (aten.index_put_.default, aten.index_put.default)
 _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
@@ -44,7 +48,8 @@ _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand mil
 class KnownCounts:
     """By the key of a storage; keys: those of which anything is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, key_of: Callable[[torch.Tensor], int]) -> None:
+        self._key_of = key_of
         self.keys: set[int] = set()
         self._drawn: set[int] = set()  # numbers drawn evenly from 0 to 1
         self._orders: dict[int, int] = {}  # orders, one after the other: how many places each has
@@ -69,13 +74,15 @@ class KnownCounts:
         self._taken.pop(key, None)
 
     def _key(self, tensor: torch.Tensor) -> int:
-        key: int = tensor.untyped_storage()._cdata
+        key = self._key_of(tensor)
         self.keys.add(key)
         return key
 
     def at_most(self, mask: torch.Tensor) -> int | None:
-        """How many elements of a mask are true at most, where that is known and it is all of its storage."""
-        key = mask.untyped_storage()._cdata
+        """How many elements of a mask that begins where its storage does are true at most, if known."""
+        if mask.storage_offset():
+            return None
+        key = self._key_of(mask)
         shape, most = self._at_most.get(key, (None, 0))
         if shape == mask.shape:
             return most
@@ -87,13 +94,13 @@ class KnownCounts:
 
     def taken(self, mask: torch.Tensor, count: int) -> None:
         """So many elements of a mask were taken to be true."""
-        shape, compared, number = self._equal.get(mask.untyped_storage()._cdata, (None, 0, 0))
+        shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
         if shape == mask.shape and compared in self.keys:
             self._taken.setdefault(compared, {})[number] = count
 
     def not_zero(self, tensor: torch.Tensor) -> int | None:
         """How many elements are not zero, if that is known."""
-        shape, count = self._not_zero.get(tensor.untyped_storage()._cdata, (None, 0))
+        shape, count = self._not_zero.get(self._key_of(tensor), (None, 0))
         return count if shape == tensor.shape else None
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
@@ -110,18 +117,19 @@ class KnownCounts:
 
     def bounded(self, mask: torch.Tensor, most: int) -> None:
         """At most so many elements of a mask are not zero."""
-        if mask.untyped_storage().nbytes() == mask.numel() * mask.element_size():
+        if not mask.storage_offset():
             self._at_most[self._key(mask)] = mask.shape, min(most, mask.numel())
 
     def drawn(self, numbers: torch.Tensor) -> None:
         """These were drawn evenly from 0 to 1."""
         self._drawn.add(self._key(numbers))
 
-    def compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
-        """A mask of numbers that were drawn evenly from 0 to 1."""
-        if drawn.untyped_storage()._cdata in self._drawn and drawn.numel() == mask.numel():
+    def compared(self, call: DispatchedCall, mask: torch.Tensor) -> None:
+        """A mask of numbers, which may have been drawn evenly from 0 to 1."""
+        drawn, number = call.argument("self"), call.argument("other")
+        if self._key_of(drawn) in self._drawn and drawn.numel() == mask.numel():
             below = min(max(float(number), 0.0), 1.0)
-            share = below if COMPARING[func] else 1 - below
+            share = below if COMPARING[call.func] else 1 - below
             self._at_most[self._key(mask)] = mask.shape, _seen_at_most(mask.numel(), share)
 
     def sorted(self, order: torch.Tensor, dimension: int) -> None:
@@ -129,9 +137,10 @@ class KnownCounts:
         if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
             self._orders[self._key(order)] = order.size(-1)
 
-    def found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
+    def found(self, call: DispatchedCall, mask: torch.Tensor) -> None:
         """A mask of where an order, or several, have one place, or anything else equals a number."""
-        places = self._orders.get(order.untyped_storage()._cdata, 0)
+        order, place = call.argument("self"), call.argument("other")
+        places = self._orders.get(self._key_of(order), 0)
         whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
         if (
             places
@@ -142,6 +151,12 @@ class KnownCounts:
             self._at_most[self._key(mask)] = mask.shape, mask.numel() // places
         elif isinstance(place, (int, float)) and order.shape == mask.shape and not order.storage_offset():
             self._equal[self._key(mask)] = mask.shape, self._key(order), place
+
+
+def rows(target: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> int | None:
+    """How many of a mask are true through which rows are written; None where one is written to all."""
+    one_a_row = values.dim() == target.dim() - mask.dim() + 1 and values.size(0) != 1
+    return values.size(0) if one_a_row else None
 
 
 def _seen_at_most(count: int, share: float) -> int:

@@ -39,13 +39,18 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 
 import torch
 
+from . import checks
+
+_OWN = f"{Path(__file__).parents[1]}/"
 # Folders whose code only passes a question on to whoever asked.
-_PASSED_ON = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/")
+_PASSED_ON = (f"{Path(torch.__file__).parent}/", _OWN)
 # (end of the file's path, function or "" for any) -> (value, what is assumed).
 BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ("transformers/modeling_utils.py", "warn_if_padding_and_no_attention_mask"): (
@@ -91,6 +96,7 @@ _REJECTED = (
     " more allocated at its peak (unless its schedule drafts more after a success); what the allocator holds"
     " may differ either way"
 )
+_ASSERTED = "what the program asserts of its values is assumed to hold"
 _GENERATION = "transformers/generation/utils.py"
 _looping: set[int] = set()  # calls that have been told to go on
 
@@ -110,41 +116,52 @@ LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
 }
 
 
-def assumed(depth: int = 1) -> tuple[bool, str] | None:
+def assumed() -> tuple[bool, str] | None:
     """The value assumed for a flag asked for by the code that is running, and the note; None where there is
     none."""
-    frame: FrameType | None = sys._getframe(depth)
-    asserted = _asserted(frame)
+    asserted = checks.passes(reading(_PASSED_ON))
     if asserted is not None:
-        return asserted, "what the program asserts of its values is assumed to hold"
-    while frame is not None:
-        path = frame.f_code.co_filename.replace("\\", "/")
+        return asserted, _ASSERTED
+    for frame in _outwards():
+        path, name = _place(frame)
         for (ending, function), answer in BRANCHES.items():
-            if path.endswith(ending) and function in ("", frame.f_code.co_name):
+            if path.endswith(ending) and function in ("", name):
                 return answer
         for (ending, asks), (value, note) in LINES.items():
             if path.endswith(ending) and asks in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
                 # Only steps whose gradient is wanted take memory one after the other.
                 return (torch.is_grad_enabled() and _once(id(frame)) if value is None else value), note
-        frame = frame.f_back
-    return None
+    asserted = checks.passes(reading(_OWN))  # a check of PyTorch's own
+    return None if asserted is None else (asserted, _ASSERTED)
 
 
 def counted() -> tuple[int, str] | None:
     """How many elements are not zero for the code that asks for their places, and the note; None where
     nothing is assumed."""
-    path, function = _place(_asking(sys._getframe(1)))
+    path, function = _place(_asking())
     return next(
         (answer for (ending, name), answer in COUNTS.items() if path.endswith(ending) and name == function),
         None,
     )
 
 
-def _asking(frame: FrameType | None) -> FrameType | None:
-    """The first frame from here outwards that is neither PyTorch's code nor this project's: whoever asks."""
-    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+def reading(folders: str | tuple[str, ...]) -> str:
+    """The line that reads a value now, "path:12": the innermost one outside these folders."""
+    frame = _asking(folders)
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _outwards() -> Iterator[FrameType]:
+    """The frames that are running, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
         frame = frame.f_back
-    return frame
+
+
+def _asking(folders: str | tuple[str, ...] = _PASSED_ON) -> FrameType | None:
+    """The first frame from here outwards that is neither PyTorch's code nor this project's: whoever asks."""
+    return next((f for f in _outwards() if not f.f_code.co_filename.startswith(folders)), None)
 
 
 def _place(frame: FrameType | None) -> tuple[str, str]:
@@ -159,46 +176,33 @@ def _once(call: int) -> bool:
     return first
 
 
-def _asserted(frame: FrameType | None) -> bool | None:
-    """The flag that lets an assertion hold, or passes a check that raises an error otherwise, where whoever
-    asks is at one and the flag is all it asks for."""
-    frame = _asking(frame)
-    if frame is None:
-        return None
-    file, number = frame.f_code.co_filename, frame.f_lineno
-    words = linecache.getline(file, number).split()
-    negated = words[1:2] == ["not"]
-    if words[:1] == ["assert"]:
-        return not negated
-    checks = words[:1] == ["if"] and words[-1].endswith(":") and not {"and", "or"} & {*words}
-    return negated if checks and linecache.getline(file, number + 1).split()[:1] == ["raise"] else None
-
-
 def falls() -> bool:
     """Whether the code that asks for a number watches it fall, and stops where it does not."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.replace("\\", "/").endswith("torch/optim/lbfgs.py"):
-            return True
-        frame = frame.f_back
-    return False
+    return any(_place(frame)[0].endswith("torch/optim/lbfgs.py") for frame in _outwards())
+
+
+def generates() -> bool:
+    """Whether the program is in a call of a `generate`."""
+    return any(frame.f_code.co_name == "generate" for frame in _outwards())
 
 
 def everybody() -> bool:
     """Whether it is `SyncBatchNorm`'s forward pass that asks how many ranks have an input: all of them, as
     this one."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
-        if frame.f_code.co_filename.replace("\\", "/").endswith("torch/nn/modules/_functions.py"):
-            return True
-        frame = frame.f_back
-    return False
+    passing = takewhile(lambda frame: frame.f_code.co_filename.startswith(_PASSED_ON), _outwards())
+    return any(_place(frame)[0].endswith("torch/nn/modules/_functions.py") for frame in passing)
+
+
+def keeps_boxes() -> bool:
+    """Whether torchvision's `nms` asks, whose own kernel has written to the mask without being seen."""
+    path, function = _place(_asking())
+    return path.endswith("torchvision/ops/boxes.py") and function == "nms"
 
 
 def rejected() -> str | None:
     """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None
     elsewhere."""
-    frame = _asking(sys._getframe(1))
+    frame = _asking()
     path, function = _place(frame)
     counts = (
         frame is not None
@@ -212,7 +216,7 @@ def rejected() -> str | None:
 def longest() -> int | None:
     """The most tokens that may stand in a sequence of the beam search whose own code asks for a value; None
     elsewhere."""
-    frame = _asking(sys._getframe(1))
+    frame = _asking()
     path, function = _place(frame)
     if frame is None or not path.endswith(_GENERATION) or function != "_beam_search":
         return None

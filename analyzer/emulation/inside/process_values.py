@@ -1,0 +1,378 @@
+"""What one process gets to see of device memory, whose kernels do nothing: values are computed beside, on the
+CPU (`values/known.py`), and kept by address (`device_contents.py`).
+
+1. What the program draws on the device comes from a generator of its own.
+2. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would
+   most likely have. Gradients are finite, nothing is a NaN, `all` is true, `any` and comparisons are false,
+   indices are 0, or in order where something is sorted. What is computed from a stand-in is one, too.
+3. The size of a result that depends on data comes from known values; else it is the largest it can be
+   (`values/sizes.py`).
+4. A stand-in that a check reads (`assert`, an `if` that raises), or a library's branch that is known
+   (`values/branches.py`), is what passes it. A stand-in, or an unknown number (which reads 1), that is
+   brought to the host is listed with its line. One that a `while` waits for ends the program with its line
+   when nothing has changed for `MOST_WAITS` reads.
+5. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or
+   how large a result is.
+6. What other ranks send is as known as it is there (`native/nccl.c`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import struct
+from collections import Counter
+from typing import Any
+
+import torch
+from device_contents import RUNTIME, DeviceContents, plain  # beside this file
+from tensors import tensors
+from values import branches, checks, sizes  # the folder `analyzer/values`
+from values.assumptions import Assumptions
+from values.budget import STAND_IN_ELEMENTS, Budget, Effort, is_number
+from values.calls import DispatchedCall
+from values.counts import rows
+from values.known import KnownValues
+
+MOST_WAITS = 1000
+_LARGE_NORM = 100.0
+_SORTS = ("sort", "argsort", "topk")
+_FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
+# What a tensor is of changes, and what the memory holds does not.
+_RESHAPES = ("set_", "as_strided_", "transpose_", "t_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_",
+"detach_")  # fmt: skip
+# Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
+_COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
+# They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h
+# of aten/src/ATen/native).
+_ASKING = ("linalg_eig", "linalg_matrix_exp", "normal")
+
+
+class Stuck(Exception):
+    """A loop waits for a value that never comes."""
+
+
+class _Operator:
+    """What is looked up of an operator once."""
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name = schema.name.partition("::")[2]
+        returns = [result.alias_info for result in schema.returns]
+        views = bool(returns) and all(info is not None and not info.is_write for info in returns)
+        self.is_view = views or self.name in _RESHAPES
+        self.writes = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        self.reads = self.name in ("_local_scalar_dense", "_to_copy", "copy_", "equal")
+
+
+def _makes_there(kwargs: dict[str, Any]) -> bool:
+    """Whether an operator makes something on the device."""
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type == "cuda"
+
+
+class ProcessValues:
+    """The values of one process. `reads`: "line: what" -> how often it was read."""
+
+    def __init__(self, line: Any, assume: dict[str, Any]) -> None:
+        """line: what is under way, "path:12". assume: "FILE.py:12", where the end of a path counts -> a
+        number or truth value."""
+        self._line = line
+        self.assumptions = Assumptions(assume)
+        self._operators: dict[Any, _Operator] = {}
+        self._contents = DeviceContents()
+        self._effort = Effort()
+        self._known = KnownValues(self._contents, Budget(self._effort, loads=True), torch.Generator())
+        self._falling = itertools.count(1)
+        self._waits = Counter[str]()
+        self._waited: tuple[str, Any] = ("", None)
+        self.reads = Counter[str]()
+
+    def call(self, func: Any, run: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What the operator returns, its values known as far as they can be. run: runs it on the device."""
+        op = self._operators.get(func)
+        if op is None:
+            op = self._operators[func] = _Operator(func)
+        if op.is_view:
+            return run(*args, **kwargs)
+        call, known = DispatchedCall(func, args, kwargs), self._known
+        given = tensors((*args, *kwargs.values()))
+        written = tensors(map(call.argument, op.writes))
+        there = any(tensor.is_cuda for tensor in given)
+        if self._effort.lasts or self._effort.paused:
+            self._effort.paused = branches.generates()
+        values = known.operands(func, given, written) if there or _makes_there(kwargs) else None
+        most = known.most_not_zero(call) if there else None
+        asked = self._asked(op, call, given) if there else []
+        RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(asked))(*asked), len(asked))
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            unknown = RUNTIME.emulated_end()
+        results = tensors([result])
+        to_host = op.reads and not any(tensor.is_cuda for tensor in results)
+        source = args[1 if op.name == "copy_" else 0] if to_host else None
+        if isinstance(source, torch.Tensor) and source.is_cuda:
+            return self._read(op, source, args, result, values, unknown)
+        if unknown and not asked:
+            self._list(f"{op.name} reads what it computed: zeros")
+        self._after(op, call, results, given, written, values)
+        for made in (written or results)[:1]:
+            if made.is_cuda:
+                known.relate(call, most, made)
+        return result
+
+    # -- what is computed
+
+    def _after(
+        self,
+        op: _Operator,
+        call: DispatchedCall,
+        results: list[torch.Tensor],
+        given: list[torch.Tensor],
+        written: list[torch.Tensor],
+        values: dict[int, torch.Tensor] | None,
+    ) -> None:
+        """The operator's results are computed, stand in, or are not known."""
+        changed = set(map(id, written))
+        fresh = [t for t in results if t.is_cuda and id(t) not in changed]
+        flat = [*fresh, *(t for t in written if t.is_cuda)]
+        if not flat or not all(map(plain, flat)):
+            return
+        if op.name == "_amp_foreach_non_finite_check_and_unscale_":  # all gradients are finite
+            return
+        for tensor in fresh:
+            self._known.renewed(self._contents.key(tensor))
+        made = set(map(id, self._known.follow(call, given, results, written, values) or ()))
+        for tensor in flat:
+            if id(tensor) in made:
+                continue
+            if id(tensor) in changed:
+                self._known.renewed(self._contents.key(tensor))
+            empty = op.name.startswith(("empty", "new_empty"))
+            if tensor.numel() <= STAND_IN_ELEMENTS and not is_number(tensor) and not empty:
+                self._contents.put(tensor, self._stand_in(op, call.args, tensor), True)
+            else:
+                self._contents.forget(tensor)
+
+    def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:
+        """What a healthy run would most likely have."""
+        if tensor.dtype == torch.bool:
+            second: Any = args[1] if len(args) > 1 else None
+            is_finite = op.name == "ne" and isinstance(second, float) and math.isinf(second)
+            holds = is_finite or (op.name == "eq" and second is args[0])  # nothing is a NaN
+            return torch.tensor(holds or not op.name.startswith(_FALSE_IF_HEALTHY), device="cpu")
+        if op.name in _SORTS and tensor.dim():
+            dim = next((a for a in args[2:3] if isinstance(a, int) and not isinstance(a, bool)), -1)
+            shape = [1] * tensor.dim()
+            shape[dim] = tensor.shape[dim]
+            return torch.arange(tensor.shape[dim], device="cpu").view(shape).to(tensor.dtype)
+        return torch.zeros((), dtype=tensor.dtype, device="cpu")
+
+    # -- sizes that depend on data
+
+    def _asked(self, op: _Operator, call: DispatchedCall, given: list[torch.Tensor]) -> list[int]:
+        """What the operator will ask the device for."""
+        if op.name in _ASKING:
+            return self._asked_within(op, given[0])
+        if op.name in _COALESCING:
+            sparse = (t for t in given if t.layout == torch.sparse_coo and not t.is_coalesced())
+            return [self._coalesced(t) for t in sparse]
+        if op.name == "_coalesce":
+            return [self._coalesced(given[0])]
+        if op.name == "bincount":
+            return self._extremes(given[0])
+        if op.name == "repeat_interleave":
+            return [] if call.argument("output_size") is not None else self._repeated(given[0])
+        asks = 4 if "unique" in op.name else len(sizes.masks_of(call))
+        return [self._size(call)] * asks if asks else []
+
+    def _size(self, call: DispatchedCall) -> int:
+        """How many results there are, or how many elements are written to: by values, else the most there can
+        be."""
+        known, masks, said = self._known, sizes.masks_of(call), self._said()
+        if said is not None:
+            return int(said)
+        if "index_put" in call.name and len(masks) == len(call.argument("indices")) == 1:
+            written = rows(call.argument("self"), masks[0], call.argument("values"))
+            if written is not None:
+                known.selects(masks[0], written)
+                return int(written)
+        unseen = call.name == "aten::masked_select" and branches.keeps_boxes()
+        count: int | None = None if unseen else sizes.count(call, known.sure, known.not_zero)
+        if count is not None:
+            for tensor in masks or tensors(call.args):
+                self._decides(tensor)
+            return count
+        few = branches.counted() if call.name == "aten::nonzero" else None
+        most: int | None = few[0] if few else sizes.most(call, known.counts.at_most)
+        assert most is not None
+        if few:
+            self._list(few[1])
+        else:
+            self._list(
+                f"the size of {call.name[6:]}'s result depends on data: taken to be the largest, {most:,}"
+            )
+        if masks:
+            known.counts.taken(masks[0], most)
+        return most
+
+    def _decides(self, tensor: torch.Tensor) -> None:
+        """The program, or a size, follows from this value, which is known."""
+        if tensor.is_cuda and self._known.asked(tensor):
+            self._list("decided by numbers that a CPU computes, with random ones of its own")
+
+    def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
+        """What a kernel reads of its own: that no number is infinite, no deviation negative; of an
+        exponential that all matrices need the highest degree, are scaled alike and squared once, before which
+        the norm of one alone is read: a large one."""
+        if op.name != "linalg_matrix_exp":
+            return [1]
+        self._list("the degree of matrix_exp depends on norms: taken to be the highest")
+        count, wide = matrices.shape[:-2].numel(), matrices.dtype in (torch.float64, torch.complex128)
+        norm = int.from_bytes(struct.pack("<d" if wide else "<f", _LARGE_NORM), "little")
+        return [1, count, 1] if count > 1 else [norm, 1, 1, 1]
+
+    def _extremes(self, tensor: torch.Tensor) -> list[int]:
+        """The least, of which a type without a sign has none to be asked for, and the largest of these; both
+        0 where that is not known."""
+        said, value = self._told(
+            tensor, "the size of bincount's result depends on data: taken to be what its minlength says"
+        )
+        ends = [0, 0] if said is None else [0, int(said) - 1]
+        if said is None and value is not None and value.numel():
+            ends = [int(value.min()), int(value.max())]
+        return ends[tensor.dtype == torch.uint8 :]
+
+    def _repeated(self, counts: torch.Tensor) -> list[int]:
+        """The sum of the counts, and that none is negative, which is asked next."""
+        said, value = self._told(
+            counts,
+            "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
+            f" one of each, {counts.numel():,}; memory may be more",
+        )
+        if said is not None or value is None:
+            return [counts.numel() if said is None else int(said), 1]
+        return [int(value.sum()), int(bool((value >= 0).all()))]
+
+    def _coalesced(self, tensor: torch.Tensor) -> int:
+        """How many places a sparse tensor has entries at."""
+        indices = tensor._indices()
+        entries = indices.shape[1]
+        said, value = self._told(
+            indices,
+            "how many places a sparse tensor has entries at depends on data: as many as entries,"
+            f" {entries:,}",
+        )
+        if said is None:
+            return entries if value is None else int(torch.unique(value, dim=1).shape[1])
+        return int(said)
+
+    def _told(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
+        """What the user says of a size, and the value that decides it; `otherwise` is listed where there is
+        neither."""
+        said, value = self._said(), self._known.sure(tensor)
+        if said is None and value is None:
+            self._list(otherwise)
+        elif said is None:
+            self._decides(tensor)
+        return said, value
+
+    # -- what the host reads
+
+    def _read(
+        self, op: _Operator, source: torch.Tensor, args: Any, result: Any, values: Any, unknown: int
+    ) -> Any:
+        """What the host gets to see of a tensor on the device."""
+        said = self._said()
+        if said is not None:
+            return self._tell(op, source, result, said)
+        tainted = any(self._contents.stands_in(tensor) for tensor in tensors(args))
+        if op.name == "equal":
+            return self._equal(source, args[1], tainted)
+        value = self._known.value(source) if values is None else values[id(source)]
+        numeric = is_number(source)
+        falls = (value is None or tainted) and numeric and source.numel() == 1 and branches.falls()
+        if value is None and (unknown or source.numel() > STAND_IN_ELEMENTS):
+            value = torch.full((), 1.0 if numeric else 0.0, device="cpu").to(source.dtype)
+            if falls:
+                self._list("a loss, which is taken to fall")
+            elif numeric and source.numel() == 1:
+                self._list("a number: 1")
+            else:
+                self._list(f"{source.numel():,} values that were not computed")
+            tainted = True
+        elif tainted:
+            self._list("a stand-in" if source.numel() == 1 else f"{source.numel():,} stand-ins")
+        if value is None:
+            return result
+        if op.name == "_local_scalar_dense":
+            return self._scalar(source, value.reshape(-1)[0].item(), tainted, falls)
+        result.copy_(value.expand(result.shape) if value.dim() else value)
+        return result
+
+    def _scalar(self, source: torch.Tensor, found: Any, tainted: bool, falls: bool) -> Any:
+        """What `item()` returns of a tensor that holds this, or for which it stands in."""
+        if not tainted:
+            if isinstance(found, bool):
+                self._decides(source)
+            return found
+        if falls and isinstance(found, float):
+            return 1 / next(self._falling)
+        length = None if is_number(source) else branches.longest()
+        if length is not None:
+            return isinstance(found, bool) or length
+        branch = branches.assumed() if isinstance(found, bool) else None
+        if branch is not None:
+            return branch[0]
+        self._wait(found)
+        return found
+
+    def _equal(self, first: torch.Tensor, second: torch.Tensor, tainted: bool) -> bool:
+        """Whether two tensors hold the same; where that is not known, only if the program asserts it or they
+        are the same memory."""
+        if tainted:
+            self._list("a stand-in")
+        one, other = self._known.value(first), self._known.value(second)
+        if one is not None and other is not None:
+            return torch.equal(one, other)
+        if first.data_ptr() == second.data_ptr() and first.stride() == second.stride():
+            return first.shape == second.shape
+        asserted: bool = checks.asserts(self._line())
+        self._list(f"torch.equal compares what is not computed: {'equal' if asserted else 'not equal'}")
+        return asserted
+
+    def _said(self) -> Any:
+        """What the user says of the line under way; None: nothing."""
+        if not self.assumptions:
+            return None
+        path, _, number = self._line().rpartition(":")
+        return self.assumptions.at(path, int(number)) if number else None
+
+    def _tell(self, op: _Operator, source: torch.Tensor, result: Any, said: Any) -> Any:
+        """The operator's result where all that is read is `said`."""
+        if op.name == "equal":
+            return bool(said)
+        value = torch.tensor(said, device="cpu").to(source.dtype)
+        if op.name == "_local_scalar_dense":
+            self._wait(value.item())
+            return value.item()
+        result.fill_(value)
+        return result
+
+    def _list(self, what: str) -> None:
+        self.reads[f"{self._line()}: {what}"] += 1
+
+    def _wait(self, found: Any) -> None:
+        """Raises Stuck where a loop waits for this value, and it has been the same for long."""
+        line = self._line()
+        if self._waited != (line, found):
+            self._waited = (line, found)
+            self._waits[line] = 0
+        self._waits[line] += 1
+        if self._waits[line] >= MOST_WAITS and checks.decides_a_loop(line):
+            raise Stuck(
+                f"{line}: the loop waits for a value that is not computed; it has been {found} for"
+                f" {MOST_WAITS:,} reads"
+            )

@@ -1,0 +1,372 @@
+"""Values that decide sizes: integers and truth values, and numbers as far as the budget goes, computed beside
+on the CPU.
+
+Tensors on the device have no values, yet Python asks for some (`if mask.all():`, `range(lengths.max())`). An
+operator whose every input is known also runs on ordinary CPU memory.
+
+1. A tensor is known while its engine's store holds its value (`store.py`).
+2. An operator with an unknown input makes unknown results, and makes what it writes to unknown, unless that
+   is all it would read.
+3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with
+   them: also how many different values there are (`unique`), and up to which they go (`bincount`). How many
+   elements are not zero may be known without them (`counts.py`).
+4. Uninitialised results are unknown, and so are those of operators a CPU does not have, and what is drawn,
+   unless the engine has a generator for it.
+5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a
+   generation at its longest length, whatever the tokens are. Of a tensor whose elements are all the same (the
+   graph each node of a single graph belongs to), so is everything that is taken, wherever from. Of a tensor
+   that integers are made like (`new_zeros`), nothing but its type and shape matters; one of a few integers
+   that is left empty (`new_empty`) is written in parts, all of which may be known: it is zeros until then.
+6. The numbers of a whole program are followed, as a CPU computes them, while that is little work
+   (`budget.py`). A tensor that is left empty is zeros until it is written.
+7. What is computed from a stand-in is one, too; an operand that is none decides before it.
+
+Not modelled: what is larger than the budget.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .budget import LIMIT, Budget, is_number
+from .calls import DispatchedCall, places
+from .counts import COMPARING, DRAWING, EQUAL, JOINING, SORTING, WRITING, ZEROS, KnownCounts
+from .sizes import is_mask
+from .store import Store
+
+aten = torch.ops.aten
+_SMALL_EMPTY = 1 << 12
+# Logical operators, and the operand that decides their result.
+_ABSORBING = {
+    aten.bitwise_or.Tensor: True,
+    aten.logical_or.default: True,
+    aten.bitwise_and.Tensor: False,
+    aten.logical_and.default: False,
+}
+_TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
+# Tensors made like another one, whose values do not matter, and their own value, or the argument that says
+# it.
+_LIKE = {
+    aten.new_zeros.default: 0, aten.zeros_like.default: 0, aten.new_ones.default: 1,
+    aten.ones_like.default: 1,
+    aten.new_full.default: "fill_value", aten.full_like.default: "fill_value",
+}  # fmt: skip
+_LEFT_EMPTY = frozenset(
+    {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
+     aten.new_empty_strided.default}
+)  # fmt: skip
+# Operators that read nothing of what they write to; so do those with `out=`.
+_WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+"geometric_", "log_normal_", "cauchy_")  # fmt: skip
+# Operators whose result one known operand may decide, and those that need none that is known.
+DECIDING = frozenset({*_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
+FROM_NOTHING = frozenset({*SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
+
+
+class KnownValues:
+    """What is known of one process's tensors. generator: draws what the program draws on the device; None:
+    nobody knows that."""
+
+    def __init__(
+        self, store: Store, budget: Budget | None = None, generator: torch.Generator | None = None
+    ) -> None:
+        self.store, self.budget = store, budget or Budget()
+        self.counts = KnownCounts(store.key)
+        # An operator is done by what stands in for it: what that leaves empty nobody has computed.
+        self.standing_in = False
+        self._generator = generator
+        self._numbers: set[int] = set()  # storages of the program's numbers, or of what was made of them
+
+    # -- what is known
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """What is computed beside for it; None where that is not known, or too large."""
+        return self.store.get(tensor) if tensor.numel() <= self.budget.most(tensor) else None
+
+    def sure(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's value, which is no stand-in."""
+        return None if self.store.stands_in(tensor) else self.store.get(tensor)
+
+    def asked(self, tensor: torch.Tensor) -> bool:
+        """The program decides something by this value; whether numbers of its own have a part in it."""
+        if self.budget.effort is None or self.store.key(tensor) not in self._numbers:
+            return False
+        self.budget.effort.asked()
+        return True
+
+    def forget(self, key: int, nbytes: int = 0) -> None:
+        """The storage is dead or changed by something unknown."""
+        self.store.drop(key, nbytes)
+        self.renewed(key)
+
+    def renewed(self, key: int) -> None:
+        """The storage is written to, or new at an address that another one had."""
+        if key in self.counts.keys:
+            self.counts.forget(key)
+        self._numbers.discard(key)
+        if self.budget.effort is not None:
+            self.budget.effort.forget(key)
+
+    def not_zero(self, tensor: torch.Tensor) -> int | None:
+        """How many elements are not zero, if that is known."""
+        value = self.sure(tensor)
+        return self.counts.not_zero(tensor) if value is None else int(value.count_nonzero())
+
+    def selects(self, mask: torch.Tensor, count: int) -> None:
+        """So many elements of a mask are true: as many rows are written where it is."""
+        if self.not_zero(mask) is None:
+            self.counts.selects(mask, count)
+
+    def most_not_zero(self, call: DispatchedCall) -> int | None:
+        """How many elements of a mask that is made or written to by an operator are not zero at most; None
+        where what it is made of does not tell."""
+        func, args, kwargs = call
+        if func in ZEROS:
+            like: Any = kwargs.get("dtype") or getattr(args[0], "dtype", torch.float32)
+            return None if like.is_floating_point or like.is_complex else 0
+        if func in WRITING:
+            mask, at, *_ = args
+            if mask.is_floating_point() or not all(
+                isinstance(place, torch.Tensor) and not is_mask(place) for place in at
+            ):
+                return None
+            before = self._not_zero_at_most(mask)
+            written = math.prod(torch.broadcast_shapes(*(place.shape for place in at)))
+            return None if before is None else min(before + written, mask.numel())
+        if func in JOINING and self.counts.keys:
+            parts = args[0] if func is aten.cat.default else args[:2]
+            masks = [part for part in parts if isinstance(part, torch.Tensor)]
+            if any(self.counts.at_most(mask) is not None for mask in masks):
+                found = [self._not_zero_at_most(mask) for mask in masks]
+                return None if None in found else sum(filter(None, found))
+        return None
+
+    def relate(self, call: DispatchedCall, most: int | None, made: torch.Tensor) -> None:
+        """An operator has made or written to a tensor, of whose elements at most so many are not zero."""
+        if call.func in DRAWING and (call.func is aten.rand.default or _evenly(call)):
+            self.counts.drawn(made)
+        elif most is not None and self.sure(made) is None:
+            self.counts.bounded(made, most)
+
+    def _not_zero_at_most(self, mask: torch.Tensor) -> int | None:
+        value = self.sure(mask)
+        return self.counts.at_most(mask) if value is None else int(value.count_nonzero())
+
+    # -- what is computed
+
+    def operands(
+        self, func: Any, tensors: list[torch.Tensor], written: list[torch.Tensor]
+    ) -> dict[int, torch.Tensor] | None:
+        """Values of an operator's inputs, by identity; None where one that it reads is not known. Read before
+        it runs, where it changes what a store holds."""
+        found = {}
+        unread = set(map(id, written)) if not self.store.whole and _only_writes(func) else ()
+        for tensor in tensors:
+            value = self.value(tensor)
+            if value is None and id(tensor) in unread and tensor.numel() <= self.budget.most(tensor):
+                value = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+            if value is None:
+                return None
+            found[id(tensor)] = value
+        return found
+
+    def follow(
+        self,
+        call: DispatchedCall,
+        tensors: list[torch.Tensor],
+        results: list[torch.Tensor],
+        written: list[torch.Tensor],
+        values: Mapping[int, torch.Tensor] | None,
+    ) -> list[torch.Tensor] | None:
+        """Run an operator on the CPU as well, if every input is known and the results are worth knowing; the
+        tensors whose values are known now, None where nothing is. values: its `operands`."""
+        if self.store.whole and torch.Tag.inplace_view in call.func.tags:
+            return []  # no values change: the tensor is another view of its storage, or of another one
+        made = self._run(call, tensors, results, written, values)
+        if made is None and call.func is aten._to_copy.default:
+            source = call.argument("self")
+            if source.device.type == "cpu":
+                self.counts.copied(source, results[0])
+        return made
+
+    def _run(
+        self,
+        call: DispatchedCall,
+        tensors: list[torch.Tensor],
+        results: list[torch.Tensor],
+        written: list[torch.Tensor],
+        values: Mapping[int, torch.Tensor] | None,
+    ) -> list[torch.Tensor] | None:
+        func = call.func
+        if func in _LEFT_EMPTY:
+            return results if results and self._empty(call, results[0]) else None
+        if func in SORTING:
+            self.counts.sorted(results[SORTING[func]], call.argument("dim", -1))
+        name = call.name.partition("::")[2]
+        drawn = torch.Tag.nondeterministic_seeded in func.tags
+        if name.startswith(("empty", "new_empty")) or (drawn and self._generator is None):
+            return None
+        if func.namespace == "_c10d_functional" and name != "wait_tensor":
+            return None  # other ranks have a part in it
+        if any(result.numel() > self.budget.most(result) for result in results):
+            return None
+        stands_in = any(self.store.stands_in(tensor) for tensor in tensors)
+        if values is None or stands_in:
+            decided = self._decided(call, tensors, results)
+            if decided or values is None:
+                return results if decided else None
+        if not self.budget.is_room([*tensors, *results]):
+            return None
+        numbers = self._made_of_numbers(tensors, results)
+        if numbers and not self._affordable(call, tensors, results):
+            return None
+        returned = computed(call, values, self._generator if drawn else None)
+        if returned is None or len(returned) != len(results):
+            return None
+        changed = set(map(id, written))
+        pairs = [pair for pair in zip(results, returned, strict=True) if id(pair[0]) not in changed]
+        if not self.store.whole:  # else the values are the store's own, which have been written to
+            pairs += [(tensor, values[id(tensor)]) for tensor in written]
+        pairs = [(tensor, value) for tensor, value in pairs if value.shape == tensor.shape]
+        for tensor, value in pairs:
+            self.store.put(tensor, value, stands_in)
+        if numbers:
+            self._numbers.update(self.store.key(tensor) for tensor in (*results, *written))
+        return [tensor for tensor, _ in pairs]
+
+    def _made_of_numbers(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+        """Whether numbers of the program's have a part in it."""
+        return self.budget.effort is not None and any(
+            tensor.is_floating_point() or self.store.key(tensor) in self._numbers
+            for tensor in (*tensors, *results)
+        )
+
+    def _affordable(
+        self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> bool:
+        """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for
+        good."""
+        effort = self.budget.effort
+        assert effort is not None
+        for result in results:
+            effort.keep(self.store.key(result), result)
+        if effort.spend(call, tensors, results):
+            return True
+        if not effort.paused and self.store.whole:  # elsewhere other tensors may lie there now
+            for key, nbytes in effort.kept.items():
+                self.store.drop(key, nbytes)
+        return all(tensor.numel() <= self.budget.most(tensor) for tensor in (*tensors, *results))
+
+    def _empty(self, call: DispatchedCall, made: torch.Tensor) -> bool:
+        """Whether what is left empty can be zeros until it is written, since parts of it are not known by
+        themselves."""
+        if not self.store.whole:
+            return False
+        small = call.func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY
+        if small and self._filled_with(made, 0):
+            return True
+        effort = self.budget.effort
+        if effort is None or not effort.lasts or not made.is_floating_point() or self.standing_in:
+            return False
+        if made.numel() > effort.most or not self._affordable(call, [], [made]):
+            return False
+        self.store.put(made, torch.zeros(made.shape, dtype=made.dtype, device="cpu"), False)
+        self._numbers.add(self.store.key(made))
+        return True
+
+    # -- what one operand decides
+
+    def _decided(
+        self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> bool:
+        """Whether the result is known though not all operands are: one of them decides, or none does."""
+        func = call.func
+        if func in COMPARING or func in EQUAL:
+            looks = self.counts.compared if func in COMPARING else self.counts.found
+            looks(call, results[0])
+            return False
+        if func in _TAKING and results:
+            return self._all_the_same(tensors[0], results[0])
+        if func in _LIKE:
+            value = _LIKE[func]
+            said = call.argument(value) if isinstance(value, str) else value
+            return bool(results) and self._filled_with(results[0], said)
+        decisive = _ABSORBING.get(func)
+        if decisive is None or len(results) != 1:
+            return False
+        for tensor in tensors:
+            value = self.sure(tensor) if tensor.shape == results[0].shape else None
+            if value is None or (decisive and value.dtype is not torch.bool):
+                continue
+            if bool((value.all() if decisive else ~value.any()).item()):
+                self._filled_with(results[0], int(decisive))
+                return True
+        return False
+
+    def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
+        """Whether what is taken of a tensor is known, since its elements are all the same."""
+        if not 0 < tensor.numel() <= LIMIT or is_number(result) or (value := self.sure(tensor)) is None:
+            return False
+        first = value.flatten()[0]
+        return bool((value == first).all()) and self._filled_with(result, first.item())
+
+    def _filled_with(self, result: torch.Tensor, value: Any) -> bool:
+        """Whether integers are known that all have one value; what is of another type shapes nothing."""
+        if is_number(result):
+            return False
+        self.store.put(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"), False)
+        return True
+
+
+def computed(
+    call: DispatchedCall, values: Mapping[int, torch.Tensor], generator: torch.Generator | None
+) -> list[torch.Tensor] | None:
+    """What the operator returns on the CPU; None where the CPU has no such kernel, or not for this type."""
+    func, args, kwargs = call
+    named = {name: on_host(value, values) for name, value in kwargs.items() if name != "pin_memory"}
+    if "device" in named or func is aten._to_copy.default:
+        named["device"] = torch.device("cpu")
+    try:
+        if generator is None:
+            found = func(*on_host(args, values), **named)
+        elif "generator" in places(func):
+            found = func(*on_host(args, values), **{**named, "generator": generator})
+        else:  # it draws from the program's own generator, which must not notice
+            before = torch.get_rng_state()
+            torch.set_rng_state(generator.get_state())
+            try:
+                found = func(*on_host(args, values), **named)
+            finally:
+                generator.set_state(torch.get_rng_state())
+                torch.set_rng_state(before)
+    except (RuntimeError, IndexError, TypeError, ValueError):
+        return None
+    returned = found if isinstance(found, (tuple, list)) else (found,)
+    return [value for value in returned if isinstance(value, torch.Tensor)]
+
+
+def on_host(value: Any, known: Mapping[int, torch.Tensor]) -> Any:
+    """An argument with the tensors that are known, by identity, in the place of the device's. (No function in
+    a function, which would be a cycle that keeps them.)"""
+    if isinstance(value, torch.Tensor):
+        return known.get(id(value), value)
+    if type(value) in (list, tuple):
+        return type(value)(on_host(item, known) for item in value)
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _evenly(call: DispatchedCall) -> bool:
+    """Whether numbers are drawn from 0 to 1."""
+    return (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
+
+
+@functools.cache
+def _only_writes(func: Any) -> bool:
+    """Whether an operator reads nothing of what it writes to."""
+    base, _, overload = func.name().partition("::")[2].partition(".")
+    return base in _WRITERS or "out" in overload.split("_")

@@ -1,0 +1,109 @@
+"""Results whose size depends on data: as large as the values say, where they are known, else as they can be.
+
+1. `nonzero`, boolean masks, `masked_select` and `unique` give at most one result for every element they look
+   at, fewer where a mask is made of numbers that are drawn (`counts.py`); what is kept of boxes
+   (`torchvision::nms`), at most every box.
+2. `bincount` gives `minlength` counts: the values are taken to be below it, as a program that names it wants
+   them. Without it, at most one for every element is assumed.
+3. Whoever follows the program may say how many there are (`assume`), and the notes name the line in any case.
+
+A size that nothing bounds (`repeat_interleave` by a tensor, without `output_size`) is an error that asks for
+`--assume`.
+
+Source: the operators' documentation; `aten/src/ATen/native/cuda` (`Nonzero.cu`, `Unique.cu`,
+`SummaryOps.cu`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from .calls import DispatchedCall, places
+
+aten = torch.ops.aten
+# Operators whose result's size depends on data, though PyTorch does not tag them so.
+UNTAGGED = ("torchvision::nms.default", "aten::repeat_interleave.Tensor", "aten::_unique.default")
+
+# Their results have one entry for each value that is there, or for each up to the largest.
+_COUNTING = (
+    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default,
+    aten.unique_dim_consecutive.default,
+    aten.bincount.default,
+)  # fmt: skip
+
+
+def is_mask(index: torch.Tensor | None) -> bool:
+    """Whether an index selects by its values, and is none of positions."""
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def masks_of(call: DispatchedCall) -> list[torch.Tensor]:
+    """The masks whose elements decide how many results there are, or how many are written to."""
+    match call.name:
+        case "aten::nonzero":
+            return [call.argument("self")]
+        case "aten::masked_select" | "aten::masked_scatter_backward":
+            return [call.argument("mask")]
+        case "aten::index" | "aten::index_put" | "aten::index_put_" | "aten::_index_put_impl_":
+            return [index for index in call.argument("indices") if is_mask(index)]
+        case _:
+            return []
+
+
+def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:
+    """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many
+    elements of a tensor are not zero at most, where more than its size is known of it."""
+    match call.name:
+        case "aten::unique_dim" | "aten::unique_dim_consecutive" | "aten::unique_consecutive" if (
+            dim := call.argument("dim")
+        ) is not None:
+            return int(call.argument("self").size(dim))
+        case "aten::unique_consecutive" | "aten::_unique2" | "aten::_unique":
+            return int(call.argument("self").numel())
+        case "aten::masked_select":
+            source, mask = call.argument("self"), call.argument("mask")
+            known = at_most(mask) if source.shape == mask.shape else None
+            return math.prod(torch.broadcast_shapes(source.shape, mask.shape)) if known is None else known
+        case "aten::bincount":
+            return int(call.argument("minlength") or call.argument("self").numel())
+        case "torchvision::nms":
+            return int(call.argument("dets").size(0))
+    if not (masks := masks_of(call)):
+        return None
+    known = at_most(masks[0])
+    return int(masks[0].numel()) if known is None else known
+
+
+def count(
+    call: DispatchedCall,
+    value_of: Callable[[torch.Tensor], torch.Tensor | None],
+    not_zero: Callable[[torch.Tensor], int | None],
+) -> int | None:
+    """How many results there are by the values that decide it; None where these are not known. value_of: a
+    tensor's value; not_zero: how many of its elements are not zero."""
+    if masks := masks_of(call):
+        each = [not_zero(mask) for mask in masks]
+        if None in each:
+            return None
+        found = max(filter(None, each), default=0)
+        if call.name == "aten::masked_select":  # it repeats a mask that is smaller than the rest
+            every = torch.broadcast_shapes(call.argument("self").shape, masks[0].shape).numel()
+            return int(found * every // max(masks[0].numel(), 1))
+        return found
+    if call.func is aten.repeat_interleave.Tensor:
+        value = value_of(call.argument("repeats"))
+        return None if value is None else int(value.sum())
+    if call.func not in _COUNTING or (value := value_of(call.argument("self"))) is None:
+        return None
+    func, (_, *others), kwargs = call
+    counted = func(value, *(None if isinstance(other, torch.Tensor) else other for other in others), **kwargs)
+    dim = call.argument("dim") if "dim" in places(func) else None
+    return int((counted[0] if isinstance(counted, tuple) else counted).size(dim or 0))
+
+
+def unbounded(call: DispatchedCall) -> bool:
+    """Whether nothing but data tells the size, and PyTorch has no meta kernel that would say so."""
+    return call.func is aten.repeat_interleave.Tensor and call.argument("output_size") is None

@@ -1,0 +1,28 @@
+"""Where an engine keeps what the tensors on its device hold, as far as anyone knows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+
+class Store(Protocol):
+    """Contents of device memory. whole: a storage is known as a whole or not at all; else byte by byte."""
+
+    whole: bool
+
+    def key(self, tensor: torch.Tensor) -> int:
+        """Identifies the storage of a tensor while it lives."""
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The value on the CPU: the tensor itself if it lies there; None where not all of it is known."""
+
+    def put(self, tensor: torch.Tensor, value: torch.Tensor, stands_in: bool) -> None:
+        """The tensor has this value; stands_in: in the place of one nobody computed."""
+
+    def drop(self, key: int, nbytes: int) -> None:
+        """What a storage of so many bytes holds is not known."""
+
+    def stands_in(self, tensor: torch.Tensor) -> bool:
+        """Whether its value, where it has one, stands in for one nobody computed."""

@@ -1,0 +1,59 @@
+"""What decides sizes is decided alike under the emulated runtime and in a traced program (`analyzer/values`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import analyzer
+
+SIZES = """
+host = torch.rand(1 << 17)
+x = host.cuda()
+assert x[x > 0.9].shape == host[host > 0.9].shape
+assert (x * 2 > 1).nonzero().shape == (host > 0.5).nonzero().shape
+assert x.mul(4).int().unique(return_counts=True)[1].shape == (4,)
+assert x.mul(4).long().bincount().shape == (4,)
+assert torch.unique_consecutive(x > 2).shape == (1,)
+h = torch.randint(0, 100, (2, 1 << 21))
+assert torch.unique(h.cuda()).shape == (100,)
+"""
+NEWTON = """
+x = torch.linspace(1.0, 50.0, 1 << 18).cuda()
+kept = []
+while ((x * x - 2).abs() > 1e-3).any():
+    kept.append(x)
+    x = x - (x * x - 2) / (2 * x)
+assert 5 < len(kept) < 12
+"""
+DRAWN = """
+x = torch.rand(4096, 4096, device="cuda")
+kept = x[x > 0.9]
+"""
+ORDERED = """
+_, order = torch.rand(4096, 2048, device="cuda").sort(dim=1)
+kept = (order == 7).nonzero()
+"""
+HOST_DRAWS = """
+torch.manual_seed(1)
+expected = torch.rand(2)
+torch.manual_seed(1)
+torch.nn.functional.dropout(torch.ones(1000, device="cuda"))
+assert torch.equal(torch.rand(2), expected)
+"""
+DECIDED = """
+drawn = torch.rand(1 << 23, device="cuda") > 2
+assert (drawn | torch.ones(1 << 23, dtype=torch.bool, device="cuda")).all().item() is True
+"""
+
+
+@pytest.mark.parametrize("text", [SIZES, NEWTON, DRAWN, ORDERED, HOST_DRAWS, DECIDED])
+def test_sizes_are_those_of_a_traced_program(text: str, python: Path, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(f"import torch\n{text}")
+    emulated = analyzer.emulate(script, python=python, device="h100")
+    assert emulated.incomplete is None, (emulated.incomplete, emulated.notes)
+    if text not in (SIZES, HOST_DRAWS):
+        traced = analyzer.run(script, device="h100", engine="trace")
+        assert emulated.peak_allocated == traced.peak_allocated
