@@ -94,7 +94,9 @@ def _time(estimate: Estimate) -> list[str]:
         for name, seconds in list(sums.items())[:_TIMED]:
             share = f"{100 * seconds / time.device_seconds:.1f} %"
             rows.append((kind, page.name(name or "(top level)"), duration(seconds), share))
-    rate = "" if speed_said is None else "samples a second: about {} ({} to {})".format(*map(number, speed_said))
+    rate = (
+        "" if speed_said is None else "samples a second: about {} ({} to {})".format(*map(number, speed_said))
+    )
     return [
         page.heading("Time of a step"),
         page.paragraph(sentences.step_line(estimate)),

@@ -36,8 +36,8 @@ from analyzer.results.estimate import (
 from analyzer.timing.step_time import StepTime
 
 SCHEMA = 1
-# What sweep, fit, what-if and compare write lists under.
-_OTHERS = ("rows", "fits", "strategies", "figures")
+# What sweep, fit, what-if, compare and advise write lists under.
+_OTHERS = ("rows", "fits", "strategies", "figures", "ways")
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:

@@ -36,7 +36,11 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     columns += [Column("compute", 9, rank=2)]
     timed = base.step_seconds is not None
     if timed:
-        columns += [Column("step", 9, rank=2), Column("samples/s", 11, rank=4), Column("step range", 20, rank=5)]
+        columns += [
+            Column("step", 9, rank=2),
+            Column("samples/s", 11, rank=4),
+            Column("step range", 20, rank=5),
+        ]
     columns.append(Column("fits", 6, rank=3))
     if any(strategy.largest is not None for strategy in strategies):
         columns.append(Column("largest", 9))
