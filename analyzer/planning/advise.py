@@ -132,6 +132,8 @@ def _notes(base: Way, best: Way | None, others: Sequence[Way], numbers: bool) ->
         notes += _larger(others)
     if best is not None and "checkpoint" in best.changes and _normalizes(estimate):
         notes.append("batch norm's running statistics are updated twice a step in blocks that run again")
+    if best is not None and best.estimate is not None and best.estimate.with_room is not None:
+        notes.append("the allocator gives kept blocks back to fit, which takes time that is not counted")
     if best is not None and "grad_accumulation" in best.changes:
         notes.append("micro-batches give the same gradient where the loss is a mean over samples")
     return notes

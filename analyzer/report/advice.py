@@ -117,7 +117,8 @@ def _table(ways: list[Way], view: View) -> list[str]:
         first, *others = textwrap.wrap(clean(way.name), room, subsequent_indent="  ", break_on_hyphens=False)
         below.append(others)
         times = [speed.step(found), speed.rate(found), speed.step_range(found)] if timed else []
-        rows.append([first, mib(found.needed.device_used), _JUDGED[way.verdict], *times])
+        used = found.device_used if way.verdict == "fits" else found.needed.device_used
+        rows.append([first, mib(used), _JUDGED[way.verdict], *times])
     titles, *lines = table(columns, rows, view.width)
     body = [part for line, more in zip(lines, below, strict=True) for part in (line, *more)]
     return [titles, *body]

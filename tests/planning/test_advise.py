@@ -42,8 +42,8 @@ def gpt2() -> Callable[..., Advice]:
     return asked
 
 
-# Of 4 samples: as it is 3,290 MiB; two and two 2,798; all blocks computed again 2,758.
-BUDGETS = ("4GiB", "3000MiB", "2760MiB")
+# Of 4 samples: as it is 3,884 MiB; one by one 3,480; all blocks computed again 3,348.
+BUDGETS = ("4GiB", "3500MiB", "3360MiB")
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -57,7 +57,10 @@ def test_what_is_named_fits_and_is_proven(
     assert best is not None and best.estimate is not None
     again = analyzer.analyze(GPT2, **{**JOB, "batch": 4, "budget": budget, **best.changes})
     assert again.fits() and again.verdict() == "fits"
-    assert (again.peak_reserved, again.device_used) == (best.estimate.peak_reserved, best.estimate.device_used)
+    assert (again.peak_reserved, again.device_used) == (
+        best.estimate.peak_reserved,
+        best.estimate.device_used,
+    )
     assert again.samples == 4
 
 
@@ -215,7 +218,12 @@ SCHEMA = {
         "others": {"type": "array", "items": ROW},
         "infeasible": {"type": "boolean"},
         "missing_bytes": {"type": "integer", "minimum": 0},
+        "bound": {"type": ["object", "null"], "required": ["device_bytes", "beside_bytes", "place"]},
+        "wanted_samples_per_second": {"type": ["number", "null"]},
+        "reached": {"type": ["boolean", "null"]},
         "patch": {"type": "string"},
+        "patch_proven": {"type": "boolean"},
+        "analyses": {"type": "integer", "minimum": 1},
         "notes": {"type": "array", "items": {"type": "string"}},
     },
     "additionalProperties": False,
@@ -231,13 +239,13 @@ def test_the_json_has_its_schema(gpt2: Callable[..., Advice], budget: str) -> No
 
 
 @pytest.mark.parametrize("width", [52, 64, 79])
-@pytest.mark.parametrize("budget", ["3000MiB", "2GiB"])
+@pytest.mark.parametrize("budget", ["3500MiB", "2GiB"])
 def test_nothing_sticks_out(gpt2: Callable[..., Advice], width: int, budget: str) -> None:
     text = str(formats.render("advice", "text", gpt2(batch=4, budget=budget), View(width=width)))
     assert [line for line in text.partition("\nOr as a patch")[0].splitlines() if len(line) > width] == []
 
 
-MODEL = '''import torch
+MODEL = """import torch
 from torch import nn
 
 
@@ -260,10 +268,12 @@ def make_batch(batch):
 
 def loss(output):
     return output.sum()
-'''
+"""
 
 
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer, what to type, the table, the patch, which `patch` applies and whose file takes what was said."""
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(MODEL)
@@ -287,7 +297,17 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 
 
 def test_the_command_line_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [str(MODELS / "resnet50.py"), "--mode", "train", "--batch", "2", "--device", "h100", "--budget", "800MiB"]
+    words = [
+        str(MODELS / "resnet50.py"),
+        "--mode",
+        "train",
+        "--batch",
+        "2",
+        "--device",
+        "h100",
+        "--budget",
+        "800MiB",
+    ]
     assert main(["advise", *words, "-q"]) == 1
     assert capsys.readouterr().out.startswith("cannot fit: one sample needs at least ")
     assert main(["advise", str(MODELS / "linear.py"), "-q"]) == 2

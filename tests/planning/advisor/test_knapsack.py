@@ -88,4 +88,6 @@ def test_as_good_as_the_best_of_all_choices(
         assert found is None
         return
     assert found in choices
-    assert sum(costs[item] for item in found) == min(sum(costs[item] for item in choice) for choice in choices)
+    assert sum(costs[item] for item in found) == min(
+        sum(costs[item] for item in choice) for choice in choices
+    )

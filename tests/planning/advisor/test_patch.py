@@ -45,7 +45,9 @@ def test_what_the_function_returns_is_handed_through() -> None:
     changed = patched(SOURCE, "make_model", ["0"])
     assert 'for path in ("0",):' in changed
     assert "        return 64\n" in changed
-    assert "        return checkpointed(nn.Sequential(\n            Block(),\n            Block()))\n" in changed
+    assert (
+        "        return checkpointed(nn.Sequential(\n            Block(),\n            Block()))\n" in changed
+    )
     assert '    return checkpointed(nn.Sequential(Block(), Block(), nn.Linear(width(), 8)))  # "é"' in changed
     assert changed.index("def checkpointed") < changed.index("@torch.no_grad()")
 
