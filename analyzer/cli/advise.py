@@ -16,8 +16,8 @@ from analyzer.report import formats
     cls=Command,
     short_help="The fastest way to run a job that fits a GPU, proven.",
     examples=(
-        "analyze advise models/gpt2.py --mode train --optimizer adamw --batch 16 --device rtx4090",
-        "analyze advise models/cnn.py --mode train --samples-per-second 2000 --device t4",
+        "analyze advise models/gpt2.py --mode train --batch 16 --device rtx4090",
+        "analyze advise models/cnn.py --mode train --device t4 --samples-per-second 900",
     ),
 )
 @analysis_options

@@ -70,12 +70,12 @@ def pattern_of(model: torch.nn.Module, paths: Sequence[str]) -> str:
 
 
 def _ranges(names: Sequence[str]) -> list[str]:
-    """Names, with numbers that share all digits but the last as one pattern: "1[0-3]" for 10, 11, 12, 13."""
+    """Names, with those that differ in the last digit alone as one pattern: "1[0-3]" for 10, 11, 12, 13."""
     tens: dict[str, list[str]] = {}
     for name in names:
-        if name.isdecimal():
+        if name[-1:].isdecimal():
             tens.setdefault(name[:-1], []).append(name[-1])
-    found = [name for name in names if not name.isdecimal()]
+    found = [name for name in names if not name[-1:].isdecimal()]
     for before, digits in tens.items():
         ordered = sorted(digits)
         runs = int(ordered[-1]) - int(ordered[0]) == len(ordered) - 1
