@@ -1,8 +1,8 @@
 """`analyze advise` beside trials on a GPU: does what it names run under its budget, and how near is it to the fastest that does?
 
 1. A **pair** is a program and a budget, a share of what the program takes as it is. `plan` asks for the advice of every pair, on any
-   machine, and lists the **alternatives** of each program: the batch divided by 1, 2, 4 and 8, and none, a third, two thirds and all of
-   the blocks it repeats computed again, with the fused optimizer.
+   machine, and lists the **alternatives** of each program: the batch divided by 1, 2 and 4, and none, half and all of the blocks it
+   repeats computed again, with the fused optimizer; each in channels-last too, where an advised way is.
 2. `advise` runs them on this machine's GPU, by the very step that is analysed (`analyzer/runs/program.py`), five steps timed after
    three. What the allocator may reserve is the budget less what the process takes besides, by
    `torch.cuda.set_per_process_memory_fraction`.
@@ -38,7 +38,8 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 SHARES = (0.9, 0.7, 0.5, 0.35)
 DEVICE = "h100"
 RECORD = ROOT / "tests/data/h100/timing/advise.json.gz"
-_DIVISORS, _PARTS = (1, 2, 4, 8), (0.0, 1 / 3, 2 / 3, 1.0)
+_DIVISORS, _PARTS = (1, 2, 4), (0.0, 0.5, 1.0)
+PAGE = ROOT / "docs/evidence/TIMING.md"
 _WARM, _TIMED = 3, 5
 _NEAR = 1.05
 
@@ -60,8 +61,8 @@ def _target(name: str) -> str:
     return str(ROOT / "models" / name.partition(" ")[0])
 
 
-def alternatives(name: str) -> list[dict[str, Any]]:
-    """The changes of every alternative of a program."""
+def alternatives(name: str, last: bool) -> list[dict[str, Any]]:
+    """The changes of every alternative of a program; last: in channels-last too."""
     from analyzer.capture.pytorch.module.blocks import pattern_of, repeated
     from analyzer.targets import load, parse
 
@@ -79,7 +80,7 @@ def alternatives(name: str) -> list[dict[str, Any]]:
                 changes |= {"batch": options["batch"] // k, "grad_accumulation": k}
             if count:
                 changes["checkpoint"] = pattern_of(model, paths[:count])
-            found.append(changes)
+            found += [changes, *([{**changes, "channels_last": True}] if last else [])]
     return found
 
 
@@ -90,12 +91,12 @@ def plan(file: Path, names: Sequence[str]) -> None:
     """Ask for the advice of every pair, and write what shall be tried; pairs that the file has already stay."""
     known = read(file) if file.exists() else {}
     for name in names or list(PROGRAMS):
-        program = known.setdefault(
-            name, {"options": PROGRAMS[name], "alternatives": alternatives(name), "pairs": []}
-        )
+        program = known.setdefault(name, {"options": PROGRAMS[name], "pairs": []})
         for share in SHARES:
             if all(pair["share"] != share for pair in program["pairs"]):
                 program["pairs"].append(_pair(name, share))
+                ways = [pair["ways"][0]["changes"] for pair in program["pairs"] if pair["ways"]]
+                program["alternatives"] = alternatives(name, any(way.get("channels_last") for way in ways))
                 write(file, known)
 
 
@@ -130,6 +131,12 @@ def _way(way: Any) -> dict[str, Any]:
     }
 
 
+@click.command("advice_table")
+def table() -> None:
+    """Write the record's part of docs/evidence/TIMING.md."""
+    pages.write_part(PAGE, "advice", "\n\n".join(section(read(RECORD))))
+
+
 @dataclass
 class Clock:
     """Watches a step (`capture/pytorch/module/step.py`, "Watcher"): when the warm iterations were over."""
@@ -160,7 +167,8 @@ def tried(name: str, changes: Mapping[str, Any], limit: int | None) -> dict[str,
 
     options = Options.of({**PROGRAMS[name], **changes, "steps": _WARM + _TIMED})
     settings = str(options.runtime_options.get("alloc_conf") or "")
-    torch.cuda.memory._set_allocator_settings(settings or "expandable_segments:False")
+    if settings:
+        torch.cuda.memory._set_allocator_settings(settings)
     torch.manual_seed(0)
     total = torch.cuda.get_device_properties(0).total_memory
     with fast_random():
@@ -181,6 +189,8 @@ def tried(name: str, changes: Mapping[str, Any], limit: int | None) -> dict[str,
     with contextlib.suppress(AttributeError):
         torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
+    if settings:
+        torch.cuda.memory._set_allocator_settings("expandable_segments:False")
     return row
 
 
@@ -201,6 +211,9 @@ def main(file: Path, out: Path, seconds: float) -> None:
                 way = pair["ways"][0]
                 pair["advised"] = tried(name, way["changes"], pair["limit"])
                 print(f"{name} {pair['share']} {way['name']}: {_said(pair['advised'])}", flush=True)
+                if (everything := _everything(pair)) is not None:
+                    pair["everything"] = tried(name, everything["changes"], pair["limit"])
+                    print(f"  all blocks: {_said(pair['everything'])}", flush=True)
     write(out, record)
     for name, program in planned.items():
         program["free"] = []
@@ -212,6 +225,18 @@ def main(file: Path, out: Path, seconds: float) -> None:
         for pair in program["pairs"]:
             pair["under"] = _faster(name, program["free"], pair, until)
         write(out, record)
+
+
+def _everything(pair: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The way that computes all blocks again, of the whole batch, where it was said to fit and is not what was advised: the one with
+    most of the checkpoints among those that divide nothing."""
+    whole = [
+        way
+        for way in pair["ways"]
+        if "grad_accumulation" not in way["changes"] and "checkpoint" in way["changes"]
+    ]
+    slowest = max(whole, key=lambda way: way["said"][0], default=None)
+    return None if slowest is None or slowest is pair["ways"][0] else slowest
 
 
 def _faster(
@@ -248,16 +273,15 @@ def _said(row: Mapping[str, Any]) -> str:
     return f"{1e3 * row['seconds']:.1f} ms, {held}" if "seconds" in row else f"out of memory, {held}"
 
 
-def best_of(program: Mapping[str, Any], pair: Mapping[str, Any]) -> float | None:
+def best_of(pair: Mapping[str, Any]) -> float | None:
     """The fastest step that was measured under a pair's limit."""
-    rows = [pair.get("advised", {}), *pair.get("under", ())]
-    del program
+    rows = [pair.get("advised", {}), pair.get("everything", {}), *pair.get("under", ())]
     return min((row["seconds"] for row in rows if "seconds" in row), default=None)
 
 
 def section(record: Mapping[str, Any]) -> list[str]:
     """The page's part on advice: how it did in all, and a row a pair."""
-    rows, ran, near, asked = [], 0, 0, 0
+    rows, ran, near, asked, slower, compared = [], 0, 0, 0, 0, 0
     for name, program in record["programs"].items():
         for pair in program["pairs"]:
             advised = pair.get("advised")
@@ -272,7 +296,10 @@ def section(record: Mapping[str, Any]) -> list[str]:
                 )
                 continue
             asked += 1
-            best, way = best_of(program, pair), pair["ways"][0]
+            best, way = best_of(pair), pair["ways"][0]
+            everything = pair.get("everything", {}).get("seconds")
+            compared += everything is not None
+            slower += everything is not None and advised.get("seconds", float("inf")) > everything
             ran += "seconds" in advised
             near += "seconds" in advised and best is not None and advised["seconds"] <= _NEAR * best
             took = f"{1e3 * advised['seconds']:.1f}" if "seconds" in advised else "out of memory"
@@ -288,8 +315,8 @@ def section(record: Mapping[str, Any]) -> list[str]:
     opening = (
         f"`analyze advise` for {asked} pairs of a program and a budget (a share of what it takes as it is), each advised way then run under\n"
         f"`set_per_process_memory_fraction` on one GPU ({of['gpu']}, torch {of['torch']}, {of['date']}): {ran} of {asked} ran, {near} of {asked} within 5 %\n"
-        "of the fastest of the alternatives that ran under the same limit (the batch divided by 1, 2, 4, 8; none, a third, two thirds or all\n"
-        "of the blocks computed again). `python -m benchmarks timing plan FILE` asks, `python -m benchmarks timing advise FILE OUT` measures."
+        "of the fastest of the alternatives that ran under the same limit (the batch divided by 1, 2, 4; none, half or all of the blocks computed again),\n"
+        f"{slower} of {compared} slower than all blocks computed again. `python -m benchmarks timing plan FILE` asks, `python -m benchmarks timing advise FILE OUT` measures."
     )
     head = (
         "program",
