@@ -65,7 +65,7 @@ class Search:
         roots = [root]
         if self._numbers:
             roots += [[*root, change] for change in precisions(self._base, self._options)]
-        for changes in sorted(roots, key=lambda changes: self._order(self._way(changes))):
+        for changes in sorted(roots, key=lambda changes: order(self._way(changes))):
             self._explore(changes)
         if self._numbers and self._train and not self._fitting():
             self._eight_bits(root)
@@ -76,7 +76,7 @@ class Search:
         kept: list[Change] = []
         for change in free(self._base.graph, self._options):
             other = self._way([*kept, change])
-            if self._order(other) < self._order(self._way(kept)):
+            if order(other) < order(self._way(kept)):
                 kept.append(change)
         return kept
 
@@ -103,7 +103,7 @@ class Search:
 
     def _fits_below(self, plain: Way) -> bool:
         """Whether some way fits, and takes longer than this one, so that something between may be found."""
-        return any(self._order(plain) < self._order(way) for way in self._fitting())
+        return any(order(plain) < order(way) for way in self._fitting())
 
     def _split(self, root: list[Change], plain: Way, paths: list[str]) -> dict[str, Blocks]:
         """The batch divided by as few as fit; of those that do not, what their blocks would give, by the
@@ -253,10 +253,6 @@ class Search:
     def _promising(self, plain: Way) -> bool:
         """Whether something added to it may still be faster than the best that fits."""
         return not self._fitting() or self._fits_below(plain)
-
-    @staticmethod
-    def _order(way: Way) -> tuple[float, float]:
-        return order(way)
 
 
 def order(way: Way) -> tuple[float, float]:
