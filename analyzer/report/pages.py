@@ -120,21 +120,32 @@ def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
     assert base is not None
     runs = [(strategy, strategy.estimate) for strategy in found if strategy.estimate is not None]
     most = max(known.needed.device_used for _, known in runs)
-    rows = [_strategy(strategy, known, base.needed.device_used, most) for strategy, known in runs]
+    timed = any(known.step_seconds is not None for _, known in runs)
+    rows = [_strategy(strategy, known, base.needed.device_used, most, timed) for strategy, known in runs]
+    times = ("step", "between", "samples/s") if timed else ()
     heads = (
-        "strategy", "", "allocated", "device", "saves", "compute", "step", "between", "samples/s", "cost",
-        "fits", "largest batch",
-    )  # fmt: skip
+        "strategy",
+        "",
+        "allocated",
+        "device",
+        "saves",
+        "compute",
+        *times,
+        "cost",
+        "fits",
+        "largest batch",
+    )
+    numbers = (*range(2, 6 + len(times)), len(heads) - 1)
     failed = [f"{strategy.name}: {strategy.error}" for strategy in found if strategy.estimate is None]
     body = [
-        page.table(heads, rows, (2, 3, 4, 5, 6, 7, 8, 11), "cards"),
+        page.table(heads, rows, numbers, "cards"),
         page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
         *((page.heading("What does not run"), page.items(failed)) if failed else ()),
     ]
     return page.render(f"{plan.about(base)} · what if", "\n".join(body))
 
 
-def _strategy(strategy: Strategy, known: Estimate, before: int, most: int) -> tuple[str, ...]:
+def _strategy(strategy: Strategy, known: Estimate, before: int, most: int, timed: bool) -> tuple[str, ...]:
     room = known.needed
     extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
     return (
@@ -144,9 +155,7 @@ def _strategy(strategy: Strategy, known: Estimate, before: int, most: int) -> tu
         size(room.device_used),
         percent(strategy.saved, before),
         extra,
-        speed.step(known),
-        speed.step_range(known),
-        speed.rate(known),
+        *((speed.step(known), speed.step_range(known), speed.rate(known)) if timed else ()),
         page.text(plans.COSTS[strategy.cost]),
         plans.judged(known),
         "-" if strategy.largest is None else f"{strategy.largest:,}",

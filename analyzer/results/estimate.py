@@ -337,9 +337,9 @@ class Estimate:
     @property
     def samples_per_second(self) -> tuple[float, float, float] | None:
         """Samples a second by a step's time, and by its greatest and its least; None where either is not
-        known."""
+        known, and of generating tokens, whose steps are no samples."""
         time, samples = self.step_seconds, self.samples
-        if time is None or samples is None or time.low <= 0:
+        if time is None or samples is None or time.low <= 0 or self.mode == "generate":
             return None
         return samples / time.seconds, samples / time.high, samples / time.low
 
