@@ -25,6 +25,7 @@ from analyzer.errors import (
 
 if TYPE_CHECKING:
     from analyzer.engines.door import analyze, run
+    from analyzer.planning.advise import advise
     from analyzer.planning.compare import compare
     from analyzer.planning.curve import sweep
     from analyzer.planning.fit import fit
@@ -47,6 +48,7 @@ __all__ = [
     "TensorSpec",
     "UnknownOperatorError",
     "__version__",
+    "advise",
     "analyze",
     "compare",
     "emulate",
@@ -57,6 +59,7 @@ __all__ = [
     "what_if",
 ]
 _LAZY = {
+    "advise": "analyzer.planning.advise",
     "analyze": "analyzer.engines.door",
     "run": "analyzer.engines.door",
     "emulate": "analyzer.runs.emulated",

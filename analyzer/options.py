@@ -153,7 +153,9 @@ class Options:
     checkpoint: str | None = field(
         default=None,
         metadata=_said(
-            "Recompute the modules whose path matches in backward.", "--checkpoint", metavar="PATTERN"
+            "Recompute the modules whose path matches in backward.",
+            "--checkpoint",
+            metavar="PATTERN[,PATTERN]",
         ),
     )
     parallel: str | None = field(

@@ -174,7 +174,8 @@ BENCHMARKS = {
         "what operators and whole steps take of time, measured on a GPU beside predictions", EVIDENCE + "TIMING.md",
         {
             "measure": "timing.measure:main", "pack": "timing.pack:main", "programs": "timing.programs:main", "score": "timing.score:score",
-            "table": "timing.score:table",
+            "table": "timing.score:table", "plan": "timing.advise:plan", "advise": "timing.advise:main",
+            "advice_table": "timing.advise:table",
         },
     ),
     "torchtune": Benchmark("torchtune's own tables beside predictions", EVIDENCE + "PUBLISHED_TORCHTUNE.md", {"table": "published.torchtune:main"}),

@@ -9,7 +9,7 @@ _KINDS = {
     "The job": (
         "batch", "batches", "mode", "inputs", "values", "assume", "loss", "optimizer", "dtype", "amp",
         "channels_last", "grad_accumulation", "checkpoint", "parallel", "arrays", "module", "until",
-        "nproc_per_node", "nnodes", "rank", "longest", "over",
+        "nproc_per_node", "nnodes", "rank", "longest", "over", "samples_per_second", "change_numbers",
     ),
     "A config.json": (
         "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant",

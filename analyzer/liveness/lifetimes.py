@@ -157,13 +157,19 @@ def saved_for_backward(graph: Graph, ranges: Lifetimes | None = None) -> Saved:
     kept = _read_in_backward(graph)
     curve = live_bytes(graph, ranges)
     best = Saved(0, (), 0, -1)
-    for position in _forward_ends(graph):
+    for position in forward_ends(graph):
         storages = [index for index, (born, read) in kept.items() if born <= position < read]
         nbytes = sum(graph.storages[index].nbytes for index in storages)
         if nbytes > best.nbytes or best.position < 0:
             storages.sort(key=lambda index: -graph.storages[index].nbytes)
             best = Saved(nbytes, tuple(storages), curve[position], position)
     return best
+
+
+def saved_at(graph: Graph, position: int) -> tuple[int, ...]:
+    """Device storages that a forward pass has made by `position` and that backward reads later."""
+    kept = _read_in_backward(graph)
+    return tuple(index for index, (born, read) in kept.items() if born <= position < read)
 
 
 def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
@@ -199,8 +205,9 @@ def _step_ends(graph: Graph) -> Callable[[int], int]:
     return step_end
 
 
-def _forward_ends(graph: Graph) -> list[int]:
-    """Positions of the last forward or loss operator before each run of backward operators."""
+def forward_ends(graph: Graph) -> list[int]:
+    """Positions of the last forward or loss operator before each run of backward operators: one a
+    micro-batch."""
     ends = []
     forward = -1
     for position, moment in enumerate(graph.program):

@@ -31,12 +31,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer import devices
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 from analyzer.options import Options
 from analyzer.planning.workers import on_cores, on_ray
+
+if TYPE_CHECKING:
+    from analyzer.results.estimate import Estimate
 
 _KEYS = ("targets", "batches", "devices", "strategies", "options")
 FIGURES = (
@@ -47,7 +50,9 @@ FIGURES = (
     "naive",
     "capacity_bytes",
 )
-COLUMNS = ("job", "target", "batch", "strategy", "device", *FIGURES, "fits", "error")
+# Seconds, and samples a second: of a step of all micro-batches; empty where no time is known.
+TIMES = ("step_seconds", "step_low", "step_high", "samples_per_second", "bound")
+COLUMNS = ("job", "target", "batch", "strategy", "device", *FIGURES, *TIMES, "fits", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ def row_of(job: Job) -> Row:
         "strategy": job.strategy,
         "device": job.device,
     }
-    row |= dict.fromkeys((*FIGURES, "fits"))
+    row |= dict.fromkeys((*FIGURES, *TIMES, "fits"))
     try:
         with redirect_stdout(sys.stderr):  # the table may be on stdout
             found = analyzer.analyze(job.target, batch=job.batch, device=job.device, **job.options)
@@ -166,7 +171,17 @@ def row_of(job: Job) -> Row:
     except Exception as error:  # a target's own code, or a bug here: one row, not the grid
         return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     row |= {name: getattr(found, name) for name in FIGURES if name != "naive"}
+    row |= _times(found)
     return row | {"naive": found.naive.total, "fits": found.fits(), "error": ""}
+
+
+def _times(found: Estimate) -> Row:
+    """The figures of `TIMES`."""
+    time, speed = found.step_seconds, found.samples_per_second
+    if time is None:
+        return {}
+    rate = None if speed is None else speed[0]
+    return dict(zip(TIMES, (time.seconds, time.low, time.high, rate, time.bound), strict=True))
 
 
 def run(
@@ -243,7 +258,7 @@ def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
                 f"{journal} is the journal of another grid, or of this one before it or a target was changed",
                 "give another --journal, or remove it",
             )
-        done[known[of]] = row
+        done[known[of]] = dict.fromkeys(COLUMNS) | row  # a journal from before a column was kept has none
     return done
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzer.report import speed
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, percent, size
@@ -38,6 +39,7 @@ def render(difference: Difference, view: View = PLAIN) -> str:
         for c in difference.figures
     ]
     lines += table(columns, rows, view.width)
+    lines += step_lines(difference)
     if difference.moved:
         lines.append(f"the peak was in {clean(difference.moved[0])} and is in {clean(difference.moved[1])}")
     for title, changes in (
@@ -73,6 +75,20 @@ def verdict(difference: Difference) -> str:
     return f"needs less: {WORDS[least.name]} {signed(least.grown)}, {percent(least.grown, least.before)}"
 
 
+def step_lines(difference: Difference) -> list[str]:
+    """What a step takes of time, before and after; none where it is not known of both. It decides no
+    verdict."""
+    one, two = difference.before.step_seconds, difference.after.step_seconds
+    if one is None or two is None:
+        return []
+    change = f"{100 * (two.seconds / one.seconds - 1):+.1f} %" if one.seconds else "-"
+    ranges = f"{speed.step_range(difference.before)}, now {speed.step_range(difference.after)}"
+    return [
+        f"a step took about {speed.step(difference.before)} and takes {speed.step(difference.after)},"
+        f" {change} ({ranges})"
+    ]
+
+
 def render_json(difference: Difference, _: View = PLAIN) -> str:
     """Everything but the two estimates."""
 
@@ -90,6 +106,7 @@ def render_json(difference: Difference, _: View = PLAIN) -> str:
         "shares": rows(difference.shares),
         "unlike": [list(entry) for entry in difference.unlike],
         "moved": list(difference.moved) if difference.moved else None,
+        "time": {"before": speed.fields(difference.before), "after": speed.fields(difference.after)},
     }
     return json.dumps(document, indent=1) + "\n"
 

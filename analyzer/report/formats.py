@@ -72,6 +72,10 @@ FORMATS: dict[str, dict[str, str]] = {
         "csv": "analyzer.report.strategies:render_csv",
         "html": "analyzer.report.pages:strategies",
     },
+    "advice": {
+        "text": "analyzer.report.advice:render",
+        "json": "analyzer.report.advice:render_json",
+    },
     "serving": {
         "text": "analyzer.report.serving:text",
         "json": "analyzer.report.serving:arithmetic_json",

@@ -15,7 +15,8 @@ from typing import Any
 
 from analyzer.report import attribution, moments, page, sentences
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, folded, operator_name, percent, size
+from analyzer.report.speed import number
+from analyzer.report.words import clean, duration, folded, operator_name, percent, size
 from analyzer.results.estimate import Estimate
 
 # From the ground up: what stays lies below what comes and goes.
@@ -41,6 +42,8 @@ _TIMELINE_BUTTONS = {
     "limit": "device's limit",
 }  # data-act, which `timeline.js` reads: words
 _RANKS_DRAWN = 2 * _COLORS
+# Names of each kind that the step's time is shown of.
+_TIMED = 8
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
@@ -52,6 +55,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
         course(estimate, 0, between="\n".join(_figures(estimate, view))),
         *ranks(estimate),
+        *_time(estimate),
         *_tables(estimate, view),
         page.heading("How sure"),
         *_certainty(estimate),
@@ -76,6 +80,32 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
         _breakdown(estimate),
         page.paragraph(attribution.unread(estimate), "dim"),
         *_holders(estimate, view),
+    ]
+
+
+def _time(estimate: Estimate) -> list[str]:
+    """What a step takes, and of which phase, module and line; the largest of each."""
+    time = estimate.step_seconds
+    if time is None:
+        return []
+    speed_said = estimate.samples_per_second
+    rows: list[tuple[str, ...]] = []
+    for kind, sums in (("phase", time.by_phase), ("module", time.by_module), ("line", time.by_line)):
+        for name, seconds in list(sums.items())[:_TIMED]:
+            share = f"{100 * seconds / time.device_seconds:.1f} %"
+            rows.append((kind, page.name(name or "(top level)"), duration(seconds), share))
+    rate = (
+        "" if speed_said is None else "samples a second: about {} ({} to {})".format(*map(number, speed_said))
+    )
+    return [
+        page.heading("Time of a step"),
+        page.paragraph(sentences.step_line(estimate)),
+        page.paragraph(rate),
+        page.folded(
+            "Where the device's time goes",
+            page.table(("by", "name", "device time", "of it"), rows, (2, 3), "cards"),
+            False,
+        ),
     ]
 
 

@@ -2,7 +2,8 @@
 
 1. Keys are the attributes of `Estimate`; sizes are integers in bytes, of any size.
 2. Derived figures are written for readers and ignored when read: `naive.inference`, `naive.training`,
-   `naive.total`, `fits`, `verdict`, `at_least`, `reserved_range`, `device_range`, `headroom_bytes`.
+   `naive.total`, `fits`, `verdict`, `at_least`, `reserved_range`, `device_range`, `headroom_bytes`,
+   `samples_per_second` (by the step's time, by its greatest, by its least).
 3. `schema` counts up only when a key changes its meaning or goes; new keys do not change it.
 4. Names are written as they are: JSON escapes what a terminal must not see.
 """
@@ -35,8 +36,8 @@ from analyzer.results.estimate import (
 from analyzer.timing.step_time import StepTime
 
 SCHEMA = 1
-# What sweep, fit, what-if and compare write lists under.
-_OTHERS = ("rows", "fits", "strategies", "figures")
+# What sweep, fit, what-if, compare and advise write lists under.
+_OTHERS = ("rows", "fits", "strategies", "figures", "ways")
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
@@ -54,6 +55,8 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     document["verdict"] = estimate.verdict()
     document["reserved_range"] = list(estimate.reserved_range)
     document["device_range"] = list(estimate.device_range)
+    speed = estimate.samples_per_second
+    document["samples_per_second"] = None if speed is None else list(speed)
     document["headroom_bytes"] = estimate.usable_bytes - estimate.device_used
     return document
 

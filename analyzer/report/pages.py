@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.report import difference as differences
-from analyzer.report import html, overlay, page, plan
+from analyzer.report import html, overlay, page, plan, speed
 from analyzer.report import strategies as plans
 from analyzer.report import verification as verifications
 from analyzer.report.formats import PLAIN, View
@@ -87,11 +87,12 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
                 page.bar(fit.batch, most, 0, fit.batch),
                 mib(fit.limit),
                 mib(fit.headroom) if fit.batch else "-",
+                *(("-", "-") if fit.at is None else (speed.step(fit.at), speed.rate(fit.at))),
             )
             for fit in found
         )
-        heads = ("GPU", f"largest {what}", "", "MiB for the allocator", "of them free")
-        body += [page.table(heads, rows, (1, 3, 4), "cards")]
+        heads = ("GPU", f"largest {what}", "", "MiB for the allocator", "of them free", "step", "samples/s")
+        body += [page.table(heads, rows, (1, 3, 4, 5, 6), "cards")]
     views: list[dict[str, Any]] = []
     for fit in found:
         shown = plan.known_of(fit)
@@ -119,18 +120,32 @@ def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
     assert base is not None
     runs = [(strategy, strategy.estimate) for strategy in found if strategy.estimate is not None]
     most = max(known.needed.device_used for _, known in runs)
-    rows = [_strategy(strategy, known, base.needed.device_used, most) for strategy, known in runs]
-    heads = ("strategy", "", "allocated", "device", "saves", "compute", "cost", "fits", "largest batch")
+    timed = any(known.step_seconds is not None for _, known in runs)
+    rows = [_strategy(strategy, known, base.needed.device_used, most, timed) for strategy, known in runs]
+    times = ("step", "between", "samples/s") if timed else ()
+    heads = (
+        "strategy",
+        "",
+        "allocated",
+        "device",
+        "saves",
+        "compute",
+        *times,
+        "cost",
+        "fits",
+        "largest batch",
+    )
+    numbers = (*range(2, 6 + len(times)), len(heads) - 1)
     failed = [f"{strategy.name}: {strategy.error}" for strategy in found if strategy.estimate is None]
     body = [
-        page.table(heads, rows, (2, 3, 4, 5, 8), "cards"),
+        page.table(heads, rows, numbers, "cards"),
         page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
         *((page.heading("What does not run"), page.items(failed)) if failed else ()),
     ]
     return page.render(f"{plan.about(base)} · what if", "\n".join(body))
 
 
-def _strategy(strategy: Strategy, known: Estimate, before: int, most: int) -> tuple[str, ...]:
+def _strategy(strategy: Strategy, known: Estimate, before: int, most: int, timed: bool) -> tuple[str, ...]:
     room = known.needed
     extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
     return (
@@ -140,6 +155,7 @@ def _strategy(strategy: Strategy, known: Estimate, before: int, most: int) -> tu
         size(room.device_used),
         percent(strategy.saved, before),
         extra,
+        *((speed.step(known), speed.step_range(known), speed.rate(known)) if timed else ()),
         page.text(plans.COSTS[strategy.cost]),
         plans.judged(known),
         "-" if strategy.largest is None else f"{strategy.largest:,}",
@@ -173,6 +189,7 @@ def difference(found: Difference, view: View = PLAIN) -> str:
         page.chart(0, "both courses over one another") if laid else "",
         page.table(("", "before", "after", "change", ""), (*others, *figures), (1, 2, 3, 4), "cards"),
     ]
+    body += [page.paragraph(line) for line in differences.step_lines(found)]
     if found.moved:
         body.append(page.paragraph(f"the peak was in {found.moved[0]} and is in {found.moved[1]}"))
     for title, changes in (

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from analyzer.report import speed
 from analyzer.report.attribution import who
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
@@ -257,10 +258,13 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
     if len(fits) > 1:
         columns = [Column("device", 14, least=13), Column("batch", 8)]
         columns += [Column("limit MiB", 14, rank=1), Column("headroom MiB", 15)]
+        columns += [Column("step", 9, rank=2), Column("samples/s", 11, rank=3)]
         rows = []
         for fit in fits:
             name = clean(known_of(fit).device) if known_of(fit) is not None else "-"
-            rows.append([name, str(fit.batch), mib(fit.limit), mib(fit.headroom) if fit.batch else "-"])
+            room = mib(fit.headroom) if fit.batch else "-"
+            times = ["-", "-"] if fit.at is None else [speed.step(fit.at), speed.rate(fit.at)]
+            rows.append([name, str(fit.batch), mib(fit.limit), room, *times])
         lines += [*table(columns, rows, view.width), ""]
     for fit in fits:
         lines += [*fit_lines(fit, view.verbose), ""]
@@ -290,6 +294,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         least, most = fit.reserved_range
         held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
         lines.append(f"{_ASSUMING[fit.verdict].format(clean(known.device))}; {held}")
+    if fit.at is not None and (said := speed.line(fit.at)):
+        lines.append(f"at that {what} {said}")
     if fit.at is not None and fit.at.at_least:
         lines.append(f"may not fit: figures are at least what it takes, {uncounted(fit.at)}")
     if fit.refused:
@@ -347,6 +353,7 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
                 "reserved_range": list(fit.reserved_range),
                 "peak_allocated": fit.at.peak_allocated if fit.at else None,
                 "peak_reserved": fit.at.peak_reserved if fit.at else None,
+                **speed.fields(fit.at),
                 "also": list(fit.also),
                 "gaps": list(fit.gaps),
                 "beyond": dataclasses.asdict(failed) if failed else None,

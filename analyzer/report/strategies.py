@@ -9,10 +9,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analyzer.report import speed
 from analyzer.report.columns import Column, room_of, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import subject
-from analyzer.report.words import clean, duration, mib, percent, size
+from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
@@ -24,7 +25,7 @@ COSTS = ("free", "slower", "changes results", "more GPUs", "a larger GPU")
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     """What is run, then of each strategy its device memory, what that saves, operations computed again, the
-    time of a step, largest batch; and what to type."""
+    time of a step with its range, samples a second, largest batch; and what to type."""
     base = strategies[0].estimate
     assert base is not None
     columns = [
@@ -35,7 +36,11 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     columns += [Column("compute", 9, rank=2)]
     timed = base.step_seconds is not None
     if timed:
-        columns.append(Column("step", 9, rank=2))
+        columns += [
+            Column("step", 9, rank=2),
+            Column("samples/s", 11, rank=4),
+            Column("step range", 20, rank=5),
+        ]
     columns.append(Column("fits", 6, rank=3))
     if any(strategy.largest is not None for strategy in strategies):
         columns.append(Column("largest", 9))
@@ -54,7 +59,7 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
                 mib(found.needed.device_used),
                 percent(strategy.saved, base.needed.device_used),
                 f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
-                *([_step(found)] if timed else []),
+                *([speed.step(found), speed.rate(found), speed.step_range(found)] if timed else []),
                 judged(found),
                 f"{strategy.largest:,}" if strategy.largest is not None else "",
             ]
@@ -66,11 +71,6 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     ]
     told = within([*failed, *_recomputable(strategies[0], base)], view.width)
     return "\n".join([*head, titles, *body, *told]) + "\n"
-
-
-def _step(found: Estimate) -> str:
-    """What a step takes of time, "-" where that is not known (several GPUs)."""
-    return "-" if found.step_seconds is None else duration(found.step_seconds.seconds)
 
 
 def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
@@ -133,7 +133,7 @@ def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
             "options": strategy.typed,
             "cost": COSTS[strategy.cost],
             "extra_compute": strategy.extra_compute,
-            "step_seconds": found.step_seconds.seconds if found and found.step_seconds else None,
+            **speed.fields(found),
             "peak_allocated": found.peak_allocated if found else None,
             "peak_reserved": found.peak_reserved if found else None,
             "device_used": found.device_used if found else None,
@@ -156,7 +156,10 @@ def render_json(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
 
 def render_csv(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
     """A row a strategy, bytes."""
-    found = [{**row, "changes": json.dumps(row["changes"])} for row in rows(strategies)]
+    found = [
+        {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
+        for row in rows(strategies)
+    ]
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(found[0]), lineterminator="\n")
     writer.writeheader()

@@ -330,6 +330,20 @@ class Estimate:
         return self.reserved_range[0] + least, self.reserved_range[1] + most
 
     @property
+    def samples(self) -> int | None:
+        """Samples of a step, those of all its micro-batches; None where nobody said a batch."""
+        return None if self.batch is None else self.batch * int(self.options.get("grad_accumulation") or 1)
+
+    @property
+    def samples_per_second(self) -> tuple[float, float, float] | None:
+        """Samples a second by a step's time, and by its greatest and its least; None where either is not
+        known, and of generating tokens, whose steps are no samples."""
+        time, samples = self.step_seconds, self.samples
+        if time is None or samples is None or time.low <= 0 or self.mode == "generate":
+            return None
+        return samples / time.seconds, samples / time.high, samples / time.low
+
+    @property
     def needed(self) -> Room:
         """What it takes with room: its own figures where the device has it."""
         return self.with_room or Room(self.peak_allocated, self.peak_reserved, self.device_used)

@@ -20,7 +20,7 @@ that share a device.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
 
@@ -108,6 +108,18 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
     )
 
 
+def operator_seconds(
+    graph: Graph, moments: Sequence[Moment], profile: DeviceProfile
+) -> dict[int, tuple[float, float]] | None:
+    """Seconds that each operator of these moments takes of the host and of the device, by its index; None as
+    `step_time`."""
+    rates = rates_of(profile)
+    if rates is None or graph.framework != "pytorch" or graph.communicators:
+        return None
+    launches = _launches(graph, moments, rates)
+    return {index: (launch.host, launch.device) for index, launch in launches.items()}
+
+
 def _last_step(graph: Graph) -> list[Moment]:
     """The moments of the last whole iteration: that of the last optimizer's step, where there is one."""
     operators = graph.operators
@@ -121,7 +133,7 @@ def _last_step(graph: Graph) -> list[Moment]:
     return list(graph.program[places[0] : places[-1] + 1]) if places else []
 
 
-def _launches(graph: Graph, moments: list[Moment], rates: Rates) -> dict[int, Launch]:
+def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates) -> dict[int, Launch]:
     """Every operator of the step in time; nothing of the iteration before it is in the cache any more."""
     operators = graph.operators
     chosen = [operators[moment.operator] for moment in moments if isinstance(moment, Run)]

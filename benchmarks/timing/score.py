@@ -176,6 +176,10 @@ def page(found: Sequence[Row]) -> str:
     for name, title in (("development", "Development cases"), ("held_out", "Held-out cases")):
         lines = [_cells(row) for row in found if row.group == name]
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
+    advice = pages.part(PAGE, "advice").rstrip()
+    parts.append(
+        f"<!-- advice: written by python -m benchmarks timing advice_table -->\n{advice}\n<!-- /advice -->"
+    )
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,6 +19,7 @@ SCREENS = [
     (f"fit {FILE} --device t4", "largest batch "),
     (f"sweep {FILE} --batch 1:8 --device t4", "models/cnn.onnx"),
     (f"what-if {FILE} --batch 4 --device t4", "models/cnn.onnx"),
+    (f"advise {FILE} --batch 4 --device t4", "fastest way that fits: "),
     (f"allocators {FILE} --batch 4 --device t4", "fits under "),
     ("devices", "device "),
     ("explain cudnn-convolution", "cudnn-convolution"),

@@ -41,6 +41,7 @@ NEEDING = (
     "torch.nn:Linear",
     f"{FILE} --mode train --batch 4",
     f"what-if {PROGRAM} --batch 4",
+    f"advise {PROGRAM} --batch 4 --device t4",
     f"what-if {FILE} --mode train --batch 4",
     f"fit {PROGRAM} --device t4",
     f"fit {FILE} --mode train --device t4",
@@ -64,7 +65,7 @@ def test_one_sentence_and_the_documented_code(words: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [f"{FILE} --batch 4", f"what-if {FILE} --batch 4", f"fit {FILE} --device t4", f"sweep {FILE} --batch 1:4", "devices",
+    [f"{FILE} --batch 4", f"what-if {FILE} --batch 4", f"advise {FILE} --batch 4 --device t4", f"fit {FILE} --device t4", f"sweep {FILE} --batch 1:4", "devices",
      "explain Conv", "explain aten::convolution", "--version"],
 )  # fmt: skip
 def test_what_needs_no_torch_works(words: str) -> None:
@@ -74,7 +75,7 @@ def test_what_needs_no_torch_works(words: str) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    ["analyze({py!r})", "analyze({onnx!r}, batch=4, mode='train')", "what_if({py!r})", "fit({py!r}, device='t4')",
+    ["analyze({py!r})", "analyze({onnx!r}, batch=4, mode='train')", "what_if({py!r})", "advise({py!r}, device='t4')", "fit({py!r}, device='t4')",
      "sweep({py!r}, range(1, 9))", "run({py!r})"],
 )  # fmt: skip
 def test_the_api_raises_the_documented_error(call: str) -> None:

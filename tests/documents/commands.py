@@ -48,6 +48,14 @@ OF_HELP = {
     ),
     "analyze what-if models/gpt2.py --mode train --batch 16 --device rtx4090": ("campaign", "every strategy"),
     "analyze what-if models/cnn.py --mode train --batch 128 --largest": ("campaign", "a search a strategy"),
+    "analyze advise models/gpt2.py --mode train --batch 16 --device rtx4090": (
+        "campaign",
+        "a search among ways",
+    ),
+    "analyze advise models/cnn.py --mode train --device t4 --samples-per-second 900": (
+        "campaign",
+        "a search among batches",
+    ),
 }
 
 

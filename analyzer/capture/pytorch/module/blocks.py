@@ -14,7 +14,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -40,6 +40,54 @@ def matching(model: torch.nn.Module, pattern: str, what: str) -> dict[str, torch
         known = ", ".join(name for name, _ in model.named_children())
         raise OptionError(f"no module matches the {what} pattern {pattern!r}", f"top-level modules: {known}")
     return matched
+
+
+def matching_any(model: torch.nn.Module, patterns: str, what: str) -> dict[str, torch.nn.Module]:
+    """Path -> module of those that match one of several patterns, separated by commas; a match inside a match
+    is left alone. Raises OptionError for a pattern that nothing matches."""
+    found: dict[str, torch.nn.Module] = {}
+    for pattern in patterns.split(","):
+        found |= matching(model, pattern.strip(), what)
+    return _outermost({path: found[path] for path in sorted(found, key=lambda path: path.count("."))})
+
+
+def pattern_of(model: torch.nn.Module, paths: Sequence[str]) -> str:
+    """The patterns that match these modules and no others, as `matching_any` takes them: numbers beside one
+    another as a range of digits, a container's modules, where all are meant, as `*`."""
+    beside: dict[str, list[str]] = {}
+    for path in paths:
+        beside.setdefault(path.rpartition(".")[0], []).append(path)
+    found: list[str] = []
+    for container, members in beside.items():
+        inside = f"{container}." if container else ""
+        names = [path.removeprefix(inside) for path in members]
+        everyone = {name for name, _ in model.get_submodule(container).named_children()}
+        found += [f"{inside}*"] if everyone == set(names) else [f"{inside}{name}" for name in _ranges(names)]
+    pattern = ",".join(found)
+    if set(matching_any(model, pattern, "checkpoint")) != set(paths):
+        return ",".join(paths)
+    return pattern
+
+
+def _ranges(names: Sequence[str]) -> list[str]:
+    """Names, with those that differ in the last digit alone as one pattern: "1[0-3]" for 10, 11, 12, 13."""
+    tens: dict[str, list[str]] = {}
+    for name in names:
+        if name[-1:].isdecimal():
+            tens.setdefault(name[:-1], []).append(name[-1])
+    found = [name for name in names if not name[-1:].isdecimal()]
+    for before, digits in tens.items():
+        ordered = sorted(digits)
+        runs = int(ordered[-1]) - int(ordered[0]) == len(ordered) - 1
+        last = (
+            ordered[0]
+            if len(ordered) == 1
+            else f"[{ordered[0]}-{ordered[-1]}]"
+            if runs
+            else f"[{''.join(ordered)}]"
+        )
+        found.append(f"{before}{last}")
+    return found
 
 
 def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:

@@ -1,0 +1,271 @@
+"""The fastest way to run a job that fits its device, out of what may be done otherwise; or the proof that
+nothing offered can fit.
+
+1. A way **fits** as anything else does (`Estimate.verdict`): each that is named was analysed as `analyze`
+   analyses it, with its options. Nothing is proposed on a forecast.
+2. Ways are in the order of a step's time (`Estimate.step_seconds`, of all micro-batches: the total batch
+   stays); of a device without known speed, of counted operations.
+3. A PyTorch module: `advisor/search.py`. A configuration: the strategies `configurations.py` has for it, each
+   and together. An ONNX session: its settings, of which no time is known.
+4. What changes the numbers a model computes is offered only where it is asked for.
+5. **Samples a second**: the batch is free. It is doubled from one sample as long as a step as it is fits and
+   more are done in a second; where what was asked for is not reached, the ways that fit twice that batch are
+   looked at too.
+6. Where nothing fits, one sample is analysed: what one operator, or the beginning of the optimizer's step,
+   needs at least (`advisor/floor.py`). Above the device, that is a proof.
+7. The patch of a file whose blocks are to be checkpointed is analysed as well, one micro-batch of it beside
+   one of the way.
+
+Not modelled: several GPUs, `torch.compile` and its budget, what a way does to a model's quality.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.devices import load, names
+from analyzer.errors import AnalyzerError, OptionError
+from analyzer.options import Options, takes_options
+from analyzer.planning.advisor import patch
+from analyzer.planning.advisor.floor import floor_of
+from analyzer.planning.advisor.search import Search, order
+from analyzer.planning.advisor.settings import Settings
+from analyzer.planning.advisor.trials import Change, Trials
+from analyzer.results.advice import Advice, Bound, Way
+from analyzer.results.estimate import Estimate
+from analyzer.targets import Target
+from analyzer.targets import parse as parse_target
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST_BATCH = 1 << 16
+Progress = Callable[[str], None]
+
+
+@takes_options
+def advise(
+    target: str | os.PathLike[str] | torch.nn.Module,
+    inputs: Any = None,
+    *,
+    samples_per_second: float | None = None,
+    change_numbers: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Advice:
+    """The fastest way to run `target` that fits `device`. Options as for `analyzer.analyze`.
+
+    samples_per_second: at least so many, at whatever batch; without it the batch is what is said, or the
+    target's own. change_numbers: also what changes the numbers a model computes. Raises AnalyzerError when
+    the job as it is cannot be analysed, or has no device.
+    """
+    said = Options.of({"inputs": inputs, **options})
+    if said.device is None and said.budget is None:
+        raise OptionError("nothing says what it shall fit", "give --device NAME, such as --device rtx4090")
+    if samples_per_second is None:
+        return _advice(target, said, change_numbers, progress)
+    if samples_per_second <= 0 or said.batch is not None:
+        raise OptionError(
+            "samples a second are asked for at whatever batch",
+            "give a number above 0, and leave --batch out",
+        )
+    return _at_a_rate(target, said, samples_per_second, change_numbers, progress)
+
+
+def _advice(target: Any, options: Options, numbers: bool, progress: Progress | None) -> Advice:
+    trials = Trials(target, options, progress)
+    base, found = trials.with_graph([])
+    if found is None or base.estimate is None:
+        raise OptionError(f"the job as it is cannot be analysed: {base.error}", "see: analyze TARGET")
+    if options.batch is None and found.graph.batch is not None and not trials.config:
+        trials.options = replace(options, batch=found.graph.batch)
+    if trials.config or found.graph.framework == "onnx":
+        tried = Settings(trials, (base, found), numbers, target).run()
+    else:
+        tried = Search(trials, (base, found), numbers).run()
+    del found
+    try:
+        return _answer(target, trials, base, tried, numbers)
+    finally:
+        gc.collect()
+
+
+def _answer(target: Any, trials: Trials, base: Way, tried: Sequence[Way], numbers: bool) -> Advice:
+    assert base.estimate is not None
+    rank = {"fits": 0, "may not fit": 1}
+    ways = sorted(
+        (way for way in tried if way.verdict in rank),
+        key=lambda way: (rank[way.verdict], order(way), len(way.changes)),
+    )
+    others = sorted((way for way in tried if way.verdict not in rank), key=order)
+    bound, missing = (None, 0) if ways else _bound(trials, base, numbers)
+    changed, proven = _patch(target, trials, ways[0]) if ways else ("", False)
+    return Advice(
+        base,
+        tuple(ways),
+        tuple(others),
+        bound,
+        missing,
+        patch=changed,
+        patch_proven=proven,
+        analyses=trials.count,
+        notes=tuple(_notes(base, ways[0] if ways else None, others, numbers)),
+    )
+
+
+def _notes(base: Way, best: Way | None, others: Sequence[Way], numbers: bool) -> list[str]:
+    """What a reader should know of the order, and of the way that is named."""
+    notes: list[str] = []
+    estimate = base.estimate
+    assert estimate is not None
+    if estimate.step_seconds is None:
+        why = "an ONNX session" if estimate.framework == "onnx" else f"{estimate.device} or such a job"
+        notes.append(f"no time is known of {why}: ways are in the order of operations, then of memory")
+    if _normalizes(estimate) and base.verdict != "fits" and not numbers:
+        notes.append("accumulation is left out: batch norm would normalize over fewer samples")
+    if best is None:
+        notes += _larger(others)
+    if best is not None and "checkpoint" in best.changes and _normalizes(estimate):
+        notes.append("batch norm's running statistics are updated twice a step in blocks that run again")
+    if best is not None and best.estimate is not None and best.estimate.with_room is not None:
+        notes.append("the allocator gives kept blocks back to fit, which takes time that is not counted")
+    if best is not None and "grad_accumulation" in best.changes:
+        notes.append("micro-batches give the same gradient where the loss is a mean over samples")
+    return notes
+
+
+def _larger(others: Sequence[Way]) -> list[str]:
+    """The smallest known GPU that has what the most frugal way takes."""
+    used = min((w.estimate.needed.device_used for w in others if w.estimate is not None), default=0)
+    known = [profile for profile in map(load, names()) if profile.usable_bytes >= used > 0]
+    if not known:
+        return []
+    least = min(known, key=lambda profile: (profile.capacity_bytes, profile.name))
+    return [f"the smallest known GPU with as much as the most frugal way takes here: {least.name}"]
+
+
+def _normalizes(estimate: Estimate) -> bool:
+    return any("batch_norm" in row.operator for row in estimate.allocations.origins)
+
+
+def _bound(trials: Trials, base: Way, numbers: bool) -> tuple[Bound | None, int]:
+    """What one sample needs at least, the least of all precisions that are offered, and by how much that is
+    above what may be used; 0 where it is not."""
+    assert base.estimate is not None
+    single = {"batch": 1, "grad_accumulation": 1}
+    if trials.options.mode != "train" or trials.config:
+        single = {}
+    ways = [[Change("one sample", single)]]
+    if numbers:
+        ways += [[*ways[0], Change("pure bf16", {"dtype": "bfloat16"}, numbers=True)]]
+    floors = []
+    for changes in ways:
+        found = trials.with_graph(changes)[1]
+        if found is not None and found.graph.framework == "pytorch":
+            floors.append(floor_of(found))
+    if not floors:
+        return None, 0
+    least = min(floors, key=lambda floor: floor.device_bytes)
+    place = " ".join(filter(None, (least.operator, least.module, least.source)))
+    bound = Bound(least.device_bytes, least.beside_bytes, place or "the beginning of the optimizer's step")
+    spare = base.estimate.certainty.spare_bytes
+    return bound, max(least.device_bytes - base.estimate.allowed_bytes - spare, 0)
+
+
+def _patch(target: Any, trials: Trials, best: Way) -> tuple[str, bool]:
+    """The diff of the target's file, and whether the changed file takes the same bytes."""
+    parsed = parse_target(target) if isinstance(target, (str, os.PathLike)) else None
+    if "checkpoint" not in best.changes or not isinstance(parsed, Target) or parsed.path is None:
+        return "", False
+    if parsed.kind != "python" or trials.model is None or best.estimate is None:
+        return "", False
+    from analyzer.capture.pytorch.module.blocks import matching_any
+
+    source = patch.source_of(parsed.path)
+    paths = list(matching_any(trials.model, best.changes["checkpoint"], "checkpoint"))
+    changed = patch.patched(source, parsed.attr, paths)
+    if not changed:
+        return "", False
+    options = replace(trials.options, **{**best.changes, "grad_accumulation": 1})
+    # The way itself takes minutes where it has many micro-batches.
+    single = best if options.grad_accumulation == best.changes.get("grad_accumulation", 1) else None
+    like = (single or Trials(target, options).way([])).estimate
+    proven = like is not None and _same_bytes(changed, parsed, replace(options, checkpoint=None), like)
+    return patch.diff(source, changed, parsed.path.as_posix()), proven
+
+
+def _same_bytes(changed: str, target: Target, options: Options, like: Estimate) -> bool:
+    """Whether the changed file, analysed from a folder of its own, takes what another estimate says. (Its
+    neighbours are found: the file's own folder is among the places Python looks in since it was opened.)"""
+    import tempfile
+
+    assert target.path is not None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / target.path.name
+        path.write_text(changed, encoding="utf-8")
+        try:
+            way = Trials(f"{path}:{target.attr}", options).way([])
+        except AnalyzerError:
+            return False
+    found = way.estimate
+    return found is not None and all(
+        getattr(found, name) == getattr(like, name)
+        for name in ("peak_allocated", "peak_reserved", "device_used")
+    )
+
+
+def _at_a_rate(
+    target: Any, options: Options, wanted: float, numbers: bool, progress: Progress | None
+) -> Advice:
+    """The smallest batch, doubled from one, that does so many samples a second; else the fastest that was
+    found."""
+    best: Advice | None = None
+    batch, before, notes = 1, 0.0, list[str]()
+    while batch <= _MOST_BATCH:
+        if progress is not None:
+            progress(f"batch {batch}")
+        trials = Trials(target, replace(options, batch=batch), progress)
+        base, found = trials.with_graph([])
+        rate = None if base.estimate is None else base.estimate.samples_per_second
+        if base.estimate is None:
+            notes.append(f"batch {batch} does not run: {base.error}")
+            break
+        if rate is None:
+            raise OptionError(
+                f"no time is known of {base.estimate.target} on {base.estimate.device}",
+                "leave --samples-per-second out, or give a --device that 'analyze devices' names",
+            )
+        fits = base.verdict == "fits"
+        if rate[0] >= wanted or not fits or rate[0] <= before:
+            assert found is not None
+            looked = _advice(target, replace(options, batch=batch), numbers, progress)
+            best = _faster(best, looked)
+            break
+        best, before = replace(_alone(base), analyses=trials.count), rate[0]
+        batch *= 2
+        del found
+        gc.collect()
+    if best is None:
+        raise OptionError("not even one sample runs", notes[-1] if notes else "see: analyze TARGET")
+    speed = _rate(best)
+    return replace(best, wanted=wanted, reached=speed >= wanted, notes=(*best.notes, *notes))
+
+
+def _alone(base: Way) -> Advice:
+    return Advice(base, (base,), notes=())
+
+
+def _rate(advice: Advice) -> float:
+    way = advice.best
+    speed = None if way is None or way.estimate is None else way.estimate.samples_per_second
+    return 0.0 if speed is None else speed[0]
+
+
+def _faster(one: Advice | None, other: Advice) -> Advice:
+    """The one whose best way does more samples a second; the first where they are alike."""
+    return other if one is None or _rate(other) > _rate(one) else one

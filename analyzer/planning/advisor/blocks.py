@@ -1,0 +1,191 @@
+"""What computing each of a model's blocks again would free, when, and what it would take of time: read off
+one analysed program, the input of the knapsack.
+
+1. Looked at is the forward and backward pass of the micro-batch under which most is alive.
+2. Of what its forward pass keeps, a block frees what is made in it and read by its backward pass alone, less
+   what must be kept to compute it again (`liveness/recomputation.py`: a minimum cut of the graph's view).
+   This is not there from the block's last forward operator to its first backward operator.
+3. When the block's backward pass begins, all it frees is there again, and what its forward pass holds for a
+   while besides (the most that was alive while it ran, less what was when it ended).
+4. What runs again are its forward operators up to the last that makes something backward reads
+   (`torch.utils.checkpoint` stops there). Its cost is their time: the device's, or the host's where the host
+   bounds the step; operations where no time is known.
+5. Between two of these moments nothing changes: one row of the knapsack is the most that is alive in between.
+   Moments outside of passes (the optimizer's) are one row, which no choice changes.
+
+Source: `torch/utils/checkpoint.py` (non-reentrant: hooks that drop what is saved and compute it again when it
+is first asked for).
+
+Not modelled: the allocator: what fits by these rows is analysed before anybody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from analyzer.analysis import Analysis
+from analyzer.graph import Graph, Operator, Phase, Run, view_of
+from analyzer.liveness.lifetimes import forward_ends, lifetimes, live_bytes, saved_at
+from analyzer.liveness.recomputation import recomputation
+from analyzer.planning.advisor.knapsack import Row
+from analyzer.planning.flops import flops_of
+from analyzer.timing.step import operator_seconds
+
+_PASSES = frozenset({Phase.FORWARD, Phase.LOSS, Phase.BACKWARD})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A module that may be computed again. freed_bytes: no longer kept. first, last: the moments between
+    which they are not there. again_bytes: held besides while it runs again. seconds: what that takes, of one
+    micro-batch; None where no time is known. operations: floating-point operations that run again."""
+
+    path: str
+    freed_bytes: int
+    first: int
+    last: int
+    again_bytes: int
+    seconds: float | None
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks that free something, and the rows of the knapsack: items are places in `blocks`."""
+
+    blocks: tuple[Block, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """Seconds of each, or operations where no time is known."""
+        timed = all(block.seconds is not None for block in self.blocks)
+        return tuple((block.seconds or 0.0) if timed else float(block.operations) for block in self.blocks)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is alive without any choice."""
+        return max((row.live_bytes for row in self.rows), default=0)
+
+
+def blocks_of(found: Analysis, paths: Sequence[str]) -> Blocks:
+    """Of an analysed training program what each of these modules would give."""
+    graph = found.graph
+    curve = live_bytes(graph, lifetimes(graph, "eager"))
+    ends = forward_ends(graph)
+    if not ends:
+        return Blocks((), ())
+    end = max(ends, key=lambda position: curve[position])
+    first, last = _pass_around(graph, end)
+    moments = graph.program[first : last + 1]
+    saved = frozenset(saved_at(graph, end))
+    times = operator_seconds(graph, moments, found.profile)
+    step = found.estimate.step_seconds
+    host = step is not None and step.bound == "host"
+    blocks = [
+        block
+        for path in paths
+        if (block := _block(graph, curve, path, (first, end, last), saved, times, host)) is not None
+    ]
+    return Blocks(tuple(blocks), tuple(_rows(graph, curve, blocks, (first, last))))
+
+
+def _pass_around(graph: Graph, end: int) -> tuple[int, int]:
+    """The first and the last moment of the forward and backward pass around the moment where forward is
+    over."""
+
+    def phase(position: int) -> Phase | None:
+        moment = graph.program[position]
+        return graph.operators[moment.operator].phase if isinstance(moment, Run) else None
+
+    first = end
+    while first > 0 and phase(first - 1) in (None, Phase.FORWARD, Phase.LOSS):
+        first -= 1
+    last = end
+    while last + 1 < len(graph.program) and phase(last + 1) in (None, Phase.BACKWARD):
+        last += 1
+    return first, last
+
+
+def _block(
+    graph: Graph,
+    curve: Sequence[int],
+    path: str,
+    around: tuple[int, int, int],
+    saved: frozenset[int],
+    times: dict[int, tuple[float, float]] | None,
+    host: bool,
+) -> Block | None:
+    """One block; None where it frees nothing, or does not run."""
+
+    def inside(operator: Operator) -> bool:
+        return operator.module == path or operator.module.startswith(f"{path}.")
+
+    first, end, last = around
+    ran = [
+        (position, moment.operator)
+        for position in range(first, last + 1)
+        if isinstance(moment := graph.program[position], Run) and inside(graph.operators[moment.operator])
+    ]
+    forward = [entry for entry in ran if entry[0] <= end]
+    backward = [entry for entry in ran if entry[0] > end]
+    if not forward or not backward:
+        return None
+    view = view_of(graph)
+    own = [
+        index
+        for index in saved
+        if all(inside(graph.operators[~node]) for node in view.pred[index])
+        and all(
+            inside(graph.operators[~node])
+            for node in view.succ[index]
+            if graph.operators[~node].phase is Phase.BACKWARD
+        )
+    ]
+    found = recomputation(graph, own, inside, saved.difference(own))
+    freed = found.saved_bytes - found.kept_bytes
+    if freed <= 0:
+        return None
+    until = max(found.operators, default=-1)
+    again = [index for _, index in forward if index <= until]
+    held = max(curve[position] for position in range(forward[0][0], forward[-1][0] + 1))
+    return Block(
+        path,
+        freed,
+        forward[-1][0] + 1,
+        backward[0][0] - 1,
+        max(held - curve[forward[-1][0]], 0),
+        None if times is None else sum(times[index][0 if host else 1] for index in again),
+        sum(flops_of(graph.operators[index]) for index in again),
+    )
+
+
+def _rows(graph: Graph, curve: Sequence[int], blocks: Sequence[Block], around: tuple[int, int]) -> list[Row]:
+    """The knapsack's rows."""
+    first, last = around
+    edges = {first, last + 1}
+    for block in blocks:
+        edges.update((block.first, block.last + 1))
+    borders = sorted(edges)
+    rows = [Row(max(curve[begin:after]), _away(blocks, begin)) for begin, after in pairwise(borders)]
+    for place, block in enumerate(blocks):
+        begins = block.last + 1
+        rows.append(Row(curve[begins], {**_away(blocks, begins), place: block.again_bytes}))
+    besides, phase = 0, None
+    for position, moment in enumerate(graph.program):
+        if isinstance(moment, Run):
+            phase = graph.operators[moment.operator].phase
+        if phase not in _PASSES:
+            besides = max(besides, curve[position])
+    return [*rows, Row(besides, {})]
+
+
+def _away(blocks: Sequence[Block], position: int) -> dict[int, int]:
+    """What each block's choice changes at a moment."""
+    return {
+        place: -block.freed_bytes
+        for place, block in enumerate(blocks)
+        if block.first <= position <= block.last
+    }

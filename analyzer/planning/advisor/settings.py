@@ -1,0 +1,76 @@
+"""The ways of a target that is no module: a model's configuration, whose job has options of its own, and an
+ONNX session, which has settings.
+
+1. What `what-if` offers of it (`configurations.py`, the session's settings) is tried one by one, without more
+   or larger GPUs, shorter samples or adapters, which are other jobs.
+2. Then together: all that change no number and make less of memory, and those with each that was asked for
+   besides. What contradicts something earlier is left out.
+3. A way that fits is no part of another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.analysis import Analysis
+from analyzer.planning.advisor.trials import Change, Trials
+from analyzer.planning.what_if import variants
+from analyzer.results.advice import Way
+
+_SLOWER, _RESULTS = 1, 2
+_OTHER_JOBS = ("length", "lora", "parallel", "device")
+MOST = 12
+
+
+class Settings:
+    """Of one job. base: it as it is. numbers: what changes numbers may be tried."""
+
+    def __init__(self, trials: Trials, base: tuple[Way, Analysis], numbers: bool, target: Any) -> None:
+        self._trials, self._base, self._target = trials, base, target
+        self._most = _RESULTS if numbers else _SLOWER
+        self.tried: list[Way] = [base[0]]
+
+    def run(self) -> list[Way]:
+        """Every way that was tried."""
+        if self._base[0].verdict == "fits":
+            return self.tried
+        singles = [
+            Change(name, changes, cost == _RESULTS)
+            for name, cost, changes in variants(self._base[1], self._trials.options, self._target)
+            if cost <= self._most and not any(key in changes for key in _OTHER_JOBS)
+        ]
+        helping = [change for change in singles if self._helps(self._try([change]))]
+        if self._base[1].graph.framework == "onnx":
+            return self.tried  # `variants` has them together
+        exact = [change for change in helping if not change.numbers]
+        together: list[Change] = []
+        for change in exact:
+            if _agrees(together, change):
+                together = [*together, change]
+                if len(together) > 1:
+                    self._try(together)
+        for change in (part for part in helping if part.numbers):
+            if _agrees(together, change):
+                self._try([*together, change])
+        return self.tried
+
+    def _try(self, changes: list[Change]) -> Way | None:
+        if self._trials.count >= MOST:
+            return None
+        way = self._trials.way(changes)
+        if all(other.name != way.name for other in self.tried):
+            self.tried.append(way)
+        return way
+
+    def _helps(self, way: Way | None) -> bool:
+        """Whether it takes less than the job as it is, and does not fit by itself."""
+        before = self._base[0].estimate
+        if way is None or way.estimate is None or before is None or way.verdict == "fits":
+            return False
+        return way.estimate.needed.device_used < before.needed.device_used
+
+
+def _agrees(changes: list[Change], more: Change) -> bool:
+    """Whether it sets nothing else than these do; settings of a runtime are added up."""
+    said = {key for change in changes for key in change.options}
+    return not any(key in said and key != "runtime_options" for key in more.options)

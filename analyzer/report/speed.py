@@ -1,0 +1,70 @@
+"""How fast a job runs, beside its bytes: a step's time and samples a second, each with its range, as cells, a
+line, or JSON.
+
+A step is that of all its micro-batches, so its samples are those of the effective batch. What is not known
+(an ONNX file, several GPUs, a device given as a size) is a dash, None in JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from analyzer.report.words import duration
+
+if TYPE_CHECKING:
+    from analyzer.results.estimate import Estimate
+
+UNKNOWN = "-"
+# The keys of `fields`, for tables that have a column each.
+FIELDS = ("step_seconds", "step_range", "samples_per_second", "samples_per_second_range", "bound")
+
+
+def step(found: Estimate) -> str:
+    """ "427 ms": what a step takes."""
+    return UNKNOWN if found.step_seconds is None else duration(found.step_seconds.seconds)
+
+
+def step_range(found: Estimate) -> str:
+    """ "300 ms to 609 ms": between what a step may lie."""
+    time = found.step_seconds
+    return UNKNOWN if time is None else f"{duration(time.low)} to {duration(time.high)}"
+
+
+def rate(found: Estimate) -> str:
+    """ "37.4": samples a second."""
+    speed = found.samples_per_second
+    return UNKNOWN if speed is None else number(speed[0])
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:,.{digits}f}"
+
+
+def line(found: Estimate) -> str:
+    """One sentence: a step, samples a second, between what; "" where no time is known."""
+    time, speed = found.step_seconds, found.samples_per_second
+    if time is None:
+        return ""
+    said = f"a step takes about {duration(time.seconds)} ({step_range(found)}), bound by {time.bound}"
+    if speed is None:
+        return said
+    about, least, most = map(number, speed)
+    return f"{said}: about {about} samples a second ({least} to {most})"
+
+
+def fields(found: Estimate | None) -> dict[str, Any]:
+    """The same as numbers, by `FIELDS`: seconds, samples a second, ranges as pairs, and what bounds the
+    step."""
+    time = None if found is None else found.step_seconds
+    if found is None or time is None:
+        return dict.fromkeys(FIELDS)
+    speed = found.samples_per_second
+    return {
+        "step_seconds": time.seconds,
+        "step_range": [time.low, time.high],
+        "samples_per_second": None if speed is None else speed[0],
+        "samples_per_second_range": None if speed is None else list(speed[1:]),
+        "bound": time.bound,
+    }
