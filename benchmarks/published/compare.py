@@ -1,4 +1,4 @@
-"""Figures other people published, beside what is predicted for the same program: `python -m benchmarks published [--again] [WORD]`.
+"""Figures other people published, beside what is predicted for the same program: `python -m benchmarks published table [--again] [WORD ...]`.
 
 Writes `docs/evidence/PUBLISHED.md`. Each figure of `figures.py` is reproduced as a small program (`programs/`), followed on the GPU and
 with the release it was measured on, as near as that is modelled; nothing is tuned for a figure. What was predicted is kept in
@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import click
 
 from analyzer.devices import load
 from analyzer.devices.loader import PROFILES
@@ -232,9 +234,11 @@ def _contexts() -> Iterator[str]:
         yield f"| {name} | {published} | {held / _MIB:,.0f} | {least:,.0f} to {most:,.0f} |"
 
 
-def main(arguments: Sequence[str] = ()) -> int:
+@click.command("table")
+@click.argument("words", nargs=-1)
+@click.option("--again", is_flag=True, help="Also what was followed before.")
+def main(words: tuple[str, ...], again: bool) -> int:
     """Follow what is asked for and write the page."""
-    again, words = "--again" in arguments, [one for one in arguments if one != "--again"]
     kept: dict[str, Told] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     for figure in FIGURES:
         wanted = not words or any(word in f"{figure.name} {key(figure)}" for word in words)
