@@ -45,12 +45,26 @@ def masks_of(call: DispatchedCall) -> list[torch.Tensor]:
     match call.name:
         case "aten::nonzero":
             return [call.argument("self")]
+        case "aten::_to_sparse" | "aten::_to_sparse_csr" | "aten::_to_sparse_csc":  # `nonzero` within
+            return [call.argument("self")] if call.argument("self").layout == torch.strided else []
         case "aten::masked_select" | "aten::masked_scatter_backward":
             return [call.argument("mask")]
         case "aten::index" | "aten::index_put" | "aten::index_put_" | "aten::_index_put_impl_":
             return [index for index in call.argument("indices") if is_mask(index)]
         case _:
             return []
+
+
+def places_of_entries(call: DispatchedCall) -> int | None:
+    """Of a dense tensor that becomes sparse in its first dimensions alone: how many places these have. They
+    are found by `unique` among those of elements that are not zero (`dense_to_sparse`,
+    sparse/SparseTensor.cpp)."""
+    shape = call.argument("self").shape
+    if "sparse_dim" in places(call.func):
+        sparse = call.argument("sparse_dim")
+    else:
+        sparse = len(shape) - (call.argument("dense_dim") or 0)
+    return None if sparse == len(shape) else math.prod(shape[:sparse])
 
 
 def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:

@@ -36,6 +36,7 @@ from values.counts import rows
 from values.known import KnownValues
 
 MOST_WAITS = 1000
+_UNIQUE_ASKS = 4  # how often `unique` reads how many there are
 _LARGE_NORM = 100.0
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
@@ -185,8 +186,13 @@ class ProcessValues:
             return self._extremes(given[0])
         if op.name == "repeat_interleave":
             return [] if call.argument("output_size") is not None else self._repeated(given[0])
-        asks = 4 if "unique" in op.name else len(sizes.masks_of(call))
-        return [self._size(call)] * asks if asks else []
+        asks = _UNIQUE_ASKS if "unique" in op.name else len(sizes.masks_of(call))
+        if not asks:
+            return []
+        size = self._size(call)
+        if op.name == "_to_sparse" and (places := sizes.places_of_entries(call)) is not None:
+            return [size, *[min(size, places)] * _UNIQUE_ASKS]
+        return [size] * asks
 
     def _size(self, call: DispatchedCall) -> int:
         """How many results there are, or how many elements are written to: by values, else the most there can
