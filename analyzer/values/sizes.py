@@ -34,6 +34,9 @@ _COUNTING = (
     aten.bincount.default,
 )  # fmt: skip
 
+# What they select from.
+_SELECTING = {"aten::masked_select": "self", "aten::masked_scatter_backward": "grad_output"}
+
 
 def is_mask(index: torch.Tensor | None) -> bool:
     """Whether an index selects by its values, and is none of positions."""
@@ -47,7 +50,7 @@ def masks_of(call: DispatchedCall) -> list[torch.Tensor]:
             return [call.argument("self")]
         case "aten::_to_sparse" | "aten::_to_sparse_csr" | "aten::_to_sparse_csc":  # `nonzero` within
             return [call.argument("self")] if call.argument("self").layout == torch.strided else []
-        case "aten::masked_select" | "aten::masked_scatter_backward":
+        case name if name in _SELECTING:
             return [call.argument("mask")]
         case "aten::index" | "aten::index_put" | "aten::index_put_" | "aten::_index_put_impl_":
             return [index for index in call.argument("indices") if is_mask(index)]
@@ -77,8 +80,8 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
             return int(call.argument("self").size(dim))
         case "aten::unique_consecutive" | "aten::_unique2" | "aten::_unique":
             return int(call.argument("self").numel())
-        case "aten::masked_select":
-            source, mask = call.argument("self"), call.argument("mask")
+        case "aten::masked_select" | "aten::masked_scatter_backward":
+            source, mask = call.argument(_SELECTING[call.name]), call.argument("mask")
             known = at_most(mask) if source.shape == mask.shape else None
             return math.prod(torch.broadcast_shapes(source.shape, mask.shape)) if known is None else known
         case "aten::bincount":
@@ -103,8 +106,9 @@ def count(
         if None in each:
             return None
         found = max(filter(None, each), default=0)
-        if call.name == "aten::masked_select":  # it repeats a mask that is smaller than the rest
-            every = torch.broadcast_shapes(call.argument("self").shape, masks[0].shape).numel()
+        selects = _SELECTING.get(call.name)
+        if selects is not None:  # it repeats a mask that is smaller than the rest
+            every = torch.broadcast_shapes(call.argument(selects).shape, masks[0].shape).numel()
             return int(found * every // max(masks[0].numel(), 1))
         return found
     if call.func is aten.repeat_interleave.Tensor:

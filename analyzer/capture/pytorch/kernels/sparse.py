@@ -199,6 +199,10 @@ def _add_(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
         return one
     if values.dtype != one.dtype:
         values = values.to(one.dtype)
+    if _is_coalesced(other) or indices.shape[1] < 2:  # one kernel, which finds each place by itself
+        recorder.values.forget(one)
+        one.view(-1)[:1].add_(values.reshape(-1)[:1])
+        return one
     flat = _flattened(recorder, indices, clone=False)
     dims = indices.shape[0]
     rows = one.view(math.prod(one.shape[:dims]), -1)
@@ -224,6 +228,7 @@ def _sparse_mask(_: Recorder, dense: Any, mask: Any) -> Any:
     gathered = dense[tuple(indices)]
     copied = indices.clone()
     result = gathered.mul(ones.expand_as(values))
+    del gathered, ones  # in the order of C++
     return made(copied, result, mask.shape, _is_coalesced(mask))
 
 
@@ -339,8 +344,8 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
         indices = found.clone()
     else:
         indices = _places(recorder, found.narrow(0, 0, sparse_dim), tensor.shape)
-    del found
     values = (tensor[tuple(indices)] if tensor.dim() else tensor.unsqueeze(0)).clone()
+    del found  # at the end of the C++ function
     return made(indices, values, tensor.shape, True)
 
 
