@@ -19,7 +19,7 @@ Not modelled: parts that are not contiguous, which PyTorch copies one by one wit
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from itertools import pairwise
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
@@ -78,16 +78,18 @@ def chunk_cat(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 
 def _padded(operator: Operator, script: Script, tensors: tuple[TensorMeta, ...]) -> None:
-    """A tensor whose dimension the chunks do not divide is padded; another one is copied unless its
-    dimensions from there on are contiguous."""
+    """A tensor whose dimension the chunks do not divide is padded; another one is copied unless a chunk's
+    dimensions can be viewed as one."""
     dim = operator.integer("dim") % max(1, len(tensors[0].shape))
     chunks = max(1, operator.integer("num_chunks", default=1))
     held = []
     for tensor in tensors:
-        size, tail = tensor.shape[dim], replace(tensor, shape=tensor.shape[dim:], stride=tensor.stride[dim:])
+        size = tensor.shape[dim]
+        inside = zip((size // chunks, *tensor.shape[dim + 1 :]), tensor.stride[dim:], strict=True)
+        longer = [part for part in inside if part[0] != 1]
         if size % chunks:
             held.append(script.temporary(bytes_of(tensor) // size * (-(-size // chunks) * chunks)))
-        elif not is_contiguous(tail):
+        elif any(outer != length * stride for (_, outer), (length, stride) in pairwise(longer)):
             held.append(script.temporary(bytes_of(tensor)))
     script.outputs()
     for token in held:
