@@ -46,6 +46,7 @@ def gpt2() -> Callable[..., Advice]:
 BUDGETS = ("4GiB", "3500MiB", "3360MiB")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_what_is_named_fits_and_is_proven(
     gpt2: Callable[..., Advice], budget: str, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +166,7 @@ def test_a_device_of_unknown_speed_is_ordered_by_operations() -> None:
     assert fitting == sorted(fitting)
 
 
+@pytest.mark.campaign
 def test_a_rate_is_asked_for_at_whatever_batch() -> None:
     target = str(MODELS / "linear_mnist.py")
     found = advise(target, mode="train", device="h100", samples_per_second=20_000)
@@ -295,6 +297,7 @@ def test_the_command_line(
         read(Path("advice.json"))
 
 
+@pytest.mark.campaign
 def test_the_command_line_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         str(MODELS / "resnet50.py"),

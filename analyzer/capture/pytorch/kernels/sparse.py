@@ -197,15 +197,13 @@ def _add_(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
     indices, values = parts(other)
     if indices.shape[1] == 0:
         return one
-    if values.dtype != one.dtype:
-        values = values.to(one.dtype)
+    values = values.to(one.dtype)
     if _is_coalesced(other) or indices.shape[1] < 2:  # one kernel, which finds each place by itself
         recorder.values.forget(one)
         one.view(-1)[:1].add_(values.reshape(-1)[:1])
         return one
     flat = _flattened(recorder, indices, clone=False)
-    dims = indices.shape[0]
-    rows = one.view(math.prod(one.shape[:dims]), -1)
+    rows = one.view(math.prod(one.shape[: indices.shape[0]]), -1)
     rows.index_add_(0, flat, values.reshape(values.shape[0], -1), alpha=alpha)
     return one
 
@@ -340,10 +338,8 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
         indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
         return made(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
     found = tensor.nonzero().t()
-    if sparse_dim in (None, tensor.dim()):
-        indices = found.clone()
-    else:
-        indices = _places(recorder, found.narrow(0, 0, sparse_dim), tensor.shape)
+    whole = sparse_dim in (None, tensor.dim())
+    indices = found.clone() if whole else _places(recorder, found.narrow(0, 0, sparse_dim), tensor.shape)
     values = (tensor[tuple(indices)] if tensor.dim() else tensor.unsqueeze(0)).clone()
     del found  # at the end of the C++ function
     return made(indices, values, tensor.shape, True)
