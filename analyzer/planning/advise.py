@@ -68,7 +68,7 @@ def advise(
     if said.device is None and said.budget is None:
         raise OptionError("nothing says what it shall fit", "give --device NAME, such as --device rtx4090")
     if samples_per_second is None:
-        return _advice(target, said, change_numbers, progress)
+        return _advice(target, Trials(target, said, progress), change_numbers)
     if samples_per_second <= 0 or said.batch is not None:
         raise OptionError(
             "samples a second are asked for at whatever batch",
@@ -77,8 +77,8 @@ def advise(
     return _at_a_rate(target, said, samples_per_second, change_numbers, progress)
 
 
-def _advice(target: Any, options: Options, numbers: bool, progress: Progress | None) -> Advice:
-    trials = Trials(target, options, progress)
+def _advice(target: Any, trials: Trials, numbers: bool) -> Advice:
+    options = trials.options
     base, found = trials.with_graph([])
     if found is None or base.estimate is None:
         raise OptionError(f"the job as it is cannot be analysed: {base.error}", "see: analyze TARGET")
@@ -230,7 +230,7 @@ def _at_a_rate(
         if progress is not None:
             progress(f"batch {batch}")
         trials = Trials(target, replace(options, batch=batch), progress)
-        base, found = trials.with_graph([])
+        base = trials.way([])
         rate = None if base.estimate is None else base.estimate.samples_per_second
         if base.estimate is None:
             notes.append(f"batch {batch} does not run: {base.error}")
@@ -242,13 +242,10 @@ def _at_a_rate(
             )
         fits = base.verdict == "fits"
         if rate[0] >= wanted or not fits or rate[0] <= before:
-            assert found is not None
-            looked = _advice(target, replace(options, batch=batch), numbers, progress)
-            best = _faster(best, looked)
+            best = _faster(best, _advice(target, trials, numbers))
             break
         best, before = replace(_alone(base), analyses=trials.count), rate[0]
         batch *= 2
-        del found
         gc.collect()
     if best is None:
         raise OptionError("not even one sample runs", notes[-1] if notes else "see: analyze TARGET")

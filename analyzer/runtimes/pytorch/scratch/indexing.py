@@ -221,13 +221,14 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     if target is None or values is None or not given:
         return
     unsafe = operator.integer("unsafe")  # `_unsafe_index_put` is not: it calls `index_put`
-    autograd = unsafe or (operator.phase is Phase.BACKWARD and operator.integer("accumulate"))
+    accumulates = operator.integer("accumulate")
+    autograd = unsafe or (operator.phase is Phase.BACKWARD and accumulates)
     count = selected(target, indices, values, written=not autograd)  # autograd's are as many as were taken
-    if operator.integer("accumulate"):
+    if accumulates:
         script.temporary(contiguous_copy_bytes(operator.outputs[0] or target))
     indices, held = looked_through(script, device, indices, count)
     given = tuple(index for index in indices if index is not None)
-    if not operator.integer("accumulate"):
+    if not accumulates:
         _match_strides(script, indices)
         return
     shape = broadcast_shape(given)
