@@ -81,8 +81,9 @@ class DeviceContents:
 
 
 def plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one in plain memory."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    """Whether a tensor is one in plain memory, of numbers as they are."""
+    of_its_own = tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not of_its_own
 
 
 def extent(tensor: torch.Tensor) -> int:

@@ -234,7 +234,7 @@ class ProcessValues:
         exponential that all matrices need the highest degree, are scaled alike and squared once, before which
         the norm of one alone is read: a large one."""
         if op.name != "linalg_matrix_exp":
-            return [1]
+            return [1, 1] if op.name == "normal" else [1]  # `normal_impl` asks, then `normal_out_impl`
         self._list("the degree of matrix_exp depends on norms: taken to be the highest")
         count, wide = matrices.shape[:-2].numel(), matrices.dtype in (torch.float64, torch.complex128)
         norm = int.from_bytes(struct.pack("<d" if wide else "<f", _LARGE_NORM), "little")

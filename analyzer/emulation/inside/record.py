@@ -199,7 +199,7 @@ class OperatorRecorder:
             made = [
                 [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
                 for t in outputs
-                if t.is_cuda and t.layout == torch.strided
+                if t.is_cuda and t.layout == torch.strided and not t.is_nested
             ]
             self.operators.append([before, after, str(func), module, line, phase, made])
         elif torch.is_grad_enabled():

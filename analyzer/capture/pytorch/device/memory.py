@@ -191,7 +191,7 @@ class MemoryAnswers:
             found |= {f"{kind}_bytes.all.current": now, f"{kind}_bytes.all.peak": peak}
         for kind in ("current", "peak"):
             found[f"active_bytes.all.{kind}"] = found[f"allocated_bytes.all.{kind}"]
-        return {**found, "num_alloc_retries": memory.retries, "num_ooms": memory.failures}
+        return _Statistics(found, num_alloc_retries=memory.retries, num_ooms=memory.failures)
 
     def _nested(self, *_: Any, **__: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -226,6 +226,25 @@ class MemoryAnswers:
 
     def _free(self, *_: Any, **__: Any) -> tuple[int, int]:
         return self._memory.device_free, self._memory.capacity
+
+
+class _Statistics(dict[str, int]):
+    """`torch.cuda.memory_stats()`: what PyTorch counts besides (`CUDACachingAllocator`'s calls, pools and
+    splits) reads as 0."""
+
+    def __missing__(self, key: str) -> int:
+        if key.partition(".")[0] in _COUNTED:
+            return 0
+        raise KeyError(key)
+
+
+_COUNTED = frozenset(
+    {
+        "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes",
+        "active_bytes", "inactive_split_bytes", "requested_bytes", "oversize_allocations",
+        "oversize_segments", "num_sync_all_streams", "num_device_alloc", "num_device_free", "max_split_size",
+    }
+)  # fmt: skip
 
 
 def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._prims_common import compute_elementwise_output_strides
 
-from analyzer.capture.pytorch.kernels import ctc, recurrent
+from analyzer.capture.pytorch.kernels import ctc, matrix_products, recurrent
 from analyzer.capture.pytorch.kernels.layouts import (
     META,
     accumulated,
@@ -299,19 +299,6 @@ def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: An
     return torch.empty_strided(shape, stride, dtype=dtype, device=META)
 
 
-def same_types(product: Any) -> Callable[..., Any]:
-    """A matrix product with CUDA's check (`cuda/Blas.cpp`), which PyTorch's meta kernels leave out."""
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtypes = {value.dtype for value in args if isinstance(value, torch.Tensor)}
-        if len(dtypes) > 1:
-            names = " and ".join(sorted(str(dtype)[6:] for dtype in dtypes))
-            raise RuntimeError(f"the matrices of {product.name()} must have the same dtype, but got {names}")
-        return product(*args, **kwargs)
-
-    return kernel
-
-
 def nothing(*_: Any, **__: Any) -> None:
     """In-place operators of the fused optimizers: no results."""
 
@@ -393,6 +380,7 @@ def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = 
 META_KERNELS: dict[Any, Callable[..., Any]] = {
     **ctc.RESULTS,
     **recurrent.RESULTS,
+    **matrix_products.RESULTS,
     aten.linalg_lstsq.default: linalg_lstsq,
     aten.segment_reduce.default: segment_reduce,
     aten.geqrf.default: geqrf,
@@ -433,12 +421,6 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
     aten._amp_update_scale_.default: lambda scale, *a: scale,
 }
-_PRODUCTS = tuple(
-    product.default
-    for product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot)
-)
-for _product in _PRODUCTS:
-    META_KERNELS[_product] = same_types(_product)
 _ELEMENTWISE = (
     *(
         getattr(aten, name).Tensor
@@ -453,7 +435,7 @@ for _operator in _ELEMENTWISE:
 # Those whose results nothing decides but the arguments: they are remembered (`meta_cache.py`).
 BY_SHAPES_ALONE = frozenset(
     {
-        *_PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
+        *matrix_products.PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
         aten.cudnn_batch_norm.default,
         aten.cudnn_batch_norm_backward.default, aten.native_batch_norm_backward.default,
         aten.native_layer_norm_backward.default, aten.native_group_norm.default,

@@ -30,6 +30,8 @@ LIKE = {
     "_cummax_helper": "",
     "_cummin_helper": "",
     "_logcumsumexp": "self",
+    "_standard_gamma": "self",
+    "_fused_dropout": "self, self uint8",  # `cuda/Dropout.cu`
     "glu_jvp": "glu",
     "glu_backward_jvp": "grad_x",
 }
@@ -127,6 +129,7 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     "cudnn_affine_grid_generator": lambda theta, n, c, h, w: _new(theta, n, h, w, 2),
     # `cudnn/AffineGridGenerator.cpp`
     "cudnn_affine_grid_generator_backward": lambda grad, n, c, h, w: _new(grad, n, 2, 3),
+    "_weight_int4pack_mm": lambda x, weight, *_: _new(x, x.size(0), weight.size(0) * 8),  # `cuda/int4mm.cu`
     "batch_norm_update_stats": _statistics,
     "_padded_dense_to_jagged_forward": _jagged,
     "quantize_per_tensor": _quantized,

@@ -113,12 +113,16 @@ def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) ->
 
 @rule("aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward", name="embedding-bag-grad")
 def embedding_bag_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Sums and means: as the gradient of an embedding with many indices, however few there are. The maximum's
-    gradient is added straight into the result.
+    """The gradient is copied if it is not contiguous. Sums and means: as the gradient of an embedding with
+    many indices, however few there are. The maximum's gradient is added straight into the result.
     """
     grad, indices = operator.tensor("grad"), operator.tensor("indices")
     maximum = operator.integer("mode") == _MAXIMUM
-    if grad is None or indices is None or indices.element_count == 0 or maximum:
+    if grad is None or indices is None:
+        return
+    script.temporary(contiguous_copy_bytes(grad))
+    if indices.element_count == 0 or maximum:
+        script.outputs()
         return
     weights = operator.integer("num_weights")
     by_frequency = bool(operator.integer("scale_grad_by_freq"))

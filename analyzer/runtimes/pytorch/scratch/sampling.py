@@ -34,6 +34,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     ReductionKernel,
     both_extremes,
     converted,
+    made_contiguous,
     reduce,
     reduced_dims,
     sum_over,
@@ -161,12 +162,32 @@ def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 
 @rule("aten::normal", "aten::normal_")
-def normal(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def normal(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, and, where means are a tensor and their deviation a number, one like it, which only its
-    shape is taken of.
+    shape is taken of. Deviations in a tensor are looked at twice for one below zero.
 
-    Source: `aten/src/ATen/native/DistributionTemplates.h` (`normal_out_impl`).
+    Source: `aten/src/ATen/native/DistributionTemplates.h` (`normal_impl`, `normal_out_impl`,
+    `CHECK_NORMAL_TENSOR_STD`).
     """
+    deviations = operator.tensor("std")
+    _has_none_below_zero(script, device, deviations)
     script.outputs()
+    _has_none_below_zero(script, device, deviations)
+    if operator.name.endswith(".float_Tensor"):
+        script.release(script.temporary(dtype_bytes(deviations.dtype) if deviations else 0))  # the mean
     if operator.name.endswith(".Tensor_float") and (result := operator.outputs[0]) is not None:
         script.release(script.temporary(bytes_of(result)))
+
+
+def _has_none_below_zero(script: Script, device: DeviceProfile, tensor: TensorMeta | None) -> None:
+    """The least of all, and whether it is below zero."""
+    if tensor is None or not tensor.element_count:
+        return
+    width = dtype_bytes(tensor.dtype)
+    least = script.temporary(width)
+    with script.function():
+        read = made_contiguous(script, tensor)
+        every = reduced_dims(read, None)
+        reduce(script, device, read, every, (read.dtype,), kernel=ReductionKernel(width))
+    script.release(script.temporary(1))
+    script.release(least)

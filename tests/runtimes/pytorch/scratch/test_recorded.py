@@ -62,8 +62,6 @@ KNOWN_DIFFERENCES = {
     "aten::cudnn_batch_norm": 2,  # three channels: another kernel of cuDNN's
     "aten::cudnn_batch_norm_backward": 2,
     "aten::addbmm": 10,  # one product after the other
-    "aten::normal.Tensor_Tensor": 6,  # whether every deviation is positive
-    "aten::_embedding_bag_backward": 5,  # a gradient that is not contiguous
     "aten::nanmedian": 1,  # whether there is one at all
     "aten::median": 1,  # the copy is given back earlier
     "aten::_fft_r2c": 4,  # a copy of a signal that is not contiguous
