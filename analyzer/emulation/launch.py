@@ -116,6 +116,8 @@ def environment(
             "LD_PRELOAD": " ".join(filter(None, (str(native), own.get("LD_PRELOAD")))),
             "LD_LIBRARY_PATH": ":".join(filter(None, (folder, own.get("LD_LIBRARY_PATH")))),
         }
+        if "CUDA_VISIBLE_DEVICES" in own:  # numbers this machine's, of which there may be none
+            changed["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(count)))
         kept = {f"ANALYZER_EMULATED_{name}": own[name] for name in CHANGED if name in own}
         yield {
             **own,

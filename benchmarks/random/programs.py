@@ -35,7 +35,7 @@ _OPERATIONS = (
     "y = F.pad(y, (3, 5))", "y = F.layer_norm(y, y.shape[1:])", "y = torch.cat([y, y.sin()], 1)", "y = y - y.amax(1, keepdim=True)",
     "y = torch.einsum('ij,kj->ik', y, y[: n // 2 + 1])", "y = y @ y.t()", "y = F.normalize(y) * y.std()", "y = y.index_add(0, labels, y)",
     "y = y.masked_fill(y < 0, 0.0)", "y = torch.stack([y, -y]).mean(0)", "y = y.clamp(-1, 1).pow(2) + y", "y = y.repeat_interleave(2, 1)",
-    "y = F.unfold(y[None, None], (1, 3)).squeeze(0).t()", "y = y.abs().sqrt() + y.exp().log1p()", "y = y.t().contiguous().t()",
+    "y = F.unfold(y[None, None], (1, 3), padding=(0, 1)).squeeze(0).t()[:n]", "y = y.abs().sqrt() + y.exp().log1p()", "y = y.t().contiguous().t()",
     "y = torch.cdist(y, y[: n // 3 + 1])", "y = y.median(1, keepdim=True).values + y", "y = torch.scatter_add(y, 0, labels[:, None].expand_as(y), y)",
     "y = F.gumbel_softmax(y) + y", "y = y.diff(dim=1)", "y = y[:, torch.arange(y.shape[1], device=dev) % 2 == 0]", "y = F.dropout(y, 0.3)",
     "y = y.topk(min(5, y.shape[1]), 1).values", "y = y.var(1, keepdim=True) * y", "y = y.view(n, -1, 1).expand(-1, -1, 3).reshape(n, -1)",

@@ -55,6 +55,19 @@ def test_every_profile_can_be_described() -> None:
         assert f"capacity={load(name).capacity_bytes};" in device.described(load(name), (13, 0))
 
 
+@pytest.mark.parametrize(("visible", "found"), [(None, None), ("", "0,1"), ("3", "0,1")])
+def test_the_emulated_devices_are_the_visible_ones(
+    visible: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of this machine's GPUs, of which there may be none, would hide them."""
+    monkeypatch.setattr(library, "path", lambda: Path("library.so"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    torch = launch.Torch(Path("python"), "2.11.0", (13, 0), Path("site-packages"))
+    own = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    with launch.environment(torch, load("h100"), own, count=2) as variables:
+        assert variables.get("CUDA_VISIBLE_DEVICES") == found
+
+
 def test_the_process_ends_with_this_one(tmp_path: Path) -> None:
     """What the command starts is gone when it is interrupted, children included."""
     pid = tmp_path / "pid"
