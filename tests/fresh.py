@@ -6,12 +6,15 @@ downloaded; the package itself is the wheel alone.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from tests.paths import ROOT
 
@@ -32,14 +35,21 @@ def sources(copy: Path) -> Path:
     return copy
 
 
-def built(folder: Path) -> tuple[Path, Path]:
-    """A wheel and an sdist of a copy of this checkout, built from the copy alone."""
-    copy = sources(folder / "source")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(copy)],
-        capture_output=True, text=True, check=True, env=_environment(),
-    )  # fmt: skip
-    (wheel,), (sdist,) = (list((folder / "dist").glob(kind)) for kind in ("*.whl", "*.tar.gz"))
+def built(factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A wheel and an sdist of a copy of this checkout, built from the copy alone, once in a run of the tests whatever its processes."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist-of-this-checkout"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            subprocess.run(
+                [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"),
+                 str(sources(folder / "source"))],
+                capture_output=True, text=True, check=True, env=_environment(),
+            )  # fmt: skip
+            (folder / "done").touch()
+    wheel, sdist = (next((folder / "dist").glob(kind)) for kind in ("*.whl", "*.tar.gz"))
     return wheel, sdist
 
 
@@ -63,9 +73,10 @@ class Fresh:
         )  # fmt: skip
 
 
-def fresh(folder: Path) -> Fresh:
-    """A new environment in `folder` with nothing of this checkout but its wheel."""
-    wheel, _ = built(folder)
+def fresh(factory: pytest.TempPathFactory) -> Fresh:
+    """A new environment with nothing of this checkout but its wheel."""
+    wheel, _ = built(factory)
+    folder = factory.mktemp("fresh")
     place = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     (packages,) = (place / "lib").glob("python*/site-packages")

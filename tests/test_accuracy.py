@@ -37,7 +37,7 @@ SLACK = (0.0, 0.0, 0.001)
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 def test_no_worse_than_the_baseline(case: sets.MeasuredCase) -> None:
     prediction = predict(case)
     known = BASELINE[case.set_name][case.tag]

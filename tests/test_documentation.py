@@ -71,7 +71,7 @@ FILES = {"net.py": NET, "train.py": PROGRAM, "lora.py": PROGRAM, "ddp.py": RANKS
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
-    return fresh(tmp_path_factory.mktemp("fresh"))
+    return fresh(tmp_path_factory)
 
 
 @pytest.fixture
@@ -360,21 +360,22 @@ def test_the_site_runs_without_error_and_its_tables_stay_on_the_page(site: Path)
         # From this machine alone: the site's search starts a worker, which a file may not.
         online = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         driver.execute_cdp_cmd("Network.emulateNetworkConditions", online)
-        for theme in ("light", "dark"):
+        for theme, *widths in (("light", 1280, 375), ("dark", 375, 1280)):
             media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-            for width in (1280, 375):
-                driver.execute_cdp_cmd(
-                    "Emulation.setDeviceMetricsOverride",
-                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
-                )
-                for page in (
-                    "index.html",
-                    "PARALLEL/index.html",
-                    "architecture/index.html",
-                    "evidence/PROGRAMS/index.html",
-                ):
-                    driver.get(address + page)
+            for page in (
+                "index.html",
+                "PARALLEL/index.html",
+                "architecture/index.html",
+                "evidence/PROGRAMS/index.html",
+            ):
+                for width in widths:
+                    driver.execute_cdp_cmd(
+                        "Emulation.setDeviceMetricsOverride",
+                        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+                    )
+                    if width == widths[0]:  # opened there, then turned to the other
+                        driver.get(address + page)
                     errors = [
                         entry["message"]
                         for entry in driver.get_log("browser")

@@ -25,7 +25,7 @@ from tests.report.estimates import MIB, TRAINING, hostile
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A wheel and an sdist of this checkout."""
-    return built(tmp_path_factory.mktemp("dist"))
+    return built(tmp_path_factory)
 
 
 def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> None:

@@ -116,14 +116,18 @@ def samples(group: Group, limit: int) -> Iterator[Sample | str]:
         found = sum(1 for _ in _made(group))
         wanted = {int(number * max(found / limit, 1)) for number in range(min(found, limit))}
         # All of them at once may be more than the machine has.
-        kept = [sample for number, sample in enumerate(_made(group)) if number in wanted]
+        kept = [
+            sample if isinstance(sample, Sample) else sample()
+            for number, sample in enumerate(_made(group))
+            if number in wanted
+        ]
     except Exception as error:  # a list's own function, which may need anything
         yield f"{type(error).__name__}: {error}"
         return
     yield from kept
 
 
-def _made(group: Group) -> Iterator[Sample]:
+def _made(group: Group) -> Iterator[Sample | Callable[[], Sample]]:
     """A group's samples, each time the same."""
     seed = zlib.crc32(repr(group).encode())
     torch.manual_seed(seed)
@@ -157,7 +161,8 @@ def _sizes(scale: int) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def _operator(entry: Any, group: Group) -> Iterator[Sample]:
+def _operator(entry: Any, group: Group) -> Iterator[Callable[[], Sample]]:
+    """Each is made when it is asked for: many are counted and few looked at."""
     dtype = getattr(torch, group.dtype)
     floats = dtype.is_floating_point or dtype.is_complex
     differentiable = floats and entry.supports_autograd and dtype in entry.supported_backward_dtypes("cuda")
@@ -165,21 +170,23 @@ def _operator(entry: Any, group: Group) -> Iterator[Sample]:
     plain = None if group.scale == 1 else _described(entry, dtype, differentiable)
     for number, sample in enumerate(entry.sample_inputs("cpu", dtype, requires_grad=differentiable)):
         arguments = (sample.input, sample.args, sample.kwargs)
-        if plain is not None and number < len(plain) and description(arguments) == plain[number]:
-            if sum(_larger_bytes(value, group.scale) for value in tree_leaves(arguments)) > _MOST_BYTES:
-                continue
-            arguments = tree_map(lambda value: _larger(value, group.scale), arguments)
-        tensors = tuple(t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor))
-        if sum(t.numel() * t.element_size() for t in tensors if t.layout is torch.strided) > _MOST_BYTES:
-            continue
+        small = plain is not None and number < len(plain) and description(arguments) == plain[number]
+        scale = group.scale if small else 1
+        if sum(_larger_bytes(value, scale) for value in tree_leaves(arguments)) <= _MOST_BYTES:
+            yield functools.partial(_of_operator, entry, sample, scale, (differentiable, twice))
 
-        def make(
-            place: Callable[..., Any], given: Any = arguments, after: Any = sample.output_process_fn_grad
-        ) -> Any:
-            first, rest, keywords = tree_map(place, given)
-            return lambda: after(entry.op(first, *rest, **keywords))
 
-        yield Sample(make, tensors, description(arguments), (differentiable, twice))
+def _of_operator(entry: Any, sample: Any, scale: int, differentiable: tuple[bool, bool]) -> Sample:
+    arguments = (sample.input, sample.args, sample.kwargs)
+    if scale != 1:
+        arguments = tree_map(lambda value: _larger(value, scale), arguments)
+    tensors = tuple(t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor))
+
+    def make(place: Callable[..., Any]) -> Any:
+        first, rest, keywords = tree_map(place, arguments)
+        return lambda: sample.output_process_fn_grad(entry.op(first, *rest, **keywords))
+
+    return Sample(make, tensors, description(arguments), differentiable)
 
 
 def _kernel(entry: Any, group: Group) -> Iterator[Sample]:

@@ -18,7 +18,7 @@ def run(name: str, **options: object) -> Estimate:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_both_modes(name: str) -> None:
     infer, train = run(name, mode="infer"), run(name, mode="train")
     with torch.device("meta"):

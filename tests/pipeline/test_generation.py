@@ -45,7 +45,7 @@ def extrapolated(estimate: Estimate) -> bool:
 @pytest.mark.parametrize(
     "said",
     [
-        {"length": 300, "new_tokens": 60, "batch": 8},
+        {"length": 300, "new_tokens": 44, "batch": 8},
         *(
             pytest.param(said, marks=pytest.mark.campaign)
             for said in (
@@ -98,7 +98,7 @@ BART = {
 def test_an_encoder_and_a_decoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], beams: int
 ) -> None:
-    said = {"length": 100, "new_tokens": 60, "batch": 8, "beams": beams}
+    said = {"length": 100, "new_tokens": 44, "batch": 8, "beams": beams}
     short = generated(tmp_path, document, **said)
     monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = generated(tmp_path, document, **said)
@@ -175,7 +175,7 @@ def test_the_graph_that_is_put_together_is_one(tmp_path: Path) -> None:
 
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
-    found = followed(str(path), Options(mode="generate", new_tokens=50, length=20))
+    found = followed(str(path), Options(mode="generate", new_tokens=44, length=20))
     found.graph.check()
     assert len(found.graph.operators) == found.graph.operators[-1].index + 1
 
@@ -187,8 +187,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=64, n_head=4, vocab_size=800)).cuda().eval()
 for length, mask in ((40, None), (130, torch.ones(4, 130, dtype=torch.long).cuda())):
     ids = torch.randint(0, 800, (4, length)).cuda()
-    made = model.generate(ids, attention_mask=mask, min_new_tokens=90, max_new_tokens=90, pad_token_id=0, num_beams=BEAMS)
-    assert made.shape == (4, length + 90)
+    made = model.generate(ids, attention_mask=mask, min_new_tokens=44, max_new_tokens=44, pad_token_id=0, num_beams=BEAMS)
+    assert made.shape == (4, length + 44)
 kept = torch.nn.functional.one_hot(made, 800).float()
 print("after", round(kept.sum().item()), torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
 """

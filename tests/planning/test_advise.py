@@ -65,6 +65,7 @@ def test_what_is_named_fits_and_is_proven(
     assert again.samples == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_ways_are_in_the_order_of_their_time(gpt2: Callable[..., Advice], budget: str) -> None:
     found = gpt2(batch=4, budget=budget)
@@ -74,6 +75,7 @@ def test_ways_are_in_the_order_of_their_time(gpt2: Callable[..., Advice], budget
     assert not any(way.numbers for way in (*found.ways, *found.others))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_never_slower_than_everything_computed_again(
     gpt2: Callable[..., Advice], budget: str, monkeypatch: pytest.MonkeyPatch

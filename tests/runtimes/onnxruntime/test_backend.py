@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 
 from benchmarks.onnx import backend
 
-_EVERY = 12  # one in so many is tried each time
+_EVERY = 20  # one in so many is tried each time
 _PEAK, _HELD = 0.90, 0.95
 
 

@@ -39,7 +39,7 @@ def _compare(model: onnx.ModelProto, batch: int, level: int, strategy: str) -> N
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 def test_exported_models(name: str, batch: int, strategy: str) -> None:
     """Peak in use and held are exact; so are the executed operators, their order, and the bytes requested after every kernel."""
     _compare(reference.graph(name), batch, BASIC, strategy)
