@@ -215,8 +215,9 @@ def index(operator: Operator, device: DeviceProfile, script: Script) -> None:
 )
 def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Masks are looked through first. With accumulation, the indices become one linear index, the values are
-    made contiguous, and so is what is written to; the linear index is sorted with its positions: arrays of 8
-    bytes an index and CUB's temporary. Without, several indices of unlike strides are copied to one layout.
+    made contiguous, and so is what is written to, which indices that are not side by side turn round; the
+    linear index is sorted with its positions: arrays of 8 bytes an index and CUB's temporary. Without,
+    several indices of unlike strides are copied to one layout.
     """
     target, values = operator.tensor("self"), operator.tensor("values")
     script.outputs()
@@ -263,6 +264,9 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
         script.release(token)
     if not (is_contiguous(values) and values.element_count == count * row):
         script.temporary(count * row * dtype_bytes(values.dtype))
+    places = [place for place, index in enumerate(indices) if index is not None]
+    if places[-1] - places[0] >= len(places):  # not side by side: what they index is turned to the front
+        script.temporary(bytes_of(target))
     script.temporary(array)  # sorted
     script.temporary(array)  # their positions
     positions = script.temporary(array)
