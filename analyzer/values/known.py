@@ -215,7 +215,9 @@ class KnownValues:
             return None  # other ranks have a part in it
         if any(result.numel() > self.budget.most(result) for result in results):
             return None
-        stands_in = any(self.store.stands_in(tensor) for tensor in tensors)
+        changed = set(map(id, written))
+        unread = changed if _only_writes(func) else set()
+        stands_in = any(self.store.stands_in(tensor) for tensor in tensors if id(tensor) not in unread)
         if values is None or stands_in:
             decided = self._decided(call, tensors, results)
             if decided or values is None:
@@ -228,7 +230,6 @@ class KnownValues:
         returned = computed(call, values, self._generator if drawn else None)
         if returned is None or len(returned) != len(results):
             return None
-        changed = set(map(id, written))
         pairs = [pair for pair in zip(results, returned, strict=True) if id(pair[0]) not in changed]
         if not self.store.whole:  # else the values are the store's own, which have been written to
             pairs += [(tensor, values[id(tensor)]) for tensor in written]

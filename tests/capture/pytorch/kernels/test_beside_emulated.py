@@ -41,5 +41,7 @@ def test_it_is_what_is_asked_for_today(name: str) -> None:
 @pytest.mark.skipif(
     PYTHON is None, reason="ANALYZER_CUDA_PYTHON names no Python with a CUDA build of PyTorch"
 )
-def test_what_has_no_plain_memory_is_run_and_not_looked_into() -> None:
-    assert analyzer.emulate(FOLDER / "layouts.py", python=PYTHON, device="h100").incomplete is None
+@pytest.mark.parametrize("name", ["layouts", "reused"])
+def test_it_runs_through(name: str) -> None:
+    """What has no plain memory is not looked into; what is known of memory that is used again."""
+    assert analyzer.emulate(FOLDER / f"{name}.py", python=PYTHON, device="h100").incomplete is None
