@@ -73,6 +73,9 @@ def seconds_of(
         found += _PHASE
     elif place == 0 and operator.module != before.module:
         found += _MODULE
-    regions, calls = operator.checkpointing
-    found += (_REGION * regions + _HOOK * calls) * _FORWARD
-    return found * _MICRO
+    return found * _MICRO + checkpointing(*operator.checkpointing)
+
+
+def checkpointing(regions: int, calls: int) -> float:
+    """Seconds of so many regions of checkpointing and calls of its hooks."""
+    return (_REGION * regions + _HOOK * calls) * _FORWARD * _MICRO
