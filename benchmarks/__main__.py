@@ -175,7 +175,8 @@ BENCHMARKS = {
         {
             "measure": "timing.measure:main", "pack": "timing.pack:main", "programs": "timing.programs:main", "score": "timing.score:score",
             "table": "timing.score:table", "plan": "timing.advise:plan", "advise": "timing.advise:main",
-            "advice_table": "timing.advise:table",
+            "advice_table": "timing.advise:table", "checkpoint": "timing.checkpoint:main", "strategies": "timing.strategies:measure",
+            "strategies_table": "timing.strategies:table",
         },
     ),
     "torchtune": Benchmark("torchtune's own tables beside predictions", EVIDENCE + "PUBLISHED_TORCHTUNE.md", {"table": "published.torchtune:main"}),

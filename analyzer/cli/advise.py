@@ -32,10 +32,28 @@ from analyzer.report import formats
     is_flag=True,
     help="Also what changes the numbers a model computes: precision, optimizers of 8 bits.",
 )
+@click.option(
+    "--compiled",
+    is_flag=True,
+    help="Under torch.compile: the largest activation_memory_budget that fits, by PyTorch's CUDA build.",
+)
+@click.option(
+    "--python",
+    envvar="ANALYZER_PYTHON",
+    metavar="PATH",
+    help="For --compiled: the Python whose PyTorch compiles, or its environment's folder.",
+)
 @format_option("advice")
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def command(target: str, samples_per_second: float | None, change_numbers: bool, **options: Any) -> int:
+def command(
+    target: str,
+    samples_per_second: float | None,
+    change_numbers: bool,
+    compiled: bool,
+    python: str | None,
+    **options: Any,
+) -> int:
     """The fastest way to run TARGET that fits --device or --budget: accumulation, blocks computed again, the
     optimizer's implementation, the allocator's settings.
 
@@ -53,6 +71,8 @@ def command(target: str, samples_per_second: float | None, change_numbers: bool,
             target,
             samples_per_second=samples_per_second,
             change_numbers=change_numbers,
+            compiled=compiled,
+            python=python,
             progress=tell,
             **keywords,
         )

@@ -111,6 +111,8 @@ class Operator:
     "no_tf32", "no_cudnn"; of a matrix product "tf32").
     scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it
     recorded none.
+    checkpointing: since the operator before, how many regions of activation checkpointing began (a block's
+    forward pass, or it again), and how often its hooks were called for a tensor that autograd saves or uses.
     """
 
     index: int
@@ -129,6 +131,7 @@ class Operator:
     scope: str = ""
     handle: int = 0
     names: tuple[str, ...] = ()
+    checkpointing: tuple[int, int] = (0, 0)
 
     def argument(self, *names: str, default: Argument = None) -> Argument:
         """The argument of the first of these schema names that the call gives a value, or the default.

@@ -16,7 +16,9 @@ nothing offered can fit.
 7. The patch of a file whose blocks are to be checkpointed is analysed as well, one micro-batch of it beside
    one of the way.
 
-Not modelled: several GPUs, `torch.compile` and its budget, what a way does to a model's quality.
+8. Of a model that is compiled the ways are the budgets of its activations (`advisor/compiled.py`).
+
+Not modelled: several GPUs, what a way does to a model's quality.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options, takes_options
 from analyzer.planning.advisor import patch
+from analyzer.planning.advisor.compiled import advise_compiled
 from analyzer.planning.advisor.floor import floor_of
 from analyzer.planning.advisor.search import Search, order
 from analyzer.planning.advisor.settings import Settings
@@ -55,18 +58,28 @@ def advise(
     *,
     samples_per_second: float | None = None,
     change_numbers: bool = False,
+    compiled: bool = False,
+    python: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Advice:
     """The fastest way to run `target` that fits `device`. Options as for `analyzer.analyze`.
 
     samples_per_second: at least so many, at whatever batch; without it the batch is what is said, or the
-    target's own. change_numbers: also what changes the numbers a model computes. Raises AnalyzerError when
-    the job as it is cannot be analysed, or has no device.
+    target's own. change_numbers: also what changes the numbers a model computes. compiled: under
+    `torch.compile`, by the CUDA build of PyTorch that `python` (None: this one) has. Raises AnalyzerError
+    when the job as it is cannot be analysed, or has no device.
     """
     said = Options.of({"inputs": inputs, **options})
     if said.device is None and said.budget is None:
         raise OptionError("nothing says what it shall fit", "give --device NAME, such as --device rtx4090")
+    if compiled:
+        if samples_per_second is not None or change_numbers:
+            raise OptionError(
+                "of a compiled step no time is known, and its numbers stay",
+                "leave --samples-per-second and --change-numbers out",
+            )
+        return advise_compiled(target, said, python, progress)
     if samples_per_second is None:
         return _advice(target, Trials(target, said, progress), change_numbers)
     if samples_per_second <= 0 or said.batch is not None:

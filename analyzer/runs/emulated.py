@@ -122,8 +122,10 @@ def of_target(
     options: Options,
     python: str | os.PathLike[str] | None,
     environment: Mapping[str, str],
+    compiled: float | None = None,
 ) -> Emulated:
-    """A target emulated. Raises AnalyzerError."""
+    """A target emulated; compiled: its model under `torch.compile`, with this `activation_memory_budget`.
+    Raises AnalyzerError."""
     kind = parse(target).kind
     if kind == "onnx":
         raise TargetError(
@@ -135,7 +137,11 @@ def of_target(
             "--parallel is not emulated for a target",
             "emulate a script: analyze emulate --nproc-per-node N train.py",
         )
-    with _program(os.fspath(target), options, kind == "config") as program:
+    if compiled is not None and kind != "python":
+        raise OptionError(
+            f"{target} is not a model that this compiles", "name the module in a file: net.py:make_model"
+        )
+    with _program(os.fspath(target), options, kind == "config", compiled) as program:
         found = followed(program, options, python, {**jobs.environment_of(options), **environment})
     train = options.mode == "train"
     estimate = replace(
@@ -149,7 +155,9 @@ def of_target(
 
 
 @contextmanager
-def _program(target: str, options: Options, is_config: bool) -> Iterator[EmulatedProgram]:
+def _program(
+    target: str, options: Options, is_config: bool, compiled: float | None
+) -> Iterator[EmulatedProgram]:
     """The program that is run for a target, while its files are there."""
     with tempfile.TemporaryDirectory(prefix="analyze-target-") as folder:
         if is_config:
@@ -164,5 +172,5 @@ def _program(target: str, options: Options, is_config: bool) -> Iterator[Emulate
         packages.mkdir()
         (packages / _PACKAGE.name).symlink_to(_PACKAGE)
         job = Path(folder) / "target.json"
-        job.write_text(json.dumps(jobs.describe(target, options)), "utf-8")
+        job.write_text(json.dumps({**jobs.describe(target, options), "compiled": compiled}), "utf-8")
         yield EmulatedProgram(target, "analyzer.runs.target", (str(job),), (packages,))

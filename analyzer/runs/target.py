@@ -6,14 +6,19 @@ analyzer.runs.target JOB.json`.
 2. Weights and batches are memory nobody writes to: what they would hold decides nothing where kernels compute
    nothing, and so a large model takes little of this machine's.
 3. Optimizers step, as in a run (`program.steps_taken`).
+4. A job may ask for the model to be compiled (`torch.compile(model)`), and for how much of the activations
+   that eager code keeps may be kept then (`activation_memory_budget`, `torch/_functorch/config.py`).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +68,13 @@ def main(path: Path) -> object:
     torch.manual_seed(0)
     with untouched():
         step = build(job["target"], options_of(job))
+    if job.get("compiled") is not None:
+        from torch._functorch import config
+
+        # What Triton compiles for itself is loaded again: from a place where this process really writes.
+        os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="triton-"))
+        config.activation_memory_budget = job["compiled"]
+        step = replace(step, model=torch.compile(step.model))
     with steps_taken():
         steps.run(step, Observer(_NoMeter()))
     return step

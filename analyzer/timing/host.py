@@ -7,13 +7,18 @@
 3. `_KINDS` is what an operator took in a loop of its own, in microseconds, forward and backward: a whole
    step's operators take `_FORWARD` and `_BACKWARD` times that, because a loop finds all of its code in the
    processor's caches.
-4. Seconds are of one host (an H100 server's Xeon, 16 cores, Python 3.12, torch 2.11); another's lie within
+4. A checkpointed block is two regions, forward and again: each keeps or sets the random state (`_REGION`).
+   Its hooks are called for each tensor saved there, saved again, and used (`_HOOK`), which is most of what
+   checkpointing takes of the host. Both were timed in loops of their own: `_FORWARD` times that in a step.
+5. Seconds are of one host (an H100 server's Xeon, 16 cores, Python 3.12, torch 2.11); another's lie within
    `RANGE` for all that is known.
 
-Source: of 3's loops, `tests/data/h100/timing/host.json.gz` (`python -m benchmarks timing measure`); all
-other figures are the least squares of the 32 development cases' host time (`benchmarks/timing/cases.py`),
+Source: of 3's loops, `tests/data/h100/timing/host.json.gz` (`python -m benchmarks timing measure`); of 4's,
+`checkpoint.json.gz` beside it (`python -m benchmarks timing checkpoint`), and `torch/utils/checkpoint.py`;
+all other figures are the least squares of the 32 development cases' host time (`benchmarks/timing/cases.py`),
 held near the loops' figures.
-Not modelled: what a program's own Python code takes between operators; data loading; the garbage collector.
+Not modelled: checkpoints with reentry (`use_reentrant=True`), which have no hooks; what a program's own
+Python code takes between operators; data loading; the garbage collector.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ _VIEW = (5.0, 9.2, 5.4)
 _FORWARD, _BACKWARD = 1.4, 1.8
 _MODULE, _PHASE = 6.8, 156.0
 _LIST, _LIST_EACH = 27.0, 2.8
+_REGION, _HOOK = 169.8, 9.7
 _LAUNCH = 6.5  # a kernel of a recurrent layer, which launches many
 _KINDS = {
     "mm": (16.0, 20.0), "addmm": (18.0, 20.0), "bmm": (18.0, 20.0), "baddbmm": (18.0, 20.0),
@@ -67,4 +73,9 @@ def seconds_of(
         found += _PHASE
     elif place == 0 and operator.module != before.module:
         found += _MODULE
-    return found * _MICRO
+    return found * _MICRO + checkpointing(*operator.checkpointing)
+
+
+def checkpointing(regions: int, calls: int) -> float:
+    """Seconds of so many regions of checkpointing and calls of its hooks."""
+    return (_REGION * regions + _HOOK * calls) * _FORWARD * _MICRO

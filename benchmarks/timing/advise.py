@@ -16,9 +16,11 @@ import contextlib
 import gc
 import gzip
 import json
+import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,7 @@ def write(path: Path, content: object) -> None:
         json.dump(content, file, separators=(",", ":"))
 
 
-def _target(name: str) -> str:
+def target_of(name: str) -> str:
     return str(ROOT / "models" / name.partition(" ")[0])
 
 
@@ -70,7 +72,7 @@ def alternatives(name: str, last: bool) -> list[dict[str, Any]]:
     from analyzer.targets import load, parse
 
     options = PROGRAMS[name]
-    model = load(parse(_target(name))).model
+    model = load(parse(target_of(name))).model
     paths = list(repeated(model))
     found = []
     for k in _DIVISORS:
@@ -107,7 +109,7 @@ def _pair(name: str, share: float) -> dict[str, Any]:
     import analyzer
     from analyzer.planning.advise import advise
 
-    target, begin = _target(name), time.monotonic()
+    target, begin = target_of(name), time.monotonic()
     needs = analyzer.analyze(target, device=DEVICE, **PROGRAMS[name])
     budget = int(share * needs.device_used)
     found = advise(target, device=DEVICE, budget=budget, **PROGRAMS[name])
@@ -142,40 +144,42 @@ def table() -> None:
 
 @dataclass
 class Clock:
-    """Watches a step (`capture/pytorch/module/step.py`, "Watcher"): when the warm iterations were over."""
+    """Watches a step (`capture/pytorch/module/step.py`, "Watcher"): when the warm iterations were over, and every few after them."""
 
     phase: Any = None
     step: int = 0
-    begun: float = 0.0
+    times: list[float] = field(default_factory=list)
 
     def mark(self, name: str) -> None:
         """A named event is over."""
         import torch
 
-        if name == f"{_WARM - 1}.step":
+        number, _, event = name.partition(".")
+        if event == "step" and int(number) >= _WARM - 1 and (int(number) - _WARM + 1) % _TIMED == 0:
             torch.cuda.synchronize()
-            self.begun = time.perf_counter()
+            self.times.append(time.perf_counter())
 
     def label(self, tensor: Any, name: str, category: Any) -> None:
         """Of no interest."""
 
 
-def tried(name: str, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    """What a way takes on this GPU under a limit of the allocator: seconds a step, bytes reserved; or that it ran out."""
+def tried(name: str, changes: Mapping[str, Any], limit: int | None, groups: int = 1) -> dict[str, Any]:
+    """What a way takes on this GPU under a limit of the allocator: seconds a step (of that many groups of five the median's), bytes
+    reserved; or that it ran out."""
     import torch
 
     from analyzer.capture.pytorch.module import step as steps
     from analyzer.options import Options
     from analyzer.runs.program import build, fast_random
 
-    options = Options.of({**PROGRAMS[name], **changes, "steps": _WARM + _TIMED})
+    options = Options.of({**PROGRAMS[name], **changes, "steps": _WARM + groups * _TIMED})
     settings = str(options.runtime_options.get("alloc_conf") or "")
     if settings:
         torch.cuda.memory._set_allocator_settings(settings)
     torch.manual_seed(0)
     total = torch.cuda.get_device_properties(0).total_memory
     with fast_random():
-        step = build(_target(name), options)
+        step = build(target_of(name), options)
     clock = Clock()
     torch.cuda.set_per_process_memory_fraction(1.0 if limit is None else min(limit / total, 1.0))
     torch.cuda.reset_peak_memory_stats()
@@ -183,7 +187,7 @@ def tried(name: str, changes: Mapping[str, Any], limit: int | None) -> dict[str,
     try:
         steps.run(step, clock)
         torch.cuda.synchronize()
-        row["seconds"] = (time.perf_counter() - clock.begun) / _TIMED
+        row["seconds"] = statistics.median(end - begin for begin, end in pairwise(clock.times)) / _TIMED
     except torch.OutOfMemoryError as error:
         row["out_of_memory"] = str(error)[:200]
     row["peak_reserved"] = torch.cuda.max_memory_reserved()
@@ -207,7 +211,7 @@ def main(file: Path, out: Path, seconds: float) -> None:
 
     planned, until = read(file), time.monotonic() + seconds
     record: dict[str, Any] = {"versions": versions(), "programs": planned}
-    _warm_up()
+    warm_up()
     for name, program in planned.items():
         for pair in program["pairs"]:
             if pair["ways"] and time.monotonic() < until:
@@ -260,7 +264,7 @@ def _faster(
     return found
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Libraries are loaded, and the clock of the GPU is up."""
     import torch
 

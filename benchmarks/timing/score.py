@@ -180,6 +180,9 @@ def page(found: Sequence[Row]) -> str:
     parts.append(
         f"<!-- advice: written by python -m benchmarks timing advice_table -->\n{advice}\n<!-- /advice -->"
     )
+    strategies = pages.part(PAGE, "strategies").rstrip()
+    mark = "written by python -m benchmarks timing strategies_table"
+    parts.append(f"<!-- strategies: {mark} -->\n{strategies}\n<!-- /strategies -->")
     return "\n\n".join(parts) + "\n"
 
 

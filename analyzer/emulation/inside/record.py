@@ -9,6 +9,8 @@ allocator's own history.
    aten/src/ATen/TensorSubclassLikeUtils.h; `linear`, for example, adds its bias to a copy).
 3. Operators that only make a tensor have a kernel of their own at that key and are not seen; the one that
    fills it is.
+4. A compiled program that runs a part of itself uncompiled has its compiler look at every function called
+   there: what calls these is none of the program's.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -26,10 +29,12 @@ import torch
 from places import SourcePlaces
 from process_values import ProcessValues
 from tensors import tensors
+from torch._C._dynamo import eval_frame as _eval_frame
 
 # As many events of the allocator are kept, the last ones: enough for thousands of steps.
 MOST_EVENTS = 4_000_000
 _RUNTIME = ctypes.CDLL(None)
+_COMPILER = "torch._dynamo.eval_frame"
 _COMMON = (0, 0)  # the allocator's own pool; CUDA graphs have private ones
 # Called by `pow(number, tensor)` with its number on the device, which no Python function can be given
 # (torch/csrc/jit/python/pybind_utils.cpp).
@@ -132,6 +137,7 @@ class OperatorRecorder:
         self._kinds: dict[str, int] = {}
         self.roles: dict[str, dict[int, str]] = {}
         self._reduces = False
+        self._hidden = False
         # Settings of torch.backends.cudnn that a convolution was called under: cuDNN itself cannot see them.
         self.settings = set[str]()
         torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, context=None, stacks="python")
@@ -162,13 +168,24 @@ class OperatorRecorder:
                 name[6:], functools.partial(self._called, func, plain), "BackendSelect", with_keyset=True
             )
 
+    def _hide(self) -> None:
+        """The compiler, once it is imported, leaves `_called` alone. (What that calls is not looked at: the
+        compiler is off meanwhile.)"""
+        self._hidden = True
+        skip = getattr(sys.modules[_COMPILER], "skip_code", None)
+        if skip is not None:
+            skip(OperatorRecorder._called.__code__)
+
     def _called(self, func: Any, plain: tuple[int, ...], keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._hidden and _COMPILER in sys.modules:
+            self._hide()
         keys = keyset & self._keys
         if any(i < len(args) and isinstance(args[i], (int, float, complex)) for i in plain):
             args = _tensors_again(func, plain, args)
         if getattr(self._inside, "operator", False) or not torch.cuda.is_initialized():
             return func.redispatch(keys, *args, **kwargs)
         self._inside.operator = True
+        compiler = _eval_frame.set_eval_frame(None)  # what is done here is not the program's to compile
         collects = gc.isenabled()
         gc.disable()  # the program's garbage is collected when its own objects are many
         run = functools.partial(func.redispatch, keys)
@@ -183,6 +200,7 @@ class OperatorRecorder:
             raise
         finally:
             self._inside.operator = False
+            _eval_frame.set_eval_frame(compiler)
             if collects:
                 gc.enable()
 

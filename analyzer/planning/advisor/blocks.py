@@ -9,7 +9,7 @@ one analysed program, the input of the knapsack.
    while besides (the most that was alive while it ran, less what was when it ended).
 4. What runs again are its forward operators up to the last that makes something backward reads
    (`torch.utils.checkpoint` stops there). Its cost is their time: the device's, or the host's where the host
-   bounds the step; operations where no time is known.
+   bounds the step, then with what checkpointing takes of it; operations where no time is known.
 5. Between two of these moments nothing changes: one row of the knapsack is the most that is alive in between.
    Moments outside of passes (the optimizer's) are one row, which no choice changes.
 
@@ -31,6 +31,7 @@ from analyzer.liveness.lifetimes import forward_ends, lifetimes, live_bytes, sav
 from analyzer.liveness.recomputation import recomputation
 from analyzer.planning.advisor.knapsack import Row
 from analyzer.planning.flops import flops_of
+from analyzer.timing.host import checkpointing
 from analyzer.timing.step import operator_seconds
 
 _PASSES = frozenset({Phase.FORWARD, Phase.LOSS, Phase.BACKWARD})
@@ -157,9 +158,21 @@ def _block(
         forward[-1][0] + 1,
         backward[0][0] - 1,
         max(held - curve[forward[-1][0]], 0),
-        None if times is None else sum(times[index][0 if host else 1] for index in again),
+        None if times is None else _seconds(graph, times, again, [index for _, index in backward], host),
         sum(flops_of(graph.operators[index]) for index in again),
     )
+
+
+def _seconds(
+    graph: Graph, times: dict[int, tuple[float, float]], again: list[int], backward: list[int], host: bool
+) -> float:
+    """What a block's second run takes: of the device, or of the host, which checkpointing takes longer. Its
+    hooks are called three times for each tensor that the backward pass uses and did not make."""
+    if not host:
+        return sum(times[index][1] for index in again)
+    made = {tensor.storage for index in backward for tensor in filter(None, graph.operators[index].outputs)}
+    used = sum(tensor.storage not in made for index in backward for tensor in graph.operators[index].inputs)
+    return sum(times[index][0] for index in again) + checkpointing(2, 3 * used)
 
 
 def _rows(graph: Graph, curve: Sequence[int], blocks: Sequence[Block], around: tuple[int, int]) -> list[Row]:

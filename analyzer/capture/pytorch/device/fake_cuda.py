@@ -231,13 +231,18 @@ class FakeCuda(TorchFunctionMode):
         original = hooks.__init__
 
         def init(new: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-            original(new, self._believing(pack), self._believing(unpack))
+            mine = int(type(new).__module__ == "torch.utils.checkpoint")
+            self._recorder.places.checkpointed(mine, 0)
+            original(new, self._believing(pack, mine), self._believing(unpack, mine))
 
         with replaced({"torch.autograd.graph.saved_tensors_hooks.__init__": init}):
             yield
 
-    def _believing(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _believing(self, function: Callable[[Any], Any], counted: int) -> Callable[[Any], Any]:
+        """A hook with this mode on; counted: 1 where its calls are checkpointing's, else 0."""
+
         def call(value: Any) -> Any:
+            self._recorder.places.checkpointed(0, counted)
             # Inside an operator among host tensors the recorder has been left too.
             recording = contextlib.nullcontext() if _len_torch_dispatch_stack() else self._recorder
             with (

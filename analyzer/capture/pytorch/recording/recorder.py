@@ -429,6 +429,7 @@ class Recorder(TorchDispatchMode):
             settings=schema.settings(),
             handle=self.handle(schema.name) if self.several_threads else 0,
             names=schema.names,
+            checkpointing=self.places.checkpointing(),
         )
         storages.bounded = False
         self.operators.append(operator)

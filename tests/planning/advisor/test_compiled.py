@@ -1,0 +1,135 @@
+"""A compiled job's budgets: the largest that fits, whatever others take; what PyTorch's own compiler says of a small model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import analyzer
+from analyzer.emulation import launch, library
+from analyzer.errors import MissingDependencyError, OptionError, RunError
+from analyzer.planning.advise import advise
+from analyzer.planning.advisor import compiled
+from analyzer.planning.advisor.compiled import BUDGETS, chosen
+from analyzer.report import formats
+from analyzer.results.advice import Advice
+from analyzer.results.estimate import Estimate
+from tests.paths import MODELS
+
+MIB = 1 << 20
+NET = """
+import torch
+from torch import nn
+
+def make_model():
+    return nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4)))
+
+def make_batch(batch):
+    return (torch.randn(batch, 256),), (torch.randn(batch, 256),)
+
+def loss(output, target):
+    return ((output - target) ** 2).mean()
+"""
+
+
+@pytest.fixture(scope="module")
+def estimate() -> Estimate:
+    """Of any training, under a budget of 1,000 MiB."""
+    return analyzer.analyze(MODELS / "linear_mnist.py", mode="train", device="h100", budget="1000MiB")
+
+
+def of_peaks(estimate: Estimate, *mib: int | None) -> tuple[Callable[[float], Estimate], list[float]]:
+    """What each of the budgets takes of the device, in their order; None: it does not run. With those that were asked for."""
+    asked: list[float] = []
+
+    def taken(budget: float) -> Estimate:
+        asked.append(budget)
+        size = mib[BUDGETS.index(budget)]
+        if size is None:
+            raise RunError("the compiler gave up", "see its message")
+        return dataclasses.replace(estimate, device_used=size * MIB)
+
+    return taken, asked
+
+
+def test_the_largest_budget_that_fits_is_named_and_no_smaller_one_is_asked_for(estimate: Estimate) -> None:
+    taken, asked = of_peaks(estimate, 1332, 1017, 788, 588, 1668)
+    found = chosen(taken)
+    assert (
+        found.best is not None
+        and found.best.typed == "torch._functorch.config.activation_memory_budget = 0.5"
+    )
+    assert asked == [1.0, 0.8, 0.5]
+    assert [way.verdict for way in found.others] == ["does not fit", "does not fit"]
+
+
+def test_a_smaller_budget_is_not_taken_to_take_less(estimate: Estimate) -> None:
+    """One that takes more than a larger one ends nothing: those below it are asked for too."""
+    taken, asked = of_peaks(estimate, 1100, 1668, 1200, 1300, 900)
+    found = chosen(taken)
+    assert asked == list(BUDGETS)
+    assert found.best is not None and found.best.name.endswith("0.1")
+    assert "a smaller budget does not always take less" in found.notes
+
+
+def test_where_none_fits_it_says_which_takes_least(estimate: Estimate) -> None:
+    found = chosen(of_peaks(estimate, 1332, 1017, 1100, 1200, 1668)[0])
+    assert found.best is None and found.missing_bytes == 0
+    assert "activation_memory_budget 0.8 takes least" in " ".join(
+        formats.render("advice", "text", found).split()
+    )
+
+
+def test_a_budget_that_does_not_compile_is_passed_over_and_the_first_ones_error_is_the_jobs(
+    estimate: Estimate,
+) -> None:
+    found = chosen(of_peaks(estimate, 1332, None, 700, 0, 0)[0])
+    assert found.best is not None and found.best.name.endswith("0.5")
+    assert [way.error for way in found.others if way.estimate is None] == ["the compiler gave up"]
+    with pytest.raises(RunError, match="gave up"):
+        chosen(of_peaks(estimate, None, 1, 1, 1, 1)[0])
+
+
+def test_a_step_that_ended_early_is_no_answer(estimate: Estimate) -> None:
+    broken = dataclasses.replace(estimate, incomplete="ValueError: no")
+    with pytest.raises(RunError, match="it ended early: ValueError: no"):
+        chosen(lambda _: broken)
+
+
+def test_what_it_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: object) -> None:
+        raise MissingDependencyError("torch 2.13.0 is not a CUDA build", "give one with --python")
+
+    monkeypatch.setattr(launch, "find_torch", none)
+    with pytest.raises(MissingDependencyError, match="its compiler says: torch 2") as error:
+        advise(MODELS / "cnn.py", device="h100", mode="train", compiled=True)
+    assert error.value.hint == "give one with --python"
+
+
+@pytest.mark.parametrize("more", ({"samples_per_second": 9.0}, {"change_numbers": True}))
+def test_what_a_compiled_job_cannot_be_asked(more: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match="no time is known"):
+        advise(MODELS / "cnn.py", device="h100", mode="train", compiled=True, **more)
+
+
+def test_pytorchs_compiler_is_asked(tmp_path: Path) -> None:
+    """With a CUDA build: less than the whole is kept, and the compiled step takes less than the eager one."""
+    try:
+        library.path()
+        python = launch.find_torch(os.environ.get("ANALYZER_CUDA_PYTHON")).python
+    except MissingDependencyError as error:
+        pytest.skip(error.message)
+    path = tmp_path / "net.py"
+    path.write_text(NET)
+    job = {"mode": "train", "optimizer": "sgd", "batch": 16384, "device": "h100"}
+    whole: Advice = advise(path, compiled=True, python=python, **job)
+    assert whole.best is not None and whole.best.estimate is not None and whole.best.typed == ""
+    least = analyzer.analyze(path, **job)
+    assert 0 < whole.best.estimate.peak_allocated <= least.peak_allocated
+    used = whole.best.estimate.needed.device_used
+    found = advise(path, compiled=True, python=python, budget=used - 32 * MIB, **job)
+    assert found.best is not None and found.best.typed.startswith(compiled.SETTING)
