@@ -50,7 +50,7 @@ class Places:
         self._streams, self._outermost = streams, outermost
         self._origin: dict[int, tuple[str, str]] = {}
         self._segment_node = 0
-        self._checkpointing = (0, 0)
+        self.checkpoints = (0, 0)
         # By the code's identity, which is cheaper than its hash: what `_user_name` says, and the code, which
         # stays alive.
         self._user_code: dict[int, tuple[str | None, CodeType]] = {}
@@ -91,11 +91,11 @@ class Places:
 
     def checkpointed(self, regions: int, calls: int) -> None:
         """Checkpointing has begun so many regions, or been called for so many saved tensors."""
-        self._checkpointing = (self._checkpointing[0] + regions, self._checkpointing[1] + calls)
+        self.checkpoints = (self.checkpoints[0] + regions, self.checkpoints[1] + calls)
 
     def checkpointing(self) -> tuple[int, int]:
         """Regions and calls since this was last asked (`Operator.checkpointing`)."""
-        found, self._checkpointing = self._checkpointing, (0, 0)
+        found, self.checkpoints = self.checkpoints, (0, 0)
         return found
 
     def segment_over(self) -> None:

@@ -429,7 +429,7 @@ class Recorder(TorchDispatchMode):
             settings=schema.settings(),
             handle=self.handle(schema.name) if self.several_threads else 0,
             names=schema.names,
-            checkpointing=self.places.checkpointing(),
+            checkpointing=self.places.checkpointing() if self.places.checkpoints != (0, 0) else (0, 0),
         )
         storages.bounded = False
         self.operators.append(operator)
