@@ -116,7 +116,7 @@ class CudnnAnswers:
         )
         if fused:
             what += " with elementwise operations, taken as without"
-        (plans,) = self._choices.plans([call])
+        plans = self._choices.listed(call)
         first = self._choices.workspace(call, DEFAULT)
         if not plans:
             plans = (Plan(0, first.nbytes),)

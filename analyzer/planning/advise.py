@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from analyzer.planning.advisor.floor import floor_of
 from analyzer.planning.advisor.search import Search, order
 from analyzer.planning.advisor.settings import Settings
 from analyzer.planning.advisor.trials import Change, Trials
+from analyzer.planning.subject import Progress
 from analyzer.results.advice import Advice, Bound, Way
 from analyzer.results.estimate import Estimate
 from analyzer.targets import Target
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     import torch
 
 _MOST_BATCH = 1 << 16
-Progress = Callable[[str], None]
 
 
 @takes_options

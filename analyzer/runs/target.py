@@ -72,7 +72,8 @@ def main(path: Path) -> object:
         from torch._functorch import config
 
         # What Triton compiles for itself is loaded again: from a place where this process really writes.
-        os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="triton-"))
+        if "TRITON_CACHE_DIR" not in os.environ:
+            os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="triton-")
         config.activation_memory_budget = job["compiled"]
         step = replace(step, model=torch.compile(step.model))
     with steps_taken():

@@ -165,7 +165,7 @@ class KnownValues:
         """Values of an operator's inputs, by identity; None where one that it reads is not known. Read before
         it runs, where it changes what a store holds."""
         found = {}
-        unread = set(map(id, written)) if not self.store.whole and _only_writes(func) else ()
+        unread = set() if self.store.whole else _overwritten(func, written)
         for tensor in tensors:
             value = self.value(tensor)
             if value is None and id(tensor) in unread and tensor.numel() <= self.budget.most(tensor):
@@ -215,8 +215,7 @@ class KnownValues:
             return None  # other ranks have a part in it
         if any(result.numel() > self.budget.most(result) for result in results):
             return None
-        changed = set(map(id, written))
-        unread = changed if _only_writes(func) else set()
+        unread = _overwritten(func, written)
         stands_in = any(self.store.stands_in(tensor) for tensor in tensors if id(tensor) not in unread)
         if values is None or stands_in:
             decided = self._decided(call, tensors, results)
@@ -230,6 +229,7 @@ class KnownValues:
         returned = computed(call, values, self._generator if drawn else None)
         if returned is None or len(returned) != len(results):
             return None
+        changed = set(map(id, written))
         pairs = [pair for pair in zip(results, returned, strict=True) if id(pair[0]) not in changed]
         if not self.store.whole:  # else the values are the store's own, which have been written to
             pairs += [(tensor, values[id(tensor)]) for tensor in written]
@@ -364,6 +364,11 @@ def on_host(value: Any, known: Mapping[int, torch.Tensor]) -> Any:
 def _evenly(call: DispatchedCall) -> bool:
     """Whether numbers are drawn from 0 to 1."""
     return (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
+
+
+def _overwritten(func: Any, written: list[torch.Tensor]) -> set[int]:
+    """Identities of the tensors that an operator writes to without reading them."""
+    return set(map(id, written)) if written and _only_writes(func) else set()
 
 
 @functools.cache

@@ -176,13 +176,11 @@ def page(found: Sequence[Row]) -> str:
     for name, title in (("development", "Development cases"), ("held_out", "Held-out cases")):
         lines = [_cells(row) for row in found if row.group == name]
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
-    advice = pages.part(PAGE, "advice").rstrip()
-    parts.append(
-        f"<!-- advice: written by python -m benchmarks timing advice_table -->\n{advice}\n<!-- /advice -->"
-    )
-    strategies = pages.part(PAGE, "strategies").rstrip()
-    mark = "written by python -m benchmarks timing strategies_table"
-    parts.append(f"<!-- strategies: {mark} -->\n{strategies}\n<!-- /strategies -->")
+    for name, command in (("advice", "advice_table"), ("strategies", "strategies_table")):
+        kept = pages.part(PAGE, name).rstrip()
+        parts.append(
+            f"<!-- {name}: written by python -m benchmarks timing {command} -->\n{kept}\n<!-- /{name} -->"
+        )
     return "\n\n".join(parts) + "\n"
 
 

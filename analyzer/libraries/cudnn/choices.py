@@ -137,14 +137,15 @@ class Choices:
         asked."""
         answers = self._ask([Question.of(call, whole=whole) for call in calls])
         return [
-            plans and self._as_measured(call, self._with_unlisted(call, plans))
-            for call, plans in zip(calls, answers, strict=True)
+            plans and self._with_unlisted(call, plans) for call, plans in zip(calls, answers, strict=True)
         ]
 
-    def _as_measured(self, call: Convolution, plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
-        """The list with the plan first that the table's GPU put there, as far as its bytes tell it."""
+    def listed(self, call: Convolution) -> tuple[Plan, ...] | None:
+        """One call's plans as its GPU lists them: first the one that a table's GPU put there, as far as its
+        bytes tell it. None where nobody can be asked."""
+        (plans,) = self.plans([call])
         found = self._recorded(call, DEFAULT, trial=False)
-        if found is None or found.source != MEASURED:
+        if not plans or found is None or found.source != MEASURED:
             return plans
         place = next((n for n, plan in enumerate(plans) if plan.workspace_bytes == found.nbytes), None)
         if place is None:

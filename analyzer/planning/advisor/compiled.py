@@ -14,18 +14,19 @@ Not modelled: a compiled step's time.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import replace
 
 from analyzer.errors import AnalyzerError, MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
+from analyzer.planning.subject import Progress
 from analyzer.results.advice import Advice, Way
 from analyzer.results.estimate import Estimate
 
 BUDGETS = (1.0, 0.8, 0.5, 0.3, 0.1)
 SETTING = "torch._functorch.config.activation_memory_budget"
-Progress = Callable[[str], None]
 
 
 def advise_compiled(
@@ -47,12 +48,8 @@ def advise_compiled(
         raise MissingDependencyError(
             f"what a compiled model takes its compiler says: {error.message}", error.hint
         ) from None
-    named = target
-
-    def taken(budget: float) -> Estimate:
-        return of_target(named, options, python, {}, compiled=budget).estimate
-
-    return chosen(taken, progress)
+    emulated = functools.partial(of_target, target, options, python, {})
+    return chosen(lambda budget: emulated(compiled=budget).estimate, progress)
 
 
 def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None) -> Advice:

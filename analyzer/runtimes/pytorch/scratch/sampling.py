@@ -52,10 +52,14 @@ def _dense(like: TensorMeta, shape: tuple[int, ...], dtype: str) -> TensorMeta:
 
 
 def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
-    """The token of the largest or smallest value, once it is there."""
+    """The token of the largest or smallest value, once it is there; of what is not contiguous a copy is
+    read."""
     width = dtype_bytes(source.dtype)
     found = script.temporary(width)
-    reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=ReductionKernel(width))
+    with script.function():
+        read = made_contiguous(script, source)
+        kernel = ReductionKernel(width)
+        reduce(script, device, read, reduced_dims(read, None), (read.dtype,), kernel=kernel)
     return found
 
 
@@ -183,11 +187,6 @@ def _has_none_below_zero(script: Script, device: DeviceProfile, tensor: TensorMe
     """The least of all, and whether it is below zero."""
     if tensor is None or not tensor.element_count:
         return
-    width = dtype_bytes(tensor.dtype)
-    least = script.temporary(width)
-    with script.function():
-        read = made_contiguous(script, tensor)
-        every = reduced_dims(read, None)
-        reduce(script, device, read, every, (read.dtype,), kernel=ReductionKernel(width))
+    least = _extreme(script, device, tensor)
     script.release(script.temporary(1))
     script.release(least)

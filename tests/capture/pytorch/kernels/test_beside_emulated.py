@@ -16,6 +16,9 @@ from tests.paths import DATA, ROOT
 RECORDED = json.loads((DATA / "emulation/programs.json").read_text("utf-8"))
 FOLDER = ROOT / "tests/emulation/programs"
 PYTHON = os.environ.get("ANALYZER_CUDA_PYTHON")
+needs_cuda = pytest.mark.skipif(
+    PYTHON is None, reason="ANALYZER_CUDA_PYTHON names no Python with a CUDA build of PyTorch"
+)
 
 
 def changes(estimate: analyzer.Estimate) -> list[int]:
@@ -30,17 +33,13 @@ def test_the_same_requests_in_the_same_order(name: str) -> None:
     assert changes(traced) == RECORDED[name]
 
 
-@pytest.mark.skipif(
-    PYTHON is None, reason="ANALYZER_CUDA_PYTHON names no Python with a CUDA build of PyTorch"
-)
+@needs_cuda
 @pytest.mark.parametrize("name", RECORDED)
 def test_it_is_what_is_asked_for_today(name: str) -> None:
     assert changes(analyzer.emulate(FOLDER / f"{name}.py", python=PYTHON, device="h100")) == RECORDED[name]
 
 
-@pytest.mark.skipif(
-    PYTHON is None, reason="ANALYZER_CUDA_PYTHON names no Python with a CUDA build of PyTorch"
-)
+@needs_cuda
 @pytest.mark.parametrize("name", ["layouts", "reused"])
 def test_it_runs_through(name: str) -> None:
     """What has no plain memory is not looked into; what is known of memory that is used again."""
