@@ -87,16 +87,16 @@ def followed(
         Exchange(),
     )
     topics = {**cudnn.topics, **workspaces.topics, **Kernels(torch.packages).topics, **communicators.topics}
-    with (
-        apart() as box,
-        tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
-        QuestionServer(topics, exchange.topics) as questions,
-        launch.environment(
-            torch, profile, {**environment, **questions.environment}, job.world_size
-        ) as variables,
-    ):
-        found = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
-        notes = box.notes()
+    with apart() as box:
+        with (
+            tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
+            QuestionServer(topics, exchange.topics) as questions,
+            launch.environment(
+                torch, profile, {**environment, **questions.environment}, job.world_size
+            ) as variables,
+        ):
+            found = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
+        notes = box.notes()  # what the program wrote: the emulation's own files are gone
     if "events" not in found:
         message = found["ended"].get("message", "")
         raise RunError(

@@ -160,8 +160,17 @@ def _outwards() -> Iterator[FrameType]:
 
 
 def _asking(folders: str | tuple[str, ...] = _PASSED_ON) -> FrameType | None:
-    """The first frame from here outwards that is neither PyTorch's code nor this project's: whoever asks."""
-    return next((f for f in _outwards() if not f.f_code.co_filename.startswith(folders)), None)
+    """The first frame from here outwards that is neither PyTorch's code nor this project's: whoever asks. A
+    subclass of tensors passes every question on to PyTorch by its own `__torch_function__`."""
+    return next(
+        (
+            frame
+            for frame in _outwards()
+            if frame.f_code.co_name != "__torch_function__"
+            and not frame.f_code.co_filename.startswith(folders)
+        ),
+        None,
+    )
 
 
 def _place(frame: FrameType | None) -> tuple[str, str]:

@@ -25,15 +25,9 @@ def decides_a_loop(line: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def asserts(line: str) -> bool:
-    """Whether it is part of a check: `assert`, or an `if` that does nothing but raise."""
-    return any(True for _ in _checks(line))
-
-
-@functools.lru_cache(maxsize=1024)
 def passes(line: str) -> bool | None:
-    """The truth value by which the check of this line passes; None: it is no check, or its parts need
-    different ones."""
+    """The truth value by which the check of this line passes: an `assert`, or an `if` that raises. None: it
+    is no check, or its parts need different ones."""
     wanted = {value for test, truth in _checks(line) for value in _needed(test, truth)}
     return wanted.pop() if len(wanted) == 1 else None
 

@@ -30,6 +30,8 @@ if torch.equal(counted, changed) or torch.equal(copied, torch.rand_like(copied))
 if not (torch.equal(counted, counted.clone()) and torch.equal(copied, copied.view(-1))):
     sys.exit("what is equal is called different")
 assert torch.equal(torch.ones(1 << 23).cuda(), torch.ones(1 << 23, device="cuda"))
+if torch.equal(torch.ones(1 << 23).cuda(), torch.ones(1 << 23, device="cuda") + 1):
+    raise ValueError("what a check refuses is called equal")
 
 counts = torch.tensor([3, 0, 2], device="cuda")
 assert torch.repeat_interleave(torch.arange(3, device="cuda"), counts).tolist() == [0, 0, 0, 2, 2]

@@ -372,12 +372,22 @@ def test_what_is_asserted_holds(followed: Callable[[str], Estimate]) -> None:
 
 
 def test_what_is_checked_before_an_error_is_raised_holds(followed: Callable[[str], Estimate]) -> None:
-    """As torchmetrics' and ignite's metrics do with what they are given; larger than what is computed beside."""
+    """As torchmetrics' and ignite's metrics do with what they are given (MONAI's a subclass of tensors); larger than what is computed beside."""
     followed(
         """
+class Meta(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return super().__torch_function__(function, types, args, kwargs or {})
+
 x = torch.randn(1 << 20, 256, device="cuda").sigmoid().round()
 if not torch.equal(x, x**2):
     raise ValueError("neither 0 nor 1")
+meta = x.as_subclass(Meta)
+if not torch.equal(meta, meta**2):
+    raise ValueError("neither 0 nor 1")
+if torch.equal(meta, x + 1):
+    raise ValueError("all the same")
 if (x < 0).any():
     raise ValueError("below 0")
 """
