@@ -223,7 +223,7 @@ class KnownValues:
                 return results if decided else None
         if not self.budget.is_room([*tensors, *results]):
             return None
-        numbers = self._made_of_numbers(tensors, results)
+        numbers = drawn or self._made_of_numbers(tensors, results)
         if numbers and not self._affordable(call, tensors, results):
             return None
         returned = computed(call, values, self._generator if drawn else None)
@@ -241,7 +241,7 @@ class KnownValues:
         return [tensor for tensor, _ in pairs]
 
     def _made_of_numbers(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
-        """Whether numbers of the program's have a part in it."""
+        """Whether the program's fractions, or what was drawn, have a part in it."""
         return self.budget.effort is not None and any(
             tensor.is_floating_point() or self.store.key(tensor) in self._numbers
             for tensor in (*tensors, *results)

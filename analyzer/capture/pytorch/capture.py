@@ -239,6 +239,8 @@ def watching(recorder: Recorder, whole: bool = False) -> Iterator[FakeCuda]:
     whole: a whole program, which also makes its host tensors (`host.py`).
     """
     host, files = (HostMemory(recorder), Files(recorder)) if whole else (None, None)
+    if host is not None:
+        recorder.handle_operators(host.draws.handlers())
     with (
         FakeCuda(recorder, host) as fake,
         fake.saved_tensor_hooks(),

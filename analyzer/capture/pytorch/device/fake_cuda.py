@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
+from analyzer.capture.pytorch.device.deep_copies import deep_copy
 from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients, HostMemory, Pinned, data_of
 from analyzer.capture.pytorch.device.placement import Placement, is_cuda
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
@@ -64,6 +65,7 @@ class FakeCuda(TorchFunctionMode):
         self._handlers: dict[Any, Callable[..., Any]] = {
             **self._placement.handlers(),
             tensor.data_ptr: self._data_ptr,
+            tensor.__deepcopy__: deep_copy(self._on_gpu),
             tensor.__format__: self._format,
             tensor.__repr__: self._text,
             tensor.share_memory_: lambda t: t if self._on_gpu(t) else t.share_memory_(),

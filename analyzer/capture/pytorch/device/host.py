@@ -29,6 +29,8 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
 
+from analyzer.capture.pytorch.device.host_draws import HostDraws, even_numbers, normal_numbers
+
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.capture.pytorch.recording.storages import Storages
@@ -40,6 +42,7 @@ _PINNED = "_analyzer_pinned"  # how a tensor remembers it
 # Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
 _FILLED = (torch.zeros, torch.ones, torch.rand, torch.randn)
 SIZED = frozenset({torch.empty, *_FILLED})
+_DRAWN = {torch.rand: even_numbers, torch.randn: normal_numbers}
 
 
 class HostMemory:
@@ -48,6 +51,7 @@ class HostMemory:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._process = os.getpid()
+        self.draws = HostDraws()
         # By the tensor's identity: the tensor, weakly, and what fills it. Numbers come from a generator
         # apart, so that the program's own are the same whenever they are drawn.
         self._untouched: dict[int, tuple[weakref.ref[torch.Tensor], Callable[..., torch.Tensor]]] = {}
@@ -75,6 +79,8 @@ class HostMemory:
         with _disable_current_modes():
             made = torch.empty(shape, **{**plain, "device": _META, "requires_grad": False})
         self._recorder.storages.host(made)
+        if func in _DRAWN:
+            self.draws.take(_DRAWN[func](made), kwargs.get("generator"))
         if kwargs.get("requires_grad"):
             return made.requires_grad_()
         if func in _FILLED and made.layout is torch.strided:
@@ -102,7 +108,7 @@ class HostMemory:
             return False  # others look at its memory
         self._room -= nbytes
         func = known[1]
-        drawn = {"generator": self._numbers} if func in (torch.rand, torch.randn) else {}
+        drawn = {"generator": self._numbers} if func in _DRAWN else {}
         with _disable_current_modes():
             real = func(tensor.shape, dtype=tensor.dtype, **drawn)
         torch._C._swap_tensor_impl(tensor, real)

@@ -164,7 +164,7 @@ class Recorder(TorchDispatchMode):
         """Call these handlers before the operators. foreign: called before every operator that is not
         PyTorch's."""
         self._handlers.update(handlers)
-        self._foreign = foreign
+        self._foreign = foreign or self._foreign
         self._schemas.clear()
 
     def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:

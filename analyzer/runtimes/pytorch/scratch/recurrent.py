@@ -3,8 +3,9 @@ and cells.
 
 1. Forward: a contiguous time-major copy of the input (batch-first input is transposed), the results, a flat
    weight buffer where the weights do not lie in one, the workspace, and in training the reserve.
-2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace;
-   the weight gradients are views of one buffer, or of a layer without biases copies of its parts.
+2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace,
+   with the data's also copies of the gradients that are not contiguous; the weight gradients are views of one
+   buffer, or of a layer without biases copies of its parts.
 3. Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold.
 4. A cell (`nn.GRUCell`, `nn.LSTMCell`) makes what its backward pass needs before its state; there the
    gradients of biases are sums over the batch.
@@ -27,6 +28,7 @@ from analyzer.libraries.cudnn.recurrent import MODES, Algorithm, Recurrent, drop
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
+    contiguous_like,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -119,37 +121,51 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
 @rule("aten::_cudnn_rnn_backward", name="cudnn-recurrent-grad", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Zeros for gradients nobody sent; then twice, for data and for weights, the time-major copies and
-    cuDNN's workspace. The weights' gradients are views of one buffer; without biases, which cuDNN's buffer
-    has all the same, copies of its parts.
+    cuDNN's workspace; contiguous copies of the states' gradients with the data's. The weights' gradients are
+    views of one buffer; without biases, which cuDNN's buffer has all the same, copies of its parts.
     """
     layer, source = _layer(operator, device, backward=True), operator.tensor("input")
     if layer is None or source is None:
         return
     script.library("cudnn")
-    sent = [operator.tensor(name) for name in ("grad_output", "grad_hy", "grad_cy")]
-    for gradient, like in zip(sent, [operator.tensor(name) for name in ("output", "hx", "cx")], strict=True):
-        if gradient is None and like is not None:
-            script.temporary(bytes_of(like))
+    sent = []
+    for gradient, like in (("grad_output", "output"), ("grad_hy", "hx"), ("grad_cy", "cx")):
+        grad, made_like = operator.tensor(gradient), operator.tensor(like)
+        if grad is None and made_like is not None:
+            grad = contiguous_like(made_like)
+            script.temporary(bytes_of(grad))
+        sent.append(grad)
     copy_bytes = contiguous_copy_bytes(_time_major(operator, source))
-    grad = operator.tensor("grad_output")
-    grad_bytes = contiguous_copy_bytes(_time_major(operator, grad)) if grad is not None else 0
+    grad_bytes, *state_bytes = (
+        contiguous_copy_bytes(grad and (grad if number else _time_major(operator, grad)))
+        for number, grad in enumerate(sent)
+    )
     workspace_bytes = layer.training_workspace_bytes()
-    count = len(operator.outputs)
+
+    held = [script.temporary(nbytes) for nbytes in (copy_bytes, grad_bytes)]
+    script.output(0)
+    held += [script.temporary(nbytes) for nbytes in state_bytes]
+    script.output(1)
+    script.output(2)
+    held.append(script.temporary(workspace_bytes, Basis.MEASURED))
+    for token in reversed(held):
+        script.release(token)
+
+    weights = range(3, len(operator.outputs))
+    held = [script.temporary(copy_bytes)]
     views = operator.integer("weight_stride0", default=4) in _BIASED
-    for results, copies in ((range(3), (copy_bytes, grad_bytes)), (range(3, count), (copy_bytes,))):
-        held = [script.temporary(nbytes) for nbytes in copies]
-        separate = results.start and results and not views
-        if separate:
-            held.append(script.temporary(layer.weight_count * ELEMENT_BYTES[layer.dtype]))
-        else:
-            for index in results:
-                script.output(index)
-        held.append(script.temporary(workspace_bytes, Basis.MEASURED))
-        if separate:
-            for index in results:
-                script.output(index)
-        for token in reversed(held):
-            script.release(token)
+    separate = weights and not views
+    if separate:
+        held.append(script.temporary(layer.weight_count * ELEMENT_BYTES[layer.dtype]))
+    else:
+        for index in weights:
+            script.output(index)
+    held.append(script.temporary(workspace_bytes, Basis.MEASURED))
+    if separate:
+        for index in weights:
+            script.output(index)
+    for token in reversed(held):
+        script.release(token)
 
 
 @rule("aten::_cudnn_init_dropout_state", name="cudnn-dropout-state", sure=(Basis.EXACT, Basis.MEASURED))

@@ -1,0 +1,63 @@
+"""`copy.deepcopy` of a CUDA tensor: a copy of its whole storage, whatever part of it the tensor sees, once
+for all tensors that share it.
+
+`Tensor.__deepcopy__` copies the storage, makes an empty tensor of no dimensions, and gives it the copy: 512
+bytes are held for a moment. Of a meta tensor it would clone what the tensor sees. Source: `torch/_tensor.py`;
+parameters have a way of their own (`torch/nn/parameter.py`: they are cloned).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_COPIES = "analyzer.deep_copies"  # in what is remembered of one deep copy: storage -> a copy of all of it
+
+
+def deep_copy(
+    on_gpu: Callable[[torch.Tensor], bool],
+) -> Callable[[torch.Tensor, dict[Any, Any]], torch.Tensor]:
+    """What takes the place of `Tensor.__deepcopy__`."""
+
+    def copied(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+        if not _is_plain(tensor) or not on_gpu(tensor):
+            return tensor.__deepcopy__(memo)  # type: ignore[no-any-return]
+        if id(tensor) in memo:
+            return memo[id(tensor)]  # type: ignore[no-any-return]
+        with torch.no_grad():
+            storage = _whole(tensor, memo.setdefault(_COPIES, {}))
+            tensor.new_empty([])
+            made = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        made.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            made.grad = copied(tensor.grad, memo)
+        vars(made).update(copy.deepcopy(vars(tensor), memo))
+        memo[id(tensor)] = made
+        return made
+
+    return copied
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is what is told above: everything else is copied as PyTorch copies meta tensors."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.is_meta
+        and tensor.layout is torch.strided
+        and tensor.is_leaf
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def _whole(tensor: torch.Tensor, copies: dict[tuple[int, torch.dtype], torch.Tensor]) -> torch.Tensor:
+    """A copy of the tensor's storage, seen as a tensor from its first element on."""
+    storage = tensor.untyped_storage()
+    key = storage._cdata, tensor.dtype
+    if key not in copies:
+        count = storage.nbytes() // tensor.element_size()
+        whole = tensor if tensor.numel() == count else tensor.as_strided((count,), (1,), 0)
+        copies[key] = whole.clone()
+    return copies[key]
