@@ -1,6 +1,9 @@
 """Deep copies of parts of a tensor, of tensors that share one, and of what was copied."""
 
-import copy, torch, torch.nn as nn
+import copy
+
+import torch
+from torch import nn
 
 big = torch.randn(300, 4000, device="cuda")
 row = big[3]

@@ -1,6 +1,7 @@
 """Gradients of a recurrent layer that are not contiguous, or that nobody sent."""
 
-import torch, torch.nn as nn
+import torch
+from torch import nn
 
 enc = nn.GRU(64, 100, 1, bidirectional=True, batch_first=True).cuda()
 x = torch.randn(16, 25, 64, device="cuda")

@@ -1,6 +1,7 @@
 """A seeded program whose lengths follow from what initializing its parameters took of the generator."""
 
-import torch, torch.nn as nn
+import torch
+from torch import nn
 
 
 class CRF(nn.Module):
