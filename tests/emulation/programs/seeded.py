@@ -50,7 +50,7 @@ crf = CRF(23).cuda()
 ps = [*emb.parameters(), *rnn.parameters(), *lin.parameters(), *crf.parameters()]
 opt = torch.optim.AdamW(ps, 1e-3, amsgrad=True)
 sch = torch.optim.lr_scheduler.OneCycleLR(opt, 1e-2, total_steps=10)
-for step in range(2):
+for _ in range(2):
     lens = torch.randint(5, 31, (24,))
     lens[0] = 30
     ids = torch.randint(1, 5000, (24, 30))
