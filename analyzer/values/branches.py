@@ -5,7 +5,8 @@ different memory. These few are different: they sit in library code the user can
 plainly the one to plan for. The assumption is noted in the estimate.
 
 1. transformers warns when the padding token is among the inputs and no attention mask is given
-   (`warn_if_padding_and_no_attention_mask`): the warning is not taken.
+   (`warn_if_padding_and_no_attention_mask`): the warning is not taken; nor does `generate` make a mask of
+   them (`_prepare_attention_mask_for_generation`).
 2. transformers skips an attention mask that masks nothing (`masking_utils.py`): a mask that is passed in is
    taken to mask something, which needs more memory.
 3. `nn.TransformerEncoder` packs a batch whose padding is all at the end into a nested tensor: the batch is
@@ -39,15 +40,17 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 import torch
 
 from . import checks
 
+_Answer = TypeVar("_Answer")
 _OWN = f"{Path(__file__).parents[1]}/"
 # Folders whose code only passes a question on to whoever asked.
 _PASSED_ON = (f"{Path(torch.__file__).parent}/", _OWN)
@@ -72,6 +75,15 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ("torch/nn/modules/transformer.py", ""): (
         False,
         "padded batches of nn.TransformerEncoder are assumed to stay padded",
+    ),
+}
+
+# Whether any element is true, which is not asked but computed with: (end of the file's path, function) -> the
+# same.
+FLAGS: dict[tuple[str, str], tuple[bool, str]] = {
+    ("transformers/generation/utils.py", "_prepare_attention_mask_for_generation"): (
+        False,
+        "no padding token is assumed among the inputs",
     ),
 }
 
@@ -138,9 +150,19 @@ def assumed() -> tuple[bool, str] | None:
 def counted() -> tuple[int, str] | None:
     """How many elements are not zero for the code that asks for their places, and the note; None where
     nothing is assumed."""
+    return _for_whoever_asks(COUNTS)
+
+
+def any_true() -> tuple[bool, str] | None:
+    """Whether any element is true for the code that computes with it, and the note; None where nothing is
+    assumed."""
+    return _for_whoever_asks(FLAGS)
+
+
+def _for_whoever_asks(answers: Mapping[tuple[str, str], _Answer]) -> _Answer | None:
     path, function = _place(_asking())
     return next(
-        (answer for (ending, name), answer in COUNTS.items() if path.endswith(ending) and name == function),
+        (answer for (ending, name), answer in answers.items() if path.endswith(ending) and name == function),
         None,
     )
 

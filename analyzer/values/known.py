@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from . import branches
 from .budget import LIMIT, Budget, is_number
 from .calls import DispatchedCall, places
 from .counts import COMPARING, DRAWING, EQUAL, JOINING, SORTING, WRITING, ZEROS, KnownCounts
@@ -47,7 +48,9 @@ _ABSORBING = {
     aten.logical_or.default: True,
     aten.bitwise_and.Tensor: False,
     aten.logical_and.default: False,
+    aten.mul.Tensor: False,
 }
+_ANY = aten.any.default
 _TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
 # Tensors made like another one, whose values do not matter, and their own value, or the argument that says
 # it.
@@ -64,22 +67,26 @@ _LEFT_EMPTY = frozenset(
 _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
 "geometric_", "log_normal_", "cauchy_")  # fmt: skip
 # Operators whose result one known operand may decide, and those that need none that is known.
-DECIDING = frozenset({*_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
+DECIDING = frozenset({_ANY, *_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
 FROM_NOTHING = frozenset({*SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
 
 
 class KnownValues:
-    """What is known of one process's tensors. generator: draws what the program draws on the device; None:
-    nobody knows that."""
+    """What is known of one process's tensors. note: tells the user what is assumed. generator: draws what the
+    program draws on the device; None: nobody knows that."""
 
     def __init__(
-        self, store: Store, budget: Budget | None = None, generator: torch.Generator | None = None
+        self,
+        store: Store,
+        note: Callable[[str], None],
+        budget: Budget | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         self.store, self.budget = store, budget or Budget()
         self.counts = KnownCounts(store.key)
         # An operator is done by what stands in for it: what that leaves empty nobody has computed.
         self.standing_in = False
-        self._generator = generator
+        self._note, self._generator = note, generator
         self._numbers: set[int] = set()  # storages of the program's numbers, or of what was made of them
 
     # -- what is known
@@ -297,16 +304,20 @@ class KnownValues:
             value = _LIKE[func]
             said = call.argument(value) if isinstance(value, str) else value
             return bool(results) and self._filled_with(results[0], said)
+        if len(results) != 1:
+            return False
+        if func is _ANY and (assumed := branches.any_true()) is not None:
+            self._note(assumed[1])
+            return self._filled_with(results[0], assumed[0])
         decisive = _ABSORBING.get(func)
-        if decisive is None or len(results) != 1:
+        if decisive is None:
             return False
         for tensor in tensors:
-            value = self.sure(tensor) if tensor.shape == results[0].shape else None
+            value = self.sure(tensor) if tensor.numel() in (1, results[0].numel()) else None
             if value is None or (decisive and value.dtype is not torch.bool):
                 continue
             if bool((value.all() if decisive else ~value.any()).item()):
-                self._filled_with(results[0], int(decisive))
-                return True
+                return self._filled_with(results[0], int(decisive))
         return False
 
     def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:

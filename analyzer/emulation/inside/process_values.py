@@ -84,7 +84,9 @@ class ProcessValues:
         self._operators: dict[Any, _Operator] = {}
         self._contents = DeviceContents()
         self._effort = Effort()
-        self._known = KnownValues(self._contents, Budget(self._effort, loads=True), torch.Generator())
+        self._known = KnownValues(
+            self._contents, self._list, Budget(self._effort, loads=True), torch.Generator()
+        )
         self._falling = itertools.count(1)
         self._waits = Counter[str]()
         self._waited: tuple[str, Any] = ("", None)

@@ -121,7 +121,7 @@ class Recorder(TorchDispatchMode):
         self.caveats: list[str] = []
         self.asked: AskedSizes | None = None  # who listens to what is asked about sizes
         self._twins = Twins()
-        self._known = KnownValues(self._twins)
+        self._known = KnownValues(self._twins, self.note)
         self.streams = Current()
         self.places = Places(self.streams, step.__file__)
         self.storages = Storages(self.places, self.streams, self._known, self._twins, memory)

@@ -28,6 +28,24 @@ def arange(*arguments: Any, **options: Any) -> torch.Tensor:
     return torch.arange(*arguments, device="cuda", **options)
 
 
+def test_generate_makes_a_mask_that_masks_nothing() -> None:
+    """What `generate` of transformers computes where no attention mask is given, in a function of that name and file."""
+    code = """
+def _prepare_attention_mask_for_generation(inputs, pad):
+    can_infer = torch.isin(inputs, pad).any() * ~torch.isin(torch.tensor([2], device="cuda"), pad).any()
+    ones = torch.ones(inputs.shape, dtype=torch.long, device=inputs.device)
+    return inputs.ne(pad).long() * can_infer + ones * ~can_infer
+"""
+    space: dict[str, Any] = {"torch": torch}
+    exec(compile(code, "/site-packages/transformers/generation/utils.py", "exec"), space)
+    make = space["_prepare_attention_mask_for_generation"]
+
+    def masked() -> Any:
+        return make(torch.randint(1000, (2, 5), device="cuda"), torch.tensor(0, device="cuda")).all().item()
+
+    assert value(masked) is True
+
+
 class TestKnown:
     @pytest.mark.parametrize(("function", "expected"), [
         (lambda: arange(4).tolist(), [0, 1, 2, 3]),
@@ -40,6 +58,7 @@ class TestKnown:
         (lambda: bool((torch.rand(3, device="cuda") > 2) .logical_or(arange(3) >= 0).all()), True),
         (lambda: ((torch.rand(3, device="cuda") > 2) | (arange(3) >= 0)).tolist(), [True, True, True]),
         (lambda: (torch.randint(9, (3,), device="cuda") & (arange(3) < 0)).max().item(), 0),
+        (lambda: (torch.randint(9, (2, 3), device="cuda") * (arange(3) < 0).any()).tolist(), [[0, 0, 0], [0, 0, 0]]),
         (lambda: torch.ones(2, 2, device="cuda").tril().tolist(), [[1.0, 0.0], [1.0, 1.0]]),
         (lambda: torch.tensor([3, 1, 2], device="cuda").sort()[0].tolist(), [1, 2, 3]),
         (lambda: torch.tensor(5).cuda().item(), 5),
