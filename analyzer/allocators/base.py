@@ -69,8 +69,7 @@ class Allocator(ABC):
 
     @property
     def device_calls(self) -> int:
-        """How often memory was asked of the driver or given back to it; 0 where the simulator does not
-        count."""
+        """Number of allocations and frees at the driver; 0 where the simulator does not count them."""
         return 0
 
     def address_of(self, handle: int) -> int:  # noqa: ARG002
@@ -79,8 +78,7 @@ class Allocator(ABC):
         return 0
 
     def segments(self) -> tuple[tuple[int, int], ...]:
-        """What is held of the device now: (address, bytes) of each piece, by address; () where there are no
-        addresses."""
+        """Device memory held now: (address, bytes) of each segment, by address; () without addresses."""
         return ()
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: B027

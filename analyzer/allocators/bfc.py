@@ -50,8 +50,8 @@ class Extension:
 
 
 def with_room(region_bytes: int, size: int, room: int) -> int:
-    """What an arena takes that wants a region for a request of `size` bytes and finds `room`; 0 where it
-    gives up."""
+    """Return the bytes an arena takes when it wants `region_bytes` for a request of `size` bytes and `room`
+    bytes are free; 0 where it gives up."""
     while region_bytes > room:
         less = int(np.float32(region_bytes) * BACKPEDAL)
         region_bytes = -(-less // ROUND_BYTES) * ROUND_BYTES

@@ -39,7 +39,7 @@ ORIGIN = 1 << 46
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a new process finds: holes of whole pages, and gaps in shared pages, as (address, size) in
+    """Free memory a new process finds: holes of whole pages and gaps in shared pages, as (address, size) in
     bytes."""
 
     holes: tuple[tuple[int, int], ...]
@@ -108,7 +108,8 @@ class AddressSpace:
         self._free(address, size)
 
     def _free(self, address: int, size: int) -> None:
-        """These pages are a hole again, or their chunk's range is free."""
+        """Return these pages to the holes; a chunk that is wholly free goes back to the free address
+        ranges."""
         address, size = _joined(self._holes, address, size, self._chunks)
         if self._chunks.get(address) != size:
             insort(self._holes, (address, size))
@@ -117,7 +118,7 @@ class AddressSpace:
         insort(self._ranges, _joined(self._ranges, address, size))
 
     def _pages(self, size: int) -> int:
-        """Whole pages go into the lowest hole that has room, else into a new chunk."""
+        """Take whole pages from the lowest hole with room, else from a new chunk; return their address."""
         for at, (_, room) in enumerate(self._holes):
             if room >= size:
                 address, _ = self._holes.pop(at)
@@ -147,8 +148,8 @@ class AddressSpace:
 def _joined(
     free: list[tuple[int, int]], address: int, size: int, borders: Container[int] = ()
 ) -> tuple[int, int]:
-    """What is free with its neighbours among `free`, which are taken out of it; nothing joins across
-    `borders`."""
+    """Merge the range with its neighbours in `free`, which are removed from it, never across `borders`.
+    Return (address, size)."""
     at = bisect_left(free, (address,))
     if address + size not in borders and at < len(free) and free[at][0] == address + size:
         size += free.pop(at)[1]

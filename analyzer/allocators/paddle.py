@@ -44,8 +44,8 @@ AVAILABLE_BYTES = 16 * 2**30
 
 
 class _PaddleAllocator(PoolAllocator):
-    """What both strategies share. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError
-    for a dead handle. allocated: blocks in use. reserved: what was taken from the device."""
+    """Base of both strategies, in bytes. `malloc` raises OutOfMemoryError, `free` ValueError for a dead
+    handle. allocated: blocks in use. reserved: memory taken from the device."""
 
     def __init__(self, gpu_memory_limit_mb: int, available_bytes: int | None) -> None:
         super().__init__(PYTORCH_LEFTOVER)
@@ -152,7 +152,7 @@ class AutoGrowthAllocator(_PaddleAllocator):
 
 
 class NaiveBestFitAllocator(_PaddleAllocator):
-    """One chunk taken ahead, requests cut from it, larger ones straight from the device.
+    """Takes one chunk in advance and cuts requests from it; larger requests go straight to the device.
 
     `available_bytes`: memory free on the card at the first request; `overcommit` goes on past it, to find out
     how much would be needed. Figures count rounded blocks.

@@ -37,8 +37,7 @@ _CUDNN_PAGES = 5
 
 
 class KernelNeeds(Enum):
-    """What a kernel needs that the process may not have yet: nothing, memory of each thread's own, or also
-    kernels' heap."""
+    """Driver memory a kernel needs: none, stack memory for each thread, or also the kernels' heap."""
 
     PLAIN = 1
     STACK = 2
@@ -69,7 +68,7 @@ class Process(AddressSpace):
         return self._had == _LAST
 
     def launch(self, kernel: KernelNeeds) -> None:
-        """A kernel runs."""
+        """Run a kernel: take the driver memory it needs and no earlier kernel has taken."""
         had, self._had = self._had, max(self._had, kernel.value)
         if had < KernelNeeds.PLAIN.value:
             self._pages(PAGE_BYTES)

@@ -70,8 +70,8 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """One graph with its types at the batch and as ONNX Runtime sees them; `region` is "" for the main
-    graph."""
+    """One graph with its types at the batch (`actual`) and as ONNX Runtime sees them (`seen`); `region` is ""
+    for the main graph."""
 
     structure: Structure
     actual: Inferred
@@ -80,7 +80,7 @@ class _Scope:
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of its nodes."""
+        """Prefix of the node names of a subgraph; "" for the main graph."""
         return self.region + "/" if self.region else ""
 
     def types(self, name: str) -> tuple[ValueType, ValueType | None]:
@@ -248,7 +248,7 @@ def _shared(
 
 
 def _all_reads(structure: Structure) -> set[str]:
-    """Every value some node (or the graph's outputs) reads, subgraphs included."""
+    """Return the names of all values read by a node, a subgraph or the graph's outputs."""
     used = {name for node in structure.nodes for name in node.input} | set(structure.outputs)
     for inner in structure.subgraphs.values():
         for sub in inner.values():
@@ -299,7 +299,7 @@ def plain(attribute: Any) -> Argument:
 
 
 def _source(node: Any) -> str:
-    """ "file.py:123" of the innermost user line in the exporter's stack trace, "" if there is none."""
+    """Return "file.py:123" of the innermost user line in the exporter's stack trace, "" if there is none."""
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.stack_trace":
             found = ""

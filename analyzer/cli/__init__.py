@@ -172,8 +172,8 @@ def _internal(error: Exception, debug: bool) -> int:
 
 
 def _reader_gone() -> int:
-    """What is still buffered must not raise again at exit. The code is the shell's for SIGPIPE, never 1,
-    which means that it does not fit."""
+    """Close stdout after the reader has gone, so that buffered output does not raise at exit. Returns the
+    shell's code for SIGPIPE, never 1, which means that it does not fit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return 141
 

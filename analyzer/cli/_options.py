@@ -57,7 +57,8 @@ def analysis_options(function: _Function) -> _Function:
 
 
 def options_without_batch(function: _Function) -> _Function:
-    """As `analysis_options`, for commands whose batch is what is asked for, or a range."""
+    """Add the options of `analysis_options` except the batch, for commands that search for it or take a
+    range."""
     names = [field.name for field in dataclasses.fields(Options) if field.name not in ("batch", "batches")]
     for option in reversed((click.argument("target"), *_click_options(*names))):
         function = option(function)
@@ -76,7 +77,7 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
 
 
 def view_options(function: _Function) -> _Function:
-    """How an estimate is shown: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
+    """Add the options that shape the output: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
     top = click.option(
         "--top",
         type=click.IntRange(min=0),
@@ -135,7 +136,7 @@ def verbose_option(function: _Function) -> _Function:
 
 
 def sandbox_options(function: _Function) -> _Function:
-    """What becomes of what a program writes, and whether it may connect to other machines."""
+    """Add the options on a program's written files and network connections."""
     keep = click.option(
         "--keep-outputs",
         type=click.Path(path_type=Path),
@@ -230,7 +231,7 @@ def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _batches(text: str) -> tuple[int, ...]:
-    """ "1,64,8" as numbers. Raises OptionError."""
+    """Parse "1,64,8" into integers. Raises OptionError."""
     parts = text.split(",")
     if not all(part.strip().isdigit() and len(part) < 20 for part in parts):
         raise OptionError(

@@ -27,7 +27,7 @@ _SILENCE_SECONDS = 30.0
 
 
 def complain(kind: str, message: str, hint: str = "") -> None:
-    """One line `analyze: kind: message` on stderr, and one for the hint. Names in it are cleaned."""
+    """Write `analyze: kind: message` and the hint to stderr, a line each, with names cleaned."""
     said = f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else "")
     for stream in filter(None, (sys.stderr, sys.__stderr__)):
         try:
@@ -145,8 +145,7 @@ def wants_color(path: Path | None) -> bool:
 
 
 def columns() -> int:
-    """How wide text may be: what COLUMNS says, else the terminal's width, else 80; from 40 to 120, where
-    tables still read.
+    """Return the width of text output, from 40 to 120: COLUMNS, else the terminal's width, else 80.
 
     Only the environment counts where stdout is no terminal, so that the same command gives the same bytes.
     """
@@ -192,7 +191,7 @@ class Stages:
         self._done, self._started = 0, time.monotonic()
 
     def tell(self, stage: str) -> None:
-        """What the work under way is at."""
+        """Report the current stage of the current work item."""
         if len(self._names) < 2:
             self._tell(stage)
             return
@@ -203,7 +202,7 @@ class Stages:
         self._tell(f"{self._done} of {len(self._names)} done{left}: {self._names[self._done]}, {stage}")
 
     def over(self) -> None:
-        """The work under way is done."""
+        """Count the current work item as done."""
         self._done += 1
 
 

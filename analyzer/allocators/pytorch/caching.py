@@ -142,7 +142,7 @@ class PyTorchAllocator(Allocator):
             self._cache(block)
 
     def _counted(self, block: Block) -> int:
-        """What a block in use counts as allocated."""
+        """Bytes that a block in use adds to `allocated`."""
         return block.size
 
     def _cache(self, block: Block) -> None:
@@ -185,7 +185,7 @@ class PyTorchAllocator(Allocator):
                     self._release(block)
 
     def over(self, event: str, value: float | None = None) -> None:
-        """What a program tells its allocator while it runs (`HEEDED`)."""
+        """Apply an allocator call the program made while it ran, one of `HEEDED`."""
         if event == "empty_cache":
             self.empty_cache()
         elif event == "set_per_process_memory_fraction":
@@ -204,8 +204,8 @@ class PyTorchAllocator(Allocator):
 
     @property
     def device_calls(self) -> int:
-        """How often memory was asked of the driver or given back to it (of an expandable segment: mapped,
-        unmapped)."""
+        """Number of allocations and frees at the driver; of an expandable segment, pages mapped and
+        unmapped."""
         return len(self.segment_events)
 
     def size_of(self, handle: int) -> int:
@@ -223,7 +223,8 @@ class PyTorchAllocator(Allocator):
         return tuple(sorted((segment.address, segment.size) for segment in self._segments.values()))
 
     def layout(self) -> Hashable:
-        """What decides, besides where the blocks in use lie, which block serves each later request."""
+        """Everything, besides the addresses of blocks in use, that decides which block serves each later
+        request."""
         pools = tuple(
             (pool, tuple((size, block.address) for size, _, block in free))
             for pool, free in sorted(self._pools.items())
@@ -237,7 +238,8 @@ class PyTorchAllocator(Allocator):
         return pools, tuple(sorted(self._segments)), ages
 
     def snapshot(self) -> tuple[SegmentState, ...]:
-        """Every segment and its blocks, by address; of an expandable range, every run of mapped pages."""
+        """State of every segment and its blocks by address; of an expandable range, each run of mapped
+        pages."""
         states = []
         waiting = {block.address for block, _ in self._waiting}
         for segment in self._segments.values():
@@ -324,7 +326,7 @@ class PyTorchAllocator(Allocator):
         insort(self._pools.setdefault(pool, []), (block.size, self._rank(block), block))
 
     def _number(self, block: Block) -> None:
-        """A block that is made now."""
+        """Number a new block in the order blocks are made."""
         self._block_count += 1
         block.made = self._block_count
 

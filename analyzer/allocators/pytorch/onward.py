@@ -72,8 +72,8 @@ def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool
 
 
 class _Plain:
-    """One allocator, in plain numbers for a while. A segment's base is its address, or, where the segment
-    held longest serves first, what keeps that order."""
+    """One allocator's state as plain numbers during a long simulation. A segment's base is its address, or a
+    number that keeps the order in which segments serve."""
 
     def __init__(self, allocator: PyTorchAllocator, held: Mapping[int, int], key_count: int) -> None:
         self._allocator, self._oldest_first = allocator, allocator.settings.ties == "segment"
@@ -134,7 +134,7 @@ class _Plain:
         return self._placed(segment)
 
     def simulate(self, parts: Iterable[tuple[Integers, Integers]]) -> dict[int, int]:
-        """As `simulate_on`."""
+        """Simulate the parts; see `simulate_on`."""
         allocator = self._allocator
         asked = np.zeros(self._key_count, np.int64)
         for handle, key in self._handles.items():
@@ -155,8 +155,8 @@ class _Plain:
         return self._returned(asked)
 
     def _count_requested(self, events: Integers, sizes: Integers, asked: Integers) -> None:
-        """What was asked for after each event, and by which key: a key's events take turns, so what it gives
-        back is what it asked for before."""
+        """Update `requested` and its peak from each event. A key's requests and frees alternate, so a free
+        returns the key's previous request."""
         order = np.argsort(events[:, 0], kind="stable")
         keys, which, _ = events[order].T
         nbytes = np.where(which >= 0, sizes[which], 0)
@@ -223,7 +223,7 @@ class _Plain:
         return ours
 
     def _by_segment(self) -> Iterator[tuple[Segment, list[tuple[int, int, int]]]]:
-        """Each segment with its blocks in order: (units from its beginning, units, key)."""
+        """Yield each segment with its blocks in address order: (offset in units, size in units, key)."""
         rows = np.frombuffer(self._blocks.rows(), np.int64).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0])]
         bases = sorted(self._segments)

@@ -9,7 +9,7 @@ from analyzer.allocators.chunks import Chunk, Region
 
 
 class Pool(NamedTuple):
-    """What a segment serves: small requests or large ones, of one stream."""
+    """Key of a pool: small or large requests of one stream."""
 
     small: bool
     stream: int
@@ -40,8 +40,7 @@ class Block(Chunk):
 
 
 class Segment(Region):
-    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: how many there had been
-    before."""
+    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: count of earlier segments."""
 
     __slots__ = ("expandable", "number", "pool")
     first: Block

@@ -25,8 +25,8 @@ Results: TypeAlias = "Tensor | Sequence[Tensor | None]"
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """One node: its attributes as plain values, its results' shapes and types, and inputs that are constants
-    (numpy)."""
+    """One node: attributes as plain values, shapes and types of its results, and constant inputs as numpy
+    arrays."""
 
     name: str
     attributes: Mapping[str, Any]

@@ -169,8 +169,8 @@ def _resize(call: NodeCall, x: Tensor, *_: Any) -> Results:
 def _recurrent(
     call: NodeCall, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, *more: Tensor | None
 ) -> Results:
-    """One layer; ONNX's weights [directions, gates * H, ...] are views for PyTorch, its results get an
-    axis."""
+    """Run one recurrent layer. ONNX's weights [directions, gates * H, ...] become views; results get a
+    directions axis."""
     if call.get("layout", 0) or call.get("direction", "forward") == "reverse" or call.get("clip", 0):
         return opaque(call, x, w, r, b, *more)
     directions, hidden = w.shape[0], r.shape[-1]

@@ -115,7 +115,7 @@ def _why_not(quantised: Counter[str], constants: bool) -> str:
 
 
 class _Node(nn.Module):
-    """One node of the graph."""
+    """A module that computes one node of the graph."""
 
     def __init__(self, call: NodeCall, function: Any) -> None:
         super().__init__()

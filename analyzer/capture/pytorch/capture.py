@@ -169,20 +169,20 @@ def _join(job: contextlib.ExitStack, rank: Rank, recorder: Recorder) -> Mapping[
 
 
 def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
-    """Its tensors are in host memory. (No variable of the capture itself may hold one: sharding drops the
-    whole ones.)"""
+    """Register the model's meta tensors as host memory. (The capture itself keeps no reference: sharding
+    drops the whole tensors.)"""
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if tensor.device.type == "meta":
             recorder.storages.host(tensor)
 
 
 def _bytes_of(parameters: Sequence[torch.nn.Parameter]) -> int:
-    """What the rank holds of them."""
+    """Return the bytes of the parameters on this rank, without other ranks' shards."""
     return sum(part.numel() * part.element_size() for parameter in parameters for part in inside(parameter))
 
 
 def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) -> Graph:
-    """What `script(recorder)` does on "cuda"; it marks its own events. Its exceptions pass through."""
+    """Record what `script(recorder)` does on "cuda"; it marks its own events. Its exceptions pass through."""
     with cuda_environment(device) as recorder, watching(recorder):
         script(recorder)
     return recorder.finish(None)

@@ -98,7 +98,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _in_a_program(error: Exception) -> str | None:
-    """What to do about an error of a whole program, where its kind tells."""
+    """Return a hint for an error of a whole program, None where its kind suggests none."""
     if isinstance(error, SyntaxError):
         return "the script is no valid Python"
     if isinstance(error, ImportError) and (package := missing_package(error)) and package != "triton":

@@ -415,7 +415,7 @@ def replaced(replacements: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _replace(where: str, replacement: Any, stack: contextlib.ExitStack) -> None:
-    """One part, until the stack is left."""
+    """Replace one entry of `PATCHES` until the stack is closed."""
     if not PATCHES[where].needed:
         return
     try:

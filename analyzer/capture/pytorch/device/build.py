@@ -28,7 +28,7 @@ def table() -> Mapping[str, Any]:
 
 
 def names() -> tuple[str, ...]:
-    """Names below torch."""
+    """Return the replaced names, relative to `torch`."""
     return tuple(name.removesuffix(_CALL) for name in table())
 
 

@@ -31,7 +31,8 @@ class CompatibleDevices:
         self.capabilities = _known()
 
     def decided(self, decide: Callable[[tuple[int, int]], _Answer]) -> _Answer:
-        """What the device's compute capability decides."""
+        """Return `decide` of the device's compute capability, and drop every capability with another
+        answer."""
         others = {capability: decide(capability) for capability in self.capabilities - {self._own}}
         found = decide(self._own)
         self.capabilities -= {capability for capability, other in others.items() if other != found}

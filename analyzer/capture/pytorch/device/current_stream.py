@@ -37,7 +37,7 @@ class Current:
         return here.node_stream
 
     def set(self, number: int) -> None:
-        """Make a stream current."""
+        """Make the stream with this number current."""
         self.now()
         if self._here.node is None:
             self._here.program = number

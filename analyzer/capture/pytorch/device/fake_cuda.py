@@ -137,8 +137,7 @@ class FakeCuda(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _of_nested(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """What a jagged tensor does, in Python that asks for devices too; it may call the function itself
-        again."""
+        """Run a jagged tensor's own Python, which asks for devices and may call the function again."""
         before, self._nested = self._nested, func
         try:
             with _Again(self):
@@ -263,7 +262,7 @@ class FakeCuda(TorchFunctionMode):
             torch.autograd.backward(tensor, gradient, retain, create, inputs=inputs)
 
     def _healthy(self, function: Any, finite: bool) -> Callable[..., Any]:
-        """Where a whole program asks whether its numbers are finite, they are."""
+        """Wrap a finiteness check: in a whole program, device tensors are taken to be finite."""
 
         def answer(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             flags = function(tensor, *args, **kwargs)
@@ -340,7 +339,7 @@ class FakeCuda(TorchFunctionMode):
         tensor[index] = value
 
     def _take(self, tensor: torch.Tensor, index: Any) -> Any:
-        """`tensor[index]`."""
+        """Return `tensor[index]`."""
         if tensor.is_meta and self._host is not None:
             self._host.touched(tensor, index)
         arguments = (tensor, index)

@@ -301,7 +301,7 @@ def _is_ampere(capability: tuple[int, int]) -> bool:
 
 
 def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
-    """What the device says of its memory where nobody simulates the allocator: that it is empty."""
+    """Return replacements for the memory queries, which report an empty device: no allocator is simulated."""
     free = device.usable_bytes - device.context_bytes + device.first_kernel_bytes, device.capacity_bytes
     return {
         **{f"cuda.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD},
@@ -320,26 +320,26 @@ class _CudaRuntime:
     """`torch.cuda.cudart()`: what programs call of the CUDA runtime by itself."""
 
     class cudaError:
-        """Its codes."""
+        """Error codes of the CUDA runtime."""
 
         success = 0
 
     @staticmethod
     def cudaProfilerStart() -> int:
-        """There is no profiler."""
+        """Return success; no profiler runs."""
         return 0
 
     @staticmethod
     def cudaProfilerStop() -> int:
-        """There is no profiler."""
+        """Return success; no profiler runs."""
         return 0
 
     @staticmethod
     def cudaMemGetInfo(device: Any = None) -> tuple[int, int]:
-        """Free and total bytes."""
+        """Return free and total bytes of the device."""
         return torch.cuda.mem_get_info(device)
 
     @staticmethod
     def cudaGetErrorString(code: int) -> str:
-        """There are no errors."""
+        """Return a text for an error code."""
         return f"error {code}" if code else "no error"

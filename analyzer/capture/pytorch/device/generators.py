@@ -32,7 +32,7 @@ class _OfTheDevice(torch.Generator):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The GPU."""
+        """The GPU this generator claims to be on."""
         return self.gpu
 
     def get_state(self) -> torch.Tensor:
@@ -54,7 +54,7 @@ class _OfTheDevice(torch.Generator):
 
 
 class _Generators(type):
-    """Every generator is one, those made before too."""
+    """Metaclass under which every `torch.Generator` is an instance, also one made before the replacement."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, _REAL)

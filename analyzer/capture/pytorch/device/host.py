@@ -230,7 +230,7 @@ class Gradients:
         self._apart: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """`tensor.grad`."""
+        """Return `tensor.grad`, also where it is kept apart from the tensor."""
         kept = self._apart.get(id(tensor)) if self._apart else None
         return tensor.grad if kept is None else kept[1]
 
@@ -239,7 +239,7 @@ class Gradients:
         self._apart.pop(id(tensor), None)
 
     def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """`tensor.data = value`."""
+        """Carry out `tensor.data = value`, also between host and device."""
         if value.is_inference() and not tensor.is_inference():
             value = _of_no_mode(value)
         if tensor.device.type == value.device.type:

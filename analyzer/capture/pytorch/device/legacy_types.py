@@ -44,7 +44,7 @@ class _LegacyType(type):
 
 
 def _made(dtype: torch.dtype, *args: Any, size: Any = None, device: Any = None) -> torch.Tensor:
-    """What calling such a type gives."""
+    """Return the tensor that a call of a legacy type (`torch.cuda.FloatTensor(...)`) makes."""
     where = "cuda" if device is None else device
     if size is not None:
         return torch.empty(size, dtype=dtype, device=where)

@@ -15,7 +15,7 @@ from analyzer.graph import Mark, Moment, Operator
 
 
 class AllocatorState(Protocol):
-    """What a caching allocator knows of itself, in bytes."""
+    """Figures of a caching allocator, in bytes."""
 
     allocated: int
     reserved: int
@@ -85,7 +85,7 @@ class WatchedReleases(Protocol):
     """A thread that lets memory go when it looks (`world/collectives.py`)."""
 
     def record_watched(self, storages: Iterable[int]) -> None:
-        """It has looked, and holds these storages no longer."""
+        """Record that the watcher has looked and no longer holds these storages."""
 
 
 class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
@@ -95,23 +95,23 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
 
     @property
     def retries(self) -> int:
-        """How often the allocator gave its cache back for a request."""
+        """Number of requests for which the allocator returned its cached segments."""
 
     @property
     def allocator(self) -> AllocatorState:
-        """The allocator as it is now."""
+        """Figures of the allocator now."""
 
     @property
     def capacity(self) -> int:
-        """The device's memory."""
+        """Bytes of the device's memory."""
 
     @property
     def listed(self) -> int:
-        """The same as NVML has it."""
+        """Bytes of the device's memory as NVML lists it."""
 
     @property
     def device_free(self) -> int:
-        """What nobody holds of it."""
+        """Bytes of the device that no process holds."""
 
     def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
         """Follow the program of these, which grow."""
@@ -121,20 +121,21 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
 
     @property
     def position(self) -> int:
-        """How many events there were so far."""
+        """Number of events so far."""
 
     @property
     def peaks(self) -> tuple[int, ...]:
         """The most there was of each figure so far."""
 
     def block_bytes(self, storage: int) -> int:
-        """The block behind a storage."""
+        """Return the bytes of the block behind a storage."""
 
     def layout(self, storages: Iterable[int]) -> Hashable:
-        """Everything that decides where the next requests go, these storages being alive, in this order."""
+        """Return all allocator state that decides where later requests go, given the live storages in this
+        order."""
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
-        """Forget the events from a position on; storages alive now are known by other numbers."""
+        """Drop the events from a position on; `names` maps live storages to their new numbers."""
 
 
 class MemoryAnswers:

@@ -93,7 +93,7 @@ class Placement:
         }
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """`tensor.device`."""
+        """Return `tensor.device` as the program sees it."""
         if tensor.device.type != "meta" or self.is_meta(tensor):
             return tensor.device
         return self._recorder.gpu if self.on_gpu(tensor) else torch.device("cpu")
@@ -103,12 +103,12 @@ class Placement:
         return tensor.device.type == "meta" and self._recorder.storages.nowhere(tensor)
 
     def on_gpu(self, tensor: torch.Tensor) -> bool:
-        """`tensor.is_cuda`."""
+        """Return `tensor.is_cuda` as the program sees it."""
         return tensor.device.type == "meta" and not self._recorder.storages.in_host_memory(tensor)
 
     def _parse_to(self, *args: Any, **kwargs: Any) -> Any:
-        """What `Module.to` makes of its arguments: a device stays what was said, also by keyword, as a bare
-        number or by a tensor that lies there."""
+        """Parse the arguments of `Module.to`. The device stays as given: by position, by keyword, as a
+        number, or as that of a tensor."""
         like = kwargs.pop("tensor", args[0] if args else None)
         if isinstance(like, torch.Tensor):
             args = (self.device_of(like), like.dtype, *args[1:])
@@ -193,7 +193,7 @@ class Placement:
 
 
 def _legacy_name(dtype: torch.dtype) -> str:
-    """ "FloatTensor" for float32, and so on."""
+    """Return the legacy type name, "FloatTensor" for float32."""
     kinds = {
         name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(kind, "dtype")
     }

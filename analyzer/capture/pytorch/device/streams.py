@@ -82,7 +82,7 @@ def _event_class(recorder: Recorder) -> type[Any]:
             self._stream: int | None = None
 
         def record(self, stream: Any = None) -> None:
-            """Now."""
+            """Record the event on a stream, by default the current one."""
             self._stream = recorder.streams.now() if stream is None else stream.stream_id
 
         def wait(self, stream: Any = None) -> None:
@@ -93,7 +93,7 @@ def _event_class(recorder: Recorder) -> type[Any]:
                 )
 
         def query(self) -> bool:
-            """Whether it is over: it is."""
+            """Return whether the event has completed, which it always has."""
             return True
 
         def elapsed_time(self, end_event: Any) -> float:  # noqa: ARG002
@@ -101,7 +101,7 @@ def _event_class(recorder: Recorder) -> type[Any]:
             return 0.0
 
         def synchronize(self) -> None:
-            """The host waits."""
+            """Let the host wait for the event's stream."""
             if self._stream is not None:
                 recorder.storages.wait(self._stream)
 
@@ -168,7 +168,7 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
             return False
 
         def synchronize(self) -> None:
-            """The host waits."""
+            """Let the host wait for this stream."""
             recorder.storages.wait(self.stream_id)
 
     return Stream

@@ -62,7 +62,7 @@ def _drops() -> frozenset[int]:
 
 
 def is_scripting() -> bool:
-    """What stands for `torch.jit.is_scripting` where the release of the figures keeps what the installed one
+    """Replace `torch.jit.is_scripting` at lines where the simulated release keeps code the installed one
     drops."""
     caller = sys._getframe(1)
     return caller.f_code is F.multi_head_attention_forward.__code__ and caller.f_lineno in _drops()
@@ -79,7 +79,7 @@ class AttentionChoice:
         self._release = compatible.device.releases["torch"]
 
     def backend(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> str:
-        """ "cudnn", "flash", "efficient" or "math" for these arguments."""
+        """Return the kernel chosen for these arguments: "cudnn", "flash", "efficient" or "math"."""
 
         def decide(capability: tuple[int, int]) -> str:
             self._capability = capability

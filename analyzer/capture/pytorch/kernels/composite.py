@@ -54,7 +54,7 @@ def _followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def key_of(func: Any) -> torch._C.DispatchKey:
-    """Under which of both keys PyTorch has the kernel that makes the operator of others."""
+    """Return the dispatch key under which PyTorch has the operator's composite kernel."""
     return next(key for key in _KEYS if _has(func, key))
 
 

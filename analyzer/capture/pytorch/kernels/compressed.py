@@ -109,7 +109,7 @@ def clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
-    """On another device, or of another type: every part is copied, the values first."""
+    """Copy every part to another device or type, the values first."""
     kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
     where = kwargs.get("device")
     if where is not None and where.type == "cpu":
@@ -169,7 +169,7 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
 
 
 def _batch_offset(compressed: Any, count: int) -> Any:
-    """How many entries lie in the matrices of a batch before this one: none, but it is computed on the
+    """Return the number of entries in earlier matrices of a batch: always zero here, but computed on the
     GPU."""
     wrapped = torch.tensor([count], dtype=compressed.dtype).to(compressed.device)
     return wrapped.cumsum(-1).sub_(wrapped)
@@ -325,7 +325,7 @@ def _mv(recorder: Recorder, matrix: Any, vector: Any) -> Any:
 
 
 def _entries(matrix: Any) -> int:
-    """How many entries a matrix has; a dense one all there can be."""
+    """Return the number of stored entries of a matrix; of a dense one, its number of elements."""
     return int(parts(matrix)[2].shape[0]) if is_compressed(matrix) else int(matrix.numel())
 
 

@@ -87,7 +87,7 @@ FUSES_ROW = Span(since=(2, 11))
 
 
 def linear_row(x: Any, weight: Any, bias: Any = None) -> Any:
-    """As `linear`; of one dimension as of two (`_flatten_nd_linear`)."""
+    """`linear`, which handles one dimension as it does two (`_flatten_nd_linear`)."""
     if bias is not None and x.dim() == 1:
         return aten.addmm(bias, x.reshape(-1, x.size(0)), weight.t()).view(-1)
     return linear(x, weight, bias)
@@ -119,7 +119,7 @@ def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
 
 
 def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    """As `softmax`."""
+    """Half-precision input with a float32 result is one fused kernel; other types are converted first."""
     if x.dtype is torch.float16 and dtype is torch.float32:
         return aten._log_softmax(x, dim, True)
     return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)
@@ -278,7 +278,7 @@ def svdvals(x: Any, *, driver: str | None = None) -> Any:
 
 
 def eigvalsh(x: Any, uplo: str = "L") -> Any:
-    """As `svdvals`."""
+    """Eigenvalues come from `_linalg_eigh`, which also computes vectors if a gradient is needed."""
     return aten._linalg_eigh(x, uplo, torch.is_grad_enabled() and x.requires_grad)[0]
 
 

@@ -65,7 +65,8 @@ def compiled_flex(device: DeviceProfile) -> Iterator[None]:
 
 
 def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[..., Any]:
-    """What stands for the operator of higher order."""
+    """Return the replacement of the higher-order attention operator, which allocates what the compiled
+    kernels do."""
     clearing = _CLEARING_BYTES.get(device.compute_capability, _MOST_CLEARING_BYTES)
     compiled: set[Any] = set()
 

@@ -70,7 +70,7 @@ def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tens
 
 
 def _spread(recorder: Recorder, target: torch.Tensor, indices: Any, values: torch.Tensor) -> torch.Tensor:
-    """What is written through a mask alone whose values are known, as large as what it selects."""
+    """Expand the values written through a single known mask to the number of elements it selects."""
     place, mask = next((place, index) for place, index in enumerate(indices) if index is not None)
     if not is_mask(mask) or any(index is not None for index in indices[place + 1 :]):
         return values

@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """How many entries a product has, and pairs that are multiplied; where the entries are."""
+    """Size of a sparse product: its entries, the pairs multiplied, and the positions of the entries."""
 
     entries: int
     pairs: int

@@ -130,7 +130,7 @@ class Paged:
         self._bytes = 0
 
     def look(self) -> None:
-        """Called now and then: the library may have been imported meanwhile."""
+        """Patch bitsandbytes' paged-memory functions once the program has imported the library."""
         library = sys.modules.get("bitsandbytes.functional")
         if library is None or self._originals:
             return

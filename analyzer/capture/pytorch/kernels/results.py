@@ -108,7 +108,7 @@ def cudnn_batch_norm(
 
 
 def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any:
-    """`cudnn/BatchNorm.cpp`."""
+    """Return gradients of input, weight and bias (`cudnn/BatchNorm.cpp`)."""
     del grad, rest
     return (
         torch.empty_like(x, memory_format=suggested_format(x)),
@@ -304,7 +304,7 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
-    """`cuda/WeightNorm.cu`."""
+    """Return the weight and its norms, which are at least float32 (`cuda/WeightNorm.cu`)."""
     del dim
     dtype = torch.float32 if g.dtype in (torch.float16, torch.bfloat16) else g.dtype
     return torch.empty_like(v), torch.empty_like(g, dtype=dtype)
@@ -313,7 +313,8 @@ def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
 def cudnn_attention(
     query: Any, key: Any, value: Any, bias: Any, log_sumexp: bool, *rest: Any, **kwargs: Any
 ) -> Any:
-    """Without gradients to come there is no log-sum-exp (`run_cudnn_SDP_fprop`, native/cudnn/MHA.cpp)."""
+    """Without a later backward pass the log-sum-exp is empty (`run_cudnn_SDP_fprop`,
+    native/cudnn/MHA.cpp)."""
     operator = aten._scaled_dot_product_cudnn_attention.default
     out, statistics, *others = operator(query, key, value, bias, log_sumexp, *rest, **kwargs)
     if not log_sumexp:

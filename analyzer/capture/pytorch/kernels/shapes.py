@@ -79,8 +79,8 @@ def _transposed(
 def _windows(
     x: Any, weight: Any, geometry: tuple[Any, ...], rank: int, output_padding: Any = None, groups: int = 1
 ) -> Any:
-    """What such a convolution makes, transposed where there is an output padding. geometry: each a number, or
-    one for each dimension."""
+    """Return an empty result of such a convolution, transposed if there is an output padding. geometry:
+    stride, padding and dilation, each one number or one for each dimension."""
     *each, more = (
         value if isinstance(value, (list, tuple)) else [value] * rank
         for value in (*geometry, output_padding or 0)

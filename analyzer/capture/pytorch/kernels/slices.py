@@ -42,7 +42,7 @@ def _behind(stop: Any, size: int) -> bool:
 
 
 def _dimensions(part: Any) -> int:
-    """How many dimensions a part of an index is about."""
+    """Return how many dimensions of the tensor a part of an index consumes."""
     if part is None or part is ... or isinstance(part, bool):
         return 0
     masks = isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)

@@ -91,7 +91,7 @@ def _make(
 
 
 def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
-    """One number an entry (`flatten_indices`)."""
+    """Return one linear index for each entry (`flatten_indices`)."""
     if indices.shape[0] == 1:
         flat = indices.squeeze(0)
         return flat.clone() if clone else flat
@@ -101,7 +101,8 @@ def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
 
 
 def _differing(recorder: Recorder, indices: Any, most: int) -> int:
-    """How many entries stay of those at these indices: counted where they are known."""
+    """Return the number of distinct indices: counted where they are known, otherwise assumed, at most
+    `most`."""
     known = recorder.values.known(indices)
     if known is not None:
         return int(known.unique(dim=1).shape[1])
@@ -155,7 +156,7 @@ def _copied(tensor: torch.Tensor, coalesced: bool) -> Any:
 
 
 def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
-    """On another device, or of another type: both parts are copied."""
+    """Copy indices and values to another device or type."""
     kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
     where = kwargs.get("device")
     indices, values = parts(tensor)
@@ -346,7 +347,7 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
 
 
 def _places(recorder: Recorder, rows: Any, shape: Any) -> Any:
-    """Each place once, of those that any element of an entry has (`unique_dim`)."""
+    """Return the distinct index columns in `rows` (`unique_dim`)."""
     dims, found = rows.shape
     count = _differing(recorder, rows, min(found, math.prod(shape[:dims])))
     with _disable_current_modes():
@@ -483,8 +484,7 @@ _OF_COMPRESSED = {
 
 
 def _call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has
-    described."""
+    """Run the handler of an operator with a sparse argument. Raises NotImplementedError if it has none."""
     rows = any(map(is_compressed, args))
     if func in (compressed.ASKED if rows else _ASKED):
         return func(*args, **kwargs)

@@ -80,7 +80,7 @@ def gradient_of_sum(
 
 
 def _numbered(indices: Any, dims: Any, shape: Any) -> Any:
-    """`flatten_indices_by_dims`."""
+    """Return one linear index over `dims` for each entry (`flatten_indices_by_dims`)."""
     numbers = indices.new_zeros(indices.shape[1])
     for dim in dims:
         numbers.mul_(shape[dim]).add_(indices[dim])

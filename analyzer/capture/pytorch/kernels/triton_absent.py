@@ -124,7 +124,7 @@ class Config:
 
 
 class KernelInterface:
-    """What can be launched: `kernel[grid](...)`."""
+    """Base of everything launched as `kernel[grid](...)`."""
 
     fn: Any
 
@@ -137,11 +137,11 @@ class KernelInterface:
         return getattr(self.fn, name)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it."""
+        """Launch the kernel."""
         return self.fn.run(*args, **kwargs)
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
-        """Compile it."""
+        """Compile the kernel without a launch."""
         return self.run(*args, grid=grid, warmup=True, **kwargs)
 
 
@@ -253,19 +253,19 @@ def jit(fn: Any = None, **options: Any) -> Any:
 
 
 def heuristics(values: Any) -> Callable[[Any], Heuristics]:
-    """`triton.heuristics`."""
+    """Replace `triton.heuristics`."""
     return lambda fn: Heuristics(fn, fn.arg_names, values)
 
 
 def autotune(
     configs: Sequence[Config], key: Sequence[str], *settings: Any, **more: Any
 ) -> Callable[[Any], Autotuner]:
-    """`triton.autotune`."""
+    """Replace `triton.autotune`."""
     return lambda fn: Autotuner(fn, configs, key, *settings, **more)
 
 
 def cdiv(x: int, y: int) -> int:
-    """How many of size y cover x."""
+    """Return x / y rounded up."""
     return (x + y - 1) // y
 
 
@@ -275,18 +275,18 @@ def next_power_of_2(n: int) -> int:
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What the package's metadata says."""
+    """Metadata of the absent package, as `importlib.metadata` reads it."""
 
     def __init__(self, version: str) -> None:
         self._version = version
 
     def read_text(self, filename: str) -> str | None:
-        """The only file there is."""
+        """Return METADATA, the only file of the package."""
         said = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {self._version}\n"
         return said if filename == "METADATA" else None
 
     def locate_file(self, path: Any) -> Path:
-        """There are no files."""
+        """Raise FileNotFoundError: the package has no files."""
         raise FileNotFoundError(path)
 
 
@@ -311,23 +311,23 @@ class Absent:
     def find_spec(
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """As every finder's."""
+        """Find the package's modules, as an import finder does."""
         del path, target
         if name in _MODULES or name == _OPEN or name.startswith(f"{_OPEN}."):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
         return None
 
     def find_distributions(self, context: Any) -> Iterator[_Distribution]:
-        """As every finder's."""
+        """Find the package's metadata, as a metadata finder does."""
         if context.name == _NAME:
             yield _Distribution(self._version)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """As every loader's."""
+        """Make an empty module, as an import loader does."""
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As every loader's: what the module's names mean."""
+        """Fill the module with its names, as an import loader does."""
         kinds = {
             "JITFunction": JITFunction, "KernelInterface": KernelInterface, "Autotuner": Autotuner,
             "Heuristics": Heuristics, "Config": Config, "jit": jit, "autotune": autotune,
@@ -357,7 +357,7 @@ class Absent:
 
 
 def _timed(call: Callable[[], object], *settings: Any, **more: Any) -> Any:
-    """`triton.testing.do_bench`."""
+    """Replace `triton.testing.do_bench`."""
     return Autotuner.time(call, *settings, **more)
 
 

@@ -50,7 +50,7 @@ _operators: dict[str, tuple[torch.library.Library, Any]] = {}  # what a library 
 
 
 class Launches:
-    """What Triton does instead, while one program is followed."""
+    """Replaces Triton's launcher while one program is followed: records launches, runs nothing."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -80,8 +80,8 @@ class Launches:
         del clearing
         return [1.0 for _ in settings["quantiles"]] if settings.get("quantiles") else 1.0
 
-    def said(self) -> None:
-        """What the estimate's reader should know of them."""
+    def add_notes(self) -> None:
+        """Add a note on launched kernels to the estimate."""
         if self._names:
             self._recorder.note(
                 f"kernels written in Triton are launched, not run: {', '.join(sorted(self._names))}; they"
@@ -106,7 +106,7 @@ def triton_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         _installed(launches) if importlib.util.find_spec(NAMESPACE) else _absent(device, launches),
     ):
         yield
-    launches.said()
+    launches.add_notes()
 
 
 def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
@@ -128,7 +128,7 @@ def triton_found(device: DeviceProfile) -> Iterator[None]:
 @contextlib.contextmanager
 def _absent(device: DeviceProfile, launches: Launches | None) -> Iterator[None]:
     """While open, a stand-in is in the place of Triton."""
-    _forgotten()
+    _clear_caches()
     has_triton()  # which remembers that there is none
     absent = Absent(device, *((None, None) if launches is None else (launches.launch, launches.time)))
     sys.meta_path.append(absent)
@@ -137,7 +137,7 @@ def _absent(device: DeviceProfile, launches: Launches | None) -> Iterator[None]:
     finally:
         sys.meta_path.remove(absent)
         absent.close()
-        _forgotten()
+        _clear_caches()
 
 
 @contextlib.contextmanager
@@ -165,8 +165,8 @@ def _installed(launches: Launches) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _forgotten() -> None:
-    """Nobody remembers whether Triton is there."""
+def _clear_caches() -> None:
+    """Clear the caches of functions that remember whether Triton is installed."""
     for module, function in _REMEMBER:
         if module in sys.modules:
             getattr(sys.modules[module], function).cache_clear()

@@ -69,8 +69,8 @@ def batch_for(
 
 
 def _caller(arguments: Any) -> Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None:
-    """How a model is called with the batch's tensors; None: one after the other. Nothing keeps a tensor after
-    the call."""
+    """Return a function that calls a model with the batch's tensors; None: they are its arguments in order.
+    It keeps no tensor after the call."""
     if _plain(arguments):
         return None
     if isinstance(arguments, Mapping):
@@ -115,7 +115,8 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
-    """What `--dtype`, `--channels-last` and `--checkpoint` do to the model, in that order."""
+    """Return a function that applies `--dtype`, `--channels-last` and `--checkpoint` to a model, in that
+    order."""
 
     def prepare(model: torch.nn.Module) -> None:
         if options.dtype is not None:
@@ -157,7 +158,7 @@ def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[s
         return by_name.loss("cross_entropy")
 
     def own(output: Any, *_: Any) -> Any:
-        """What a model computed itself: `output.loss`, or a dictionary of losses, which are summed."""
+        """Return the loss the model computed itself: `output.loss`, or the sum of a dictionary of losses."""
         found = getattr(output, "loss", None)
         if found is None and isinstance(output, Mapping):
             found = output.get("loss")
@@ -179,5 +180,5 @@ def optimizer_for(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
 
 
 def optimizer_name(chosen: Any) -> str:
-    """What a report calls it."""
+    """Return the optimizer's name for reports."""
     return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", type(chosen).__name__)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Watch:
-    """What `module_paths` saw: leaf outputs and the model's output, first forward pass only."""
+    """Results of `module_paths`: leaf outputs and the model's output, of the first forward pass only."""
 
     def __init__(self) -> None:
         self.leaves: list[LeafOutput] = []

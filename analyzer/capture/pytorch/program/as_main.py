@@ -30,8 +30,8 @@ def _forget(folder: str, modules_before: set[str]) -> None:
 
 @contextlib.contextmanager
 def _streams_and_folder() -> Iterator[None]:
-    """Afterwards standard streams, also by their descriptors, and the working folder are what they were: a
-    program may log to a file of its own."""
+    """Restore standard streams (also their descriptors) and the working folder afterwards: a program may log
+    to a file of its own."""
     here, streams = Path.cwd(), (sys.stdin, sys.stdout, sys.stderr)
     copies = {}
     for number in (1, 2):

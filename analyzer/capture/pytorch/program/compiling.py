@@ -47,7 +47,7 @@ class CompiledModule(torch.nn.Module):
         self._orig_mod = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module's."""
+        """Run the original module."""
         with _said():
             return self._orig_mod(*args, **kwargs)
 
@@ -108,7 +108,7 @@ def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiling(recorder: Recorder) -> Callable[..., Any]:
-    """What stands for `torch.compile`."""
+    """Return the replacement of `torch.compile`, which returns the function or module uncompiled."""
     _followed.clear()
     _followed.add(recorder)
 

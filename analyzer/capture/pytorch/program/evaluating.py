@@ -21,7 +21,8 @@ from analyzer.capture.pytorch.recording.places import Places
 
 
 class Evaluations:
-    """Those of one program. note: says something once to the estimate's reader."""
+    """Forward passes of one program that hold saved tensors without need. note: adds a note to the
+    estimate."""
 
     def __init__(self, places: Places, note: Callable[[str], None]) -> None:
         self._places, self._note = places, note
@@ -33,7 +34,7 @@ class Evaluations:
         self._judge(id(model))
 
     def returned(self, model: torch.nn.Module, out: Any) -> None:
-        """What it returned."""
+        """Remember an output that requires gradients, of a model in evaluation mode."""
         if model.training or not torch.is_grad_enabled():
             return
         kept = next((t for t in tree_iter(out) if isinstance(t, torch.Tensor) and t.requires_grad), None)
@@ -43,11 +44,11 @@ class Evaluations:
             self._open[id(model)] = line, weakref.ref(kept)
 
     def backward(self) -> None:
-        """A backward pass is over."""
+        """Forget remembered outputs: a backward pass has used them."""
         self._open.clear()
 
     def finish(self) -> None:
-        """The program is over."""
+        """Judge the remaining outputs at the end of the program."""
         for model in list(self._open):
             self._judge(model)
 

@@ -41,7 +41,7 @@ _COUNT_BYTES = 8  # before the elements of a storage in the format before zip fi
 
 
 class Files:
-    """What stands for tensors in the files of one followed program."""
+    """Stores and restores tensors without memory in the files of one followed program."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

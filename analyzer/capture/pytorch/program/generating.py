@@ -75,7 +75,7 @@ _Lives: TypeAlias = "dict[tuple[str, int], tuple[int, int]]"
 
 
 class _Ended(BaseException):
-    """As many tokens as were wanted have been run."""
+    """Raised when the wanted number of tokens has been run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Call:
 
     @property
     def new_tokens(self) -> int:
-        """How many tokens are to be made."""
+        """Number of tokens to generate."""
         return int(self.arguments["generation_config"].max_length - self.arguments["input_ids"].shape[1])
 
     @property
@@ -208,7 +208,8 @@ class Tokens:
             )
 
     def _stretches(self, call: _Call) -> Iterator[_Stretch]:
-        """Where tokens can be extrapolated, with the rounds apart that they follow from."""
+        """Yield the stretches of tokens that can be extrapolated, each with the separate runs it follows
+        from."""
         for first, longest in _between(call):
             try:
                 middle, _ = self._apart(call, (first + longest) // 2)
@@ -300,9 +301,9 @@ class Tokens:
         return found[0]
 
     def _lives(self, before: int, since: int, loop: int) -> _Lives:
-        """What lives now. Those older than `before` are called by how much; the first `loop` that were made
-        `since` by their order; those of the rounds by how many were made after them. So they are called alike
-        whatever the prompt."""
+        """Return the live storages by a key that is the same for any prompt length: of those older than
+        `before` the distance to it; of the first `loop` since `since` their order; of later ones the number
+        made after them."""
         storages, found, rank = self._recorder.storages.all, {}, count()
         for storage in sorted(self._recorder.storages.alive()):
             if storage < before:
@@ -320,8 +321,8 @@ class Tokens:
         return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
     def _join(self, begun: _Begun, program: _Program, there: RecordingCursor, loop: int) -> None:
-        """What lives now takes the place of what lived after the first tokens: the program goes on from
-        there."""
+        """Replace the storages alive after the first tokens by those alive now, so that the program continues
+        from there."""
         recorder, entry, here = self._recorder, program.entry, begun.here
         now = recorder.position()
         lives = self._lives(entry.storages, there.storages, loop)
@@ -366,7 +367,7 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _Program:
-    """Where the program began to make tokens. loop: storages made before its second call of the model; begun:
+    """State of a program at its first token. loop: storages made before its second call of the model; begun:
     the stretch that ended it."""
 
     entry: RecordingCursor
@@ -405,7 +406,7 @@ def _between(call: _Call) -> Iterator[tuple[int, int]]:
 
 
 def _windows(cache: Any) -> set[int]:
-    """How many tokens the windows of a cache's layers hold."""
+    """Return the window lengths, in tokens, of a cache's sliding layers."""
     layers = [layer for layer in getattr(cache, "layers", ()) if getattr(layer, "is_sliding", False)]
     found = (
         getattr(layer, "sliding_window", None) or getattr(layer, "max_cache_len", None) for layer in layers
@@ -477,7 +478,7 @@ def _prompt(
 
 
 def _grown(name: str, value: torch.Tensor, count: int) -> torch.Tensor:
-    """So many columns more: positions count on, everything else stays what it is at the end."""
+    """Append `count` columns: positions count on, other values repeat the last column."""
     more = value[:, -1:].expand(-1, count)
     if "position" in name:
         more = more + torch.arange(1, count + 1, dtype=value.dtype, device=value.device)
@@ -485,7 +486,7 @@ def _grown(name: str, value: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _release(tensors: Sequence[torch.Tensor]) -> None:
-    """Their memory is gone, whoever still has the tensors among the arguments of a function that runs."""
+    """Free the tensors' memory, although callers still hold the tensor objects as arguments."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         for tensor in tensors:
             tensor.data = torch.empty(0, dtype=tensor.dtype, device="meta")

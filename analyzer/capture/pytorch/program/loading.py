@@ -73,7 +73,7 @@ class LoadedTensor(Future[Any]):
         return super().result(timeout)
 
     def made_by(self, thread: Executor) -> int:
-        """Make it; its bytes."""
+        """Make the tensor in the thread and return its bytes."""
         try:
             made = thread.submit(self._make).result()
         except Exception as error:
@@ -85,7 +85,7 @@ class LoadedTensor(Future[Any]):
 
 
 class LoadingPool:
-    """What transformers asks of its pool of threads."""
+    """Replaces the thread pool that transformers loads checkpoints with."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._thread = recorder, ThreadPoolExecutor(1)
@@ -98,7 +98,7 @@ class LoadingPool:
             recorder.memory.begin_checkpoint_read()
 
     def submit(self, make: Callable[[], Any]) -> LoadedTensor:
-        """Hand out another tensor."""
+        """Queue another tensor."""
         piece = LoadedTensor(self, self._count, make)
         self._count += 1
         self._waiting.append(piece)
@@ -126,6 +126,6 @@ class LoadingPool:
             self._running[piece.number] = self._now + _PIECE_BYTES + nbytes
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """All have been asked for, or the program has given up."""
+        """Stop the thread: everything was requested, or the program has given up."""
         del wait, cancel_futures
         self._thread.shutdown()

@@ -56,7 +56,7 @@ class NormalForm:
 
     @property
     def happened(self) -> Hashable:
-        """Everything that happened in it."""
+        """The segment's events in normal form, computed once."""
         if self._happened is None:
             self._happened = self._normalize()
         return self._happened
@@ -71,7 +71,7 @@ class NormalForm:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a segment ends. at: how much had been recorded; steps: optimizer steps in it.
+    """End of a segment. at: length of the recording; steps: optimizer steps in the segment.
 
     held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends
     here. layouts: of
@@ -88,7 +88,7 @@ class Boundary:
 
     @property
     def state(self) -> dict[Role, int]:
-        """What lives, by role, with the size of its block."""
+        """Live storages by role, with the bytes of their blocks."""
         return {role: block for role, (_, block) in self.held.items()}
 
 
@@ -170,7 +170,7 @@ class Repetition:
         )
 
     def _forget(self, begin: Boundary, now: Boundary) -> None:
-        """What lives now stands for what lived at `begin`; what happened since is forgotten."""
+        """Drop what was recorded since `begin`; live storages take the numbers of those live at `begin`."""
         names = {
             storage: begin.held[role][0]
             for role, (storage, _) in now.held.items()
@@ -218,7 +218,8 @@ def _happened(
     begin: Boundary,
     roles: Mapping[int, Role],
 ) -> Hashable:
-    """What happened in a segment that began there; `operators` and `storages` are those since."""
+    """Return a segment's moments, operators and storages with storage numbers relative to its beginning, to
+    compare segments. `operators` and `storages` are those since `begin`."""
     first = begin.at.storages
 
     def numbered(storage: int) -> Hashable:

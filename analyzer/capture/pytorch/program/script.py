@@ -107,7 +107,8 @@ class Ran:
 
 
 class Phases:
-    """Where the program is: found by what PyTorch does, not told; and its modules by name."""
+    """Detects the phase a followed program is in from the PyTorch functions it calls, and names its
+    modules."""
 
     def __init__(
         self,
@@ -148,8 +149,8 @@ class Phases:
         return Phase.LOSS if self._calls is Phase.FORWARD else self._calls
 
     def remembered(self) -> Callable[[bool], None]:
-        """What makes the program be again where it is now, after something that was only tried. Told whether
-        what the first model's leaves returned then counts."""
+        """Return a function that restores the current phase after a speculative run. Its argument says
+        whether that run's leaf outputs count."""
         where = self._forward_seen, self._started, self._calls
         leaves_of, count = self._leaves_of, len(self.leaves)
 
@@ -187,7 +188,7 @@ class Phases:
         return self._repetition is not None and self._repetition.over()
 
     def after_backward(self) -> None:
-        """A backward pass is over."""
+        """End a backward pass: label gradients and mark the event."""
         self.evaluations.backward()
         self.trained = True
         self._forward_seen = False
@@ -241,7 +242,7 @@ class Phases:
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
-        """What a module returned; of the leaves of the first model in its first forward pass it goes into the
+        """Take note of a module's output; leaf outputs of the first model's first forward pass go into the
         naive sum."""
         if not self._recorder.places.modules:
             self.evaluations.returned(module, out)
@@ -340,7 +341,8 @@ def _by_itself(error: BaseException | None) -> bool:
 
 
 def _unreached(recorder: Recorder, phases: Phases) -> str:
-    """What a program that says all went well never did, and the error that it kept to itself."""
+    """Return a sentence on what a seemingly successful program never did (and an error it caught), "" if
+    nothing."""
     found = []
     if not any(storage.on_device for storage in recorder.storages.all):
         found.append("put nothing on the GPU")
@@ -371,7 +373,7 @@ def _exits(recorder: Recorder) -> Iterator[None]:
 
 
 def _cudnn_modes() -> Iterator[str]:
-    """What the program set of cuDNN that only a run decides."""
+    """Yield caveats on cuDNN settings whose effect only a real run decides."""
     if torch.backends.cudnn.benchmark:
         yield (
             "cudnn.benchmark is on: the workspace of cuDNN's trials is counted where a convolution is first"
@@ -447,6 +449,6 @@ def _collected() -> Iterator[None]:
 
 
 def _site_folders() -> tuple[str, ...]:
-    """Where installed packages and Python's own library lie: lines there are not the user's."""
+    """Return the folders of installed packages and the standard library, whose lines are not the user's."""
     folders = {*site.getsitepackages(), site.getusersitepackages(), *sysconfig.get_paths().values()}
     return tuple(f"{folder}/" for folder in folders if folder not in ("", sys.prefix, sys.base_prefix))

@@ -48,7 +48,7 @@ class TracedModule(torch.nn.Module):
         object.__setattr__(self, "_trace", trace)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module's."""
+        """Run the traced function or module."""
         return self._traced(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,7 +61,7 @@ class TracedModule(torch.nn.Module):
 
 
 def tracing(recorder: Recorder) -> Callable[..., Any]:
-    """What stands for `torch.jit.trace`."""
+    """Return the replacement of `torch.jit.trace`, which runs the function once and returns it uncompiled."""
     trace = torch.jit.trace
 
     def call(
@@ -99,11 +99,11 @@ class _LikeScriptModules(type):
 
 
 class ScriptModule(torch.nn.Module, metaclass=_LikeScriptModules):
-    """What stands for `torch.jit.ScriptModule`, for the classes a program makes of it."""
+    """Replaces `torch.jit.ScriptModule` as a base class of the program's classes."""
 
 
 def script_method(recorder: Recorder) -> Callable[[Any], Any]:
-    """What stands for `torch.jit.script_method`."""
+    """Return the replacement of `torch.jit.script_method`, which leaves the method as it is."""
 
     def call(function: Any) -> Any:
         recorder.caveat(CAVEAT)
@@ -113,7 +113,8 @@ def script_method(recorder: Recorder) -> Callable[[Any], Any]:
 
 
 def scripted(recorder: Recorder) -> Callable[..., Any]:
-    """What stands for `torch.jit.ScriptFunction.__call__`."""
+    """Return the replacement of `torch.jit.ScriptFunction.__call__`, which adds a caveat and runs the
+    function."""
     run = torch.jit.ScriptFunction.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

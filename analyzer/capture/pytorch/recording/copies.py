@@ -82,7 +82,7 @@ def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
 
 
 def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
-    """Into a tensor on the host."""
+    """Handle a copy from the device into a host tensor."""
     target, source, *_more = args
     if not (source.is_meta and recorder.storages.on_host(target)):
         return NotImplemented
@@ -94,7 +94,7 @@ def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
 
 
 def _to_copy(recorder: Recorder, _: Any, args: Any, kwargs: Any) -> Any:
-    """To the host, where a whole program is followed."""
+    """Handle a copy to the host where a whole program is followed."""
     (tensor,) = args
     asked = recorder.values.stands_in and kwargs.get("device") == _CPU
     if asked and tensor.is_meta and not recorder.storages.in_host_memory(tensor):

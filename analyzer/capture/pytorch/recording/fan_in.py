@@ -95,8 +95,8 @@ aten = torch.ops.aten
 
 
 class Formula(NamedTuple):
-    """What a call is on CUDA: `compute` of the arguments and the program's values, or, where that is None,
-    nothing that anybody sees."""
+    """The call CUDA makes in place of the recorded one: `compute` of the arguments; None: it makes no
+    call."""
 
     func: Any
     compute: Callable[..., torch.Tensor] | None
@@ -149,8 +149,8 @@ class FanIn:
         return func, args
 
     def _instead(self, otherwise: Otherwise, node: Any, func: Any, args: tuple[Any, ...]) -> Formula:
-        """What a call of a formula that is another one on CUDA is there: nothing that anybody sees, or, those
-        of the last kind, all of it."""
+        """Return the call CUDA makes here where a formula takes another path: nothing, or for the formula's
+        last call its whole result."""
         if func in otherwise.begins and self._begun is None:
             self._begun = (func, *args)
         is_last = func is otherwise.last

@@ -60,8 +60,8 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
 
 
 def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
-    """What a node's formula calls on CUDA where it calls `func` for meta tensors. previous: what it called
-    before; is_own: what would be written over has been made by this node."""
+    """Return the operator CUDA calls where a backward formula calls `func` for meta tensors. previous: the
+    call before; is_own: this node made the tensor that would be overwritten."""
     by_node, name = IN_PLACE[func], node.name()
     found = by_node.get(name, by_node.get(""))
     if found is None:
@@ -171,8 +171,8 @@ def _dimension(node: Any) -> int:
 
 
 def _of_product(node: Any) -> Otherwise | None:
-    """For meta tensors the gradient of a single factor is the gradient that comes in, turned to the factor's
-    shape; what keeps its shape besides (`keepdim`) calls nothing, and is not known from here."""
+    """Return the other path of a product's gradient: for one factor, meta tensors reshape the incoming
+    gradient. With `keepdim` nothing is called and nothing is detected."""
     source = node._saved_self
     if not source.dim():
         return None

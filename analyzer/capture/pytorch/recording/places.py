@@ -28,9 +28,9 @@ _LIBRARY_FOLDERS = (
 
 
 class Here(threading.local):
-    """What each thread knows for itself. modules: the paths of those that run, the innermost last; callers:
-    the user's line that each was called from, once it is asked for; handle: its number, once it has one;
-    in_order: when it runs is decided here (`loading.py`)."""
+    """Per-thread state. modules: paths of the running modules, the innermost last; callers: user's line of
+    each call, once needed; handle: its number, once it has one; in_order: the loader decides when it runs
+    (`loading.py`)."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []

@@ -95,7 +95,7 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Not wrapped for PyTorch's compiler, which the wrapper would import: nothing is compiled here."""
+        """Return False, so that PyTorch does not import its compiler to wrap this mode."""
         return False
 
     def __init__(self, memory: Memory | None, compatible: CompatibleDevices) -> None:
@@ -149,8 +149,8 @@ class Recorder(TorchDispatchMode):
     def choose(
         self, choices: Mapping[Any, Callable[..., Any]], by_name: Mapping[str, Callable[..., Any]]
     ) -> None:
-        """These operators do what is given instead of themselves; it calls `record` where the operator counts
-        as one.
+        """Register handlers that run instead of these operators; a handler calls `record` for an operator to
+        count.
 
         by_name: those of libraries that may not be imported yet ("namespace::name.overload").
         """
@@ -168,8 +168,8 @@ class Recorder(TorchDispatchMode):
         self._schemas.clear()
 
     def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:
-        """What says these operators' results for tensors without memory. by_shapes: those for which shapes
-        alone decide."""
+        """Register functions that make results for tensors without memory. by_shapes: operators whose results
+        follow from shapes alone."""
         self._kernels, self._by_shapes = kernels, by_shapes
         self._schemas.clear()
 
@@ -196,7 +196,7 @@ class Recorder(TorchDispatchMode):
         self.places.phase = phase
 
     def mark(self, name: str) -> None:
-        """A named event is over."""
+        """End the named event."""
         self.storages.mark(name)
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
@@ -209,7 +209,7 @@ class Recorder(TorchDispatchMode):
             self.notes.append(text)
 
     def caveat(self, text: str) -> None:
-        """What the figures are not of, said beside the verdict."""
+        """Add a sentence on what the figures leave out, printed beside the verdict."""
         if text not in self.caveats:
             self.caveats.append(text)
 
@@ -365,7 +365,7 @@ class Recorder(TorchDispatchMode):
         self._record(self._schema(func), args, kwargs, out, values=False)
 
     def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an operator with a choice of its own does without it."""
+        """Run and record an operator without its registered handler."""
         with _disable_current_modes():
             out = func(*args, **kwargs)
         self._record(self._schema(func), args, kwargs, out)

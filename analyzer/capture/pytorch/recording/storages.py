@@ -70,9 +70,9 @@ class GrowingStorage:
 
 
 class Storages:
-    """Those of one capture. all: every one so far; program: the moments so far; live: the number of each that
-    lives, by its key;
-    bounds: sizes that are bounds of what only data tells; bounded: what is made now may be of such a size."""
+    """Storages of one capture. all: every one so far; program: moments so far; live: numbers of live ones by
+    key; bounds: sizes that are upper bounds because data decides them; bounded: new storages may be of such a
+    size."""
 
     def __init__(
         self, places: Places, streams: Current, known: KnownValues, twins: Twins, memory: Memory | None
@@ -106,7 +106,7 @@ class Storages:
                 raise out_of_memory(error, self._memory) from None
 
     def mark(self, name: str) -> None:
-        """A named event is over."""
+        """End the named event."""
         self.happened(Mark(name))
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:
@@ -166,7 +166,7 @@ class Storages:
     # ---------------------------------------------------------------------------------------
 
     def count(self) -> int:
-        """How many there have been."""
+        """Number of storages made so far."""
         return len(self.all)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
@@ -235,7 +235,7 @@ class Storages:
     # ------------------------------------------------------------------------------------
 
     def meta(self, tensor: torch.Tensor, name: str, born: bool = True) -> TensorMeta:
-        """How an operator looks at the storage of a tensor. born: it is a result."""
+        """Return the tensor as an operator sees it: storage, shape, strides, type. born: it is a result."""
         index = self.live.get(tensor.untyped_storage()._cdata)
         if index is None:
             index = self.number(tensor, name, _CATEGORY[self._places.phase], born=born)
@@ -269,7 +269,7 @@ class Storages:
         return str(value)
 
     def made_on_host(self, results: Iterable[torch.Tensor | None], nowhere: bool) -> None:
-        """These are the results of an operator among host tensors, or (nowhere) among the program's own meta
+        """Register results of an operator among host tensors, or (nowhere) among the program's own meta
         tensors."""
         for result in results:
             if result is not None and result.device.type == "meta":
@@ -301,7 +301,7 @@ class Storages:
     # -------------------------------------------------------------------------------
 
     def alive(self) -> Iterable[int]:
-        """Every storage that lives now."""
+        """Return the numbers of all live storages."""
         return self.live.values()
 
     def cut(self, storages: int, moments: int, names: Mapping[int, int]) -> None:
@@ -313,7 +313,7 @@ class Storages:
         del self.program[moments:]
 
     def finish(self) -> tuple[Storage, ...]:
-        """Nothing dies any more; the storages as they are."""
+        """Stop recording deaths and return the storages."""
         self._closed = True
         self._references.clear()
         storages = []

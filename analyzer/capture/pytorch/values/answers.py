@@ -72,7 +72,7 @@ class ProgramValues:
         return None if has_parts(tensor) else self._twins.get(tensor)
 
     def filled(self, parts: list[torch.Tensor]) -> None:
-        """All of these are about to be written with known values."""
+        """Prepare the tensors for known values that are about to be written to all of them."""
         self._twins.filled(parts)
 
     def forget(self, tensor: torch.Tensor) -> None:
@@ -81,7 +81,7 @@ class ProgramValues:
             self._known.forget(tensor.untyped_storage()._cdata)
 
     def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """All of the tensor has been written with this value, a host tensor of its shape and type."""
+        """Store a value for the whole tensor, given as a host tensor of its shape and type."""
         with _disable_current_modes():
             if tensor.device.type != "meta":
                 tensor.copy_(value)
@@ -92,12 +92,12 @@ class ProgramValues:
                 twin.copy_(value)
 
     def _overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """All of `target` is about to be written with `source`."""
+        """Prepare `target` for the values of `source`, which are about to be written to all of it."""
         if target.numel() <= self._known.budget.most(target) and self._twins.get(source) is not None:
             self._twins.overwritten(target)
 
     def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
-        """These flags, which nobody can know, all have one value in a healthy run."""
+        """Assume one value for all these flags, as in a run with finite numbers."""
         if flags.numel() <= STAND_IN_ELEMENTS and self._twins.get(flags) is None:
             self._note("numbers are taken to be finite where the program asks whether they are")
             with _disable_current_modes():
@@ -141,17 +141,17 @@ class ProgramValues:
             self._written(written or results)
 
     def _written(self, tensors: list[torch.Tensor]) -> None:
-        """What was written to is no longer what it was."""
+        """Forget the counts and stand-ins of tensors that were written to."""
         for tensor in tensors:
             self._known.forget(tensor.untyped_storage()._cdata)
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
-        """So many elements of a mask are true."""
+        """Remember how many elements of a mask are true."""
         self._known.selects(mask, count)
 
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[None]:
-        """While open, what is left empty is the result of an operator, which nobody has computed."""
+        """While open, uninitialised tensors count as computed results whose values are unknown."""
         before, self._known.standing_in = self._known.standing_in, True
         try:
             yield
@@ -166,7 +166,7 @@ class ProgramValues:
         value = self._twins.get(tensor)
         if value is not None and tensor.dtype is torch.bool:
             self._decides(tensor)
-        if value is None and (said := self._said()) is not None:
+        if value is None and (said := self._assumption()) is not None:
             return torch.full(tensor.shape, said, dtype=tensor.dtype, device="cpu")
         if value is None and self.stands_in:
             return self._stand_in(tensor)
@@ -196,9 +196,9 @@ class ProgramValues:
         return target.zero_()
 
     def item(self, tensor: torch.Tensor) -> Any:
-        """`item()`."""
+        """Return the value of `tensor.item()`: known, given by `--assume`, or assumed with a note."""
         self._storages.wait_here()
-        if self._twins.get(tensor) is None and (said := self._said()) is not None:
+        if self._twins.get(tensor) is None and (said := self._assumption()) is not None:
             return torch.tensor(said, dtype=tensor.dtype, device="cpu").item()
         if self._twins.get(tensor) is None:
             if tensor.is_floating_point() and falls():
@@ -249,8 +249,8 @@ class ProgramValues:
             f" analysis, or say it: --assume {line or 'FILE.py:LINE'}=VALUE",
         )
 
-    def _said(self) -> bool | int | float | None:
-        """What the user assumes for the line that is running."""
+    def _assumption(self) -> bool | int | float | None:
+        """Return the user's assumption (`--assume`) for the running line, None without one."""
         if not self.assumptions:
             return None
         frame = self._places.user_frame()
@@ -283,7 +283,12 @@ class ProgramValues:
         noted."""
         if everybody() and (count := sizes.most(call)) is not None:
             return sized_result(call, count)
-        if self.stands_in and call.name == "aten::nonzero" and self._said() is None and (few := counted()):
+        if (
+            self.stands_in
+            and call.name == "aten::nonzero"
+            and self._assumption() is None
+            and (few := counted())
+        ):
             self._note(few[1])
             return sized_result(call, few[0])
         most = sizes.most(call, self._known.counts.at_most) if self.stands_in else None
@@ -299,9 +304,8 @@ class ProgramValues:
         return sized_result(call, count)
 
     def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
-        """How many there are of what only data tells: what was said, else the most there can be, which is
-        noted."""
-        said = self._said()
+        """Return a count that data decides: the user's assumption, else the bound `most`, with a note."""
+        said = self._assumption()
         if said is not None:
             return int(said)
         if most is not None:

@@ -33,11 +33,11 @@ class AskedSizes:
         self.guards: list[SizeGuard] = []
 
     def size(self, value: int) -> int:
-        """A size that remembers."""
+        """Return a size that records the comparisons the program makes with it."""
         return _Size(value, int(value), self)
 
     def sizes(self, value: torch.Size) -> torch.Size:
-        """A shape of such sizes."""
+        """Return a shape whose sizes record comparisons."""
         return torch.Size([self.size(size) for size in value])
 
     def ask(self, comparison: str, left: Tree, right: Tree, answer: bool) -> None:

@@ -17,7 +17,7 @@ class Twins:
         self.known: dict[int, torch.UntypedStorage] = {}
 
     def key(self, tensor: torch.Tensor) -> int:
-        """That of the storage."""
+        """Return the key of the tensor's storage."""
         key: int = tensor.untyped_storage()._cdata
         return key
 
@@ -66,16 +66,14 @@ class Twins:
         return True
 
     def overwritten(self, target: torch.Tensor) -> None:
-        """All of `target` is about to be written with a known value: nothing unknown stays in it, if it is
-        all there is in its storage."""
+        """Make the storage known if `target`, about to be written with a known value, covers all of it."""
         nbytes = target.numel() * target.element_size()
         if target.is_contiguous() and nbytes == target.untyped_storage().nbytes():
             empty = torch.empty_like(target, device="cpu")
             self.known[target.untyped_storage()._cdata] = empty.untyped_storage()
 
     def filled(self, parts: list[torch.Tensor]) -> None:
-        """All of these are about to be written with known values: their storage is known, if they are all
-        there is of it."""
+        """Make the storage known if the parts, about to be written with known values, cover all of it."""
         storage = parts[0].untyped_storage()
         nbytes = sum(part.numel() * part.element_size() for part in parts)
         one = all(part.untyped_storage()._cdata == storage._cdata for part in parts)

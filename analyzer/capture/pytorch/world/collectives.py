@@ -62,7 +62,7 @@ _THROUGH = (
 
 
 class Collectives:
-    """What each collective does.
+    """Replaces each collective operator on the followed rank.
 
     used: told the process group, the collective's name and the ranks it exchanges messages with (None: it
     goes round the ring), for each call on the device. functional: told a group's name and the operator's, for

@@ -117,13 +117,14 @@ class _Everybody(type):
 
 
 def _backend(made: list[Any]) -> type:
-    """What stands for `ProcessGroupNCCL` or `ProcessGroupGloo`; it keeps those it makes in `made`."""
+    """Return a replacement for `ProcessGroupNCCL` or `ProcessGroupGloo`, which appends each instance to
+    `made`."""
 
     class Backend(metaclass=_Everybody):
         """A process group that sends nothing."""
 
         class Options:
-            """What PyTorch and programs set of a backend, and nobody reads."""
+            """Accepts the options that programs set; none has an effect."""
 
             def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -263,8 +264,7 @@ def _enough(rank: Rank, wanted: int, what: str, how: str) -> None:
 
 
 def _same_parameters(group: Any, tensors: list[torch.Tensor], logger: Any = None) -> bool:
-    """What DDP asks other ranks at construction: how many parameters, then all sizes and strides
-    (`reducer.cpp`)."""
+    """Compare parameter counts and shapes across ranks with the collectives that DDP uses (`reducer.cpp`)."""
     del logger
     place = tensors[0].device
     count = torch.tensor([len(tensors)], device=place)

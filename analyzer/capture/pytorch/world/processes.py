@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class _Over:
-    """What `multiprocessing` asks of a process that has ended well."""
+    """A process object that has ended successfully, for `multiprocessing`."""
 
     returncode = 0
     sentinel = -1
@@ -44,13 +44,13 @@ class _Over:
         self.pid = os.getpid()
 
     def poll(self, *_: Any) -> int:
-        """How it ended."""
+        """Return exit code 0."""
         return 0
 
     wait = poll
 
     def terminate(self) -> None:
-        """It is over."""
+        """Do nothing: the process has ended."""
 
     kill = close = terminate
 
@@ -61,11 +61,11 @@ class _Joined:
     processes: tuple[Any, ...] = ()
 
     def join(self, *_: Any, **__: Any) -> bool:
-        """All have ended."""
+        """Return True: all processes have ended."""
         return True
 
     def pids(self) -> list[int]:
-        """Their numbers."""
+        """Return no process ids."""
         return []
 
 

@@ -84,8 +84,8 @@ def joined(rank: Rank) -> Iterator[None]:
 
 
 def placing(parallel: Parallelism, note: Callable[[str], None]) -> Callable[[nn.Module], OneGpu]:
-    """What spreads a model as `parallel` says, in a process that has `joined`; `note` is told what was
-    chosen.
+    """Return a function that spreads a model as `parallel` says, in a process that has `joined`; `note`
+    receives the choices made.
 
     Raises OptionError where the model cannot be spread so.
     """
@@ -94,7 +94,7 @@ def placing(parallel: Parallelism, note: Callable[[str], None]) -> Callable[[nn.
 
 
 class Ddp(OneGpu):
-    """Every rank has the whole model, and buckets of gradients besides."""
+    """Replicates the model on every rank, with buckets of gradients."""
 
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         del note
@@ -125,7 +125,7 @@ class Ddp(OneGpu):
 
 
 class Fsdp2(OneGpu):
-    """Every rank has a shard of every parameter, gathered while its block runs."""
+    """Shards every parameter over the ranks and gathers it while its block runs."""
 
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -165,7 +165,7 @@ class Fsdp2(OneGpu):
 
 
 class TensorParallel(OneGpu):
-    """Every rank has some columns or rows of the linear layers."""
+    """Splits the columns or rows of linear layers over the ranks."""
 
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -252,7 +252,8 @@ def _check(part: nn.Module, path: str, names: Sequence[str], size: int) -> None:
 
 
 def _divide_heads(part: nn.Module, path: str, columns: Sequence[str], size: int) -> None:
-    """Whole heads for every rank: the counts kept beside the layers become this rank's."""
+    """Set the head counts stored beside the layers to this rank's share. Raises OptionError if heads do not
+    divide."""
     owner = part.get_submodule(columns[0].rpartition(".")[0])
     head = next((value for name in _HEAD_SIZES if isinstance(value := getattr(owner, name, None), int)), None)
     if head is not None:
