@@ -38,7 +38,7 @@ def with_tensors(structure: Any, tensors: Iterator[Any]) -> Any:
 
 
 def strangers_in(structure: Any) -> Iterator[Any]:
-    """What is neither a tensor, nor something that holds some, nor None or a plain value inside of it."""
+    """Yield values that are no tensor, container of tensors, None or plain value."""
     if isinstance(structure, Mapping | list | tuple):
         for part in structure.values() if isinstance(structure, Mapping) else structure:
             if not isinstance(part, bool | int | float | str):

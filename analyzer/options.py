@@ -50,7 +50,7 @@ def _said(help_text: str, *flags: str, **click: Any) -> dict[str, Any]:
 
 
 class Unsaid(str):
-    """What holds for most targets where nobody says it; a kind of target may have another default."""
+    """Defaults for most targets; a kind of target may have another default."""
 
     __slots__ = ()
 
@@ -412,16 +412,15 @@ class Options:
         return cls(**said)
 
     def of_configs(self) -> dict[str, Any]:
-        """What is said that means something for a configuration alone; what is as it is by default is left
-        out."""
+        """Options set that apply to configurations alone, without those at their default."""
         return _other_than_default(self, OF_CONFIGS)
 
     def not_of_configs(self) -> dict[str, Any]:
-        """What is said that means nothing for a configuration."""
+        """Options set that do not apply to a configuration."""
         return _other_than_default(self, NOT_OF_CONFIGS)
 
     def shown(self) -> dict[str, Any]:
-        """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
+        """Options of a step and its runtime that the user set, as JSON values for the estimate."""
         names = (
             "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel",
             "steps", "strict",

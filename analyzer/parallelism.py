@@ -92,8 +92,7 @@ NAMES = {"ddp": "DDP", "fsdp2": "FSDP2", "tp": "tensor parallelism"}
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """One way to spread a model. settings: those that were said, by name, as their types. text: as the user
-    wrote it."""
+    """One way to spread a model. settings: those given, by name and typed. text: as the user wrote it."""
 
     kind: str
     size: int
@@ -111,7 +110,7 @@ class Parallelism:
 
 
 def parse(text: str) -> Parallelism:
-    """What `--parallel` says. Raises OptionError naming the word that means nothing."""
+    """Parse `--parallel`. Raises OptionError naming the word that means nothing."""
     if not isinstance(text, str):
         raise OptionError(f"parallel is {text!r}", FORM)
     head, *rest = text.split(",")

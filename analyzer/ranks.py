@@ -24,7 +24,7 @@ class Post(Protocol):
     """Brings values from one rank to another, by the name of the message (`pipeline/peers.py`)."""
 
     def send(self, channel: str, value: bytes | None) -> None:
-        """This rank says a value; None: it does not know it itself."""
+        """Send this rank's value; None: the rank does not know it."""
 
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
         """The value rank `source` says (None: whichever rank says it first). where: the line that waits.
@@ -72,16 +72,16 @@ class Rank:
 
     @property
     def local_rank(self) -> int:
-        """Its number on its machine, which is its GPU's."""
+        """Number of the rank, and of its GPU, on its machine."""
         return self.rank % self.local_world_size
 
     @property
     def node(self) -> int:
-        """Its machine's number."""
+        """Number of its machine."""
         return self.rank // self.local_world_size
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of its figures should know; nothing of a single process."""
+        """Notes on the figures of this rank; none for a single process."""
         if self.world_size == 1:
             return ()
         return (

@@ -96,7 +96,7 @@ _NUMBERS = re.compile(r"(\d{1,4})\.(\d{1,4})(\D.*)?")
 
 
 def written(release: Release) -> str:
-    """ "2.11"."""
+    """Return a release as text: "2.11"."""
     return f"{release[0]}.{release[1]}"
 
 
@@ -109,7 +109,7 @@ def parse(text: str) -> Release:
 
 
 def distance_between(one: Release, other: Release) -> tuple[int, int]:
-    """How far apart two releases are: what is nearest is the least."""
+    """Return the distance of two releases, to compare which is nearest."""
     return abs(one[0] - other[0]), abs(one[1] - other[1])
 
 
@@ -176,7 +176,7 @@ def nearest(name: str, release: Release) -> Release:
 
 
 def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
-    """What is installed in another release than the figures are of: name -> its version."""
+    """Return packages installed in another release than the figures are for: name -> version."""
     found = {name: installed(name) for name in modelled}
     return {
         name: version
@@ -186,9 +186,8 @@ def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
 
 
 def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[str, ...]:
-    """What a reader should know of figures of these releases: one note for each that is not among the
-    modelled ones, and what torch's does not cover, where it is not the one of the measurements. elsewhere:
-    what is installed in another release."""
+    """Return one note for each release that is not modelled, and on what torch's figures do not cover outside
+    the measured release. elsewhere: packages installed in another release."""
     found = []
     for name, text in modelled.items():
         release, span = parse(text), MODELLED[name]
@@ -213,8 +212,8 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
 
 
 def line(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
-    """ "torch 2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU: --release torch=2.13), CUDA 13.0":
-    in a line."""
+    """Return the releases in one line: "torch 2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU:
+    --release torch=2.13), CUDA 13.0"."""
     return ", ".join(
         f"{DISPLAY_NAMES.get(name, name)} {text}"
         + (_why(name, text, elsewhere[name]) if name in elsewhere else "")

@@ -134,8 +134,8 @@ def stands_in(device: str | int | Path | None) -> bool:
 
 
 def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
-    """As the profile says; where it does not, what was measured, or a quarter less and more of what was
-    not."""
+    """Return the least and most bytes of the context: the profile's range, the measured figure, or an
+    unmeasured one +- a quarter."""
     nbytes = content["context_bytes"]
     if "context_range_bytes" in content:
         least, most = content["context_range_bytes"]
@@ -149,13 +149,14 @@ def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def kept_at_most(listed_bytes: int) -> int:
-    """What the driver may keep of the memory nvidia-smi lists, where nobody read what CUDA has: of those that
-    were (`benchmarks/gpu_profiles.py`) none has less."""
+    """Return the bytes the driver may keep of the memory nvidia-smi lists, where CUDA's figure was not read;
+    no GPU read (`benchmarks/gpu_profiles.py`) keeps more."""
     return max(listed_bytes // 50, min(560 << 20, listed_bytes // 10))
 
 
 def _capacity_range(content: Mapping[str, Any]) -> tuple[int, int]:
-    """As the profile says; where it does not say what nvidia-smi lists either, that may be its capacity."""
+    """Return the least and most bytes of capacity: the profile's range, else the figure alone; if
+    nvidia-smi's size is unknown too, the figure may be that size."""
     nbytes = content["capacity_bytes"]
     if "capacity_range_bytes" not in content:
         return (nbytes if "listed_bytes" in content else max(nbytes - kept_at_most(nbytes), 1)), nbytes

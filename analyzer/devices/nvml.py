@@ -36,7 +36,7 @@ _DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
 
 class NoGpuError(MissingDependencyError):
-    """No GPU to ask; `message` says why as the end of a sentence: "no NVIDIA driver is installed here"."""
+    """Raised without a GPU; `message` is the end of a sentence: "no NVIDIA driver is installed here"."""
 
 
 @contextmanager
@@ -59,8 +59,8 @@ def named(uuid: str) -> Iterator[Any]:
 
 
 def link(uuids: Sequence[str]) -> str:
-    """How the GPUs with these UUIDs reach one another: "NVLink" where every two of them do so, else "PCIe";
-    "none" for a GPU alone."""
+    """Return how the GPUs with these UUIDs are connected: "NVLink" if all pairs are, else "PCIe"; "none" for
+    a single GPU."""
     if len(uuids) == 1:
         return "none"
     with _opened() as pynvml:
@@ -149,5 +149,5 @@ def name() -> str | None:
 
 
 def text(value: str | bytes) -> str:
-    """A text NVML gave: its package returns bytes in old versions."""
+    """Return a string that NVML gave, decoded: old versions of its package return bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -78,7 +78,7 @@ class DeviceProfile:
 
     @property
     def usable_bytes(self) -> int:
-        """What processes may hold of its memory, as NVML counts it."""
+        """Bytes that processes may hold, as NVML counts them."""
         return self.capacity_bytes - self.driver_bytes
 
     def of_memory(self, nbytes: int) -> DeviceProfile:

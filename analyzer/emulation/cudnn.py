@@ -60,8 +60,8 @@ _FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What the library was asked for, and how its bytes are known where it did not answer itself. timed: only
-    where plans are timed."""
+    """One cuDNN request whose workspace is not the library's own answer. timed: counts only if plans are
+    timed."""
 
     what: str
     workspace: Workspace
@@ -91,9 +91,8 @@ class CudnnAnswers:
         }
 
     def doubts(self, *settings: str) -> tuple[Doubt, ...]:
-        """What cuDNN did not answer itself, in the order it was asked for. settings: those of
-        `torch.backends.cudnn` that the program had at any time; with "benchmark" which plan wins is among
-        them, where nobody timed them."""
+        """Return the requests cuDNN did not answer itself, in order. settings: `torch.backends.cudnn`
+        settings the program had at any time; "benchmark" adds winners that nobody timed."""
         return tuple(doubt for doubt in self._doubts if not doubt.timed or "benchmark" in settings)
 
     def plans(self, question: Question) -> list[int]:
@@ -201,7 +200,7 @@ class CudnnAnswers:
         return [dropout_state_bytes(self._profile.sm_count * self._profile.max_threads_per_sm)]
 
     def ctc(self, question: Question) -> list[int]:
-        """Bytes of workspace."""
+        """Return the workspace bytes of the CTC loss, as a list of one number."""
         steps, batch, labels = question["shape"]
         newer, longest = bool(question["newer"]), question["longest"]
         nbytes = ctc.workspace_bytes(steps, batch, labels, longest, newer=newer)

@@ -133,7 +133,7 @@ def environment(
 
 @dataclass(frozen=True, slots=True)
 class LaunchedProcess:
-    """What is to run, and the variables it sees."""
+    """A command and its environment variables."""
 
     command: Sequence[str | os.PathLike[str]]
     variables: Mapping[str, str]
@@ -207,7 +207,7 @@ def _together(
 def ends_on_request() -> Iterator[None]:
     """While open, what asks this process to end (SIGTERM, a closed terminal) does so by an exception, as
     Ctrl-C does, so that nothing is left behind."""
-    with _handled(_REQUESTS, _end):
+    with _signal_handler(_REQUESTS, _end):
         yield
 
 
@@ -225,13 +225,13 @@ def _uninterrupted() -> Iterator[Callable[[], None]]:
         if waiting:
             _end(waiting[0])
 
-    with _handled((signal.SIGINT, *_REQUESTS), lambda number, _: waiting.append(number)):
+    with _signal_handler((signal.SIGINT, *_REQUESTS), lambda number, _: waiting.append(number)):
         yield check
 
 
 @contextmanager
-def _handled(numbers: Sequence[int], how: Callable[[int, object], None]) -> Iterator[None]:
-    """Signals are handled so while open; in the main thread alone, since no other gets any."""
+def _signal_handler(numbers: Sequence[int], how: Callable[[int, object], None]) -> Iterator[None]:
+    """Install a handler for these signals while open; only the main thread receives signals."""
     before = {}
     try:
         if threading.current_thread() is threading.main_thread():

@@ -97,7 +97,7 @@ class _Blocks:
         return wanted
 
     def segment_of(self, address: int) -> int:
-        """Where the segment begins that the address lies in; 0: in none."""
+        """Return the base address of the segment that contains the address; 0 if none does."""
         return max((start for start in self.segments if start <= address), default=0)
 
     def give(self, address: int, nbytes: int) -> None:
@@ -125,7 +125,7 @@ class _Blocks:
         self.give(address, nbytes)
 
     def drop(self, address: int, nbytes: int) -> None:
-        """It is no longer."""
+        """Remove a segment, or the unmapped part of one."""
         self.segments.pop(address, None)
         self.reserved -= nbytes
         at = bisect_right(self.free, (address, 1 << 62)) - 1
@@ -151,7 +151,7 @@ class _Request:
 
 
 class _Replay:
-    """What is known of the history up to some event of it."""
+    """State of the replay after some event of the history."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         self.requests: list[_Request] = []
@@ -181,7 +181,7 @@ class _Replay:
         self._gone: list[HeldRange] = []
 
     def run(self, history: Sequence[Sequence[Any]]) -> None:
-        """Go through all of it."""
+        """Replay the whole history of allocator events."""
         for action, address, size, _stream in history:
             if action == "alloc":
                 self._alloc(address, size)
@@ -284,7 +284,7 @@ class _Replay:
                 yield Category.ACTIVATION if place.module or place.phase else Category.INPUT
 
     def _told(self) -> dict[int, Category]:
-        """By a request's number, of those that were seen to lie where an optimizer keeps what it works on."""
+        """Return the categories recorded by address, by request number: what an optimizer uses."""
         found: dict[int, Category] = {}
         # Where there were so many requests, the last one at an address is what lies there, if it is not gone.
         at_address = defaultdict[int, list[int]](list)

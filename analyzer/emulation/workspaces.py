@@ -84,7 +84,7 @@ class Workspaces:
         return [nbytes, 0] if routine.startswith("X") else [nbytes // element.nbytes]
 
     def doubts(self) -> tuple[str, ...]:
-        """What was not measured, in the order it was asked for."""
+        """Return descriptions of workspaces that are not measured, in the order of the calls."""
         return tuple(self._doubts)
 
     def _doubt(self, what: str, nbytes: int, known: bool) -> None:

@@ -51,7 +51,7 @@ def _to_load(found: EngineMemory, gpu: DeviceProfile) -> Iterator[str]:
 
 
 def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
-    """It starts: what gives more tokens."""
+    """Yield, for an engine that starts, changes that give more cache tokens."""
     a_token = rank.cache / found.tokens
     most = _most(rank)
     more = int((math.ceil(rank.total * most) - rank.requested) / a_token)

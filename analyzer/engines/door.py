@@ -153,7 +153,7 @@ class Door:
             found, said = self._instead(request, options, doubt)
             if found is not None:
                 return Answer(found)
-            traced = _with(traced, doubt, said)
+            traced = _with_doubt(traced, doubt, said)
         if isinstance(traced, AnalyzerError):
             raise traced
         return traced
@@ -188,8 +188,8 @@ class Door:
         return found
 
 
-def _with(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer | AnalyzerError:
-    """What tracing came to, and what is to be said of its doubt besides."""
+def _with_doubt(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer | AnalyzerError:
+    """Return the traced answer with a sentence on its doubt added, as a note or as a hint."""
     if isinstance(traced, AnalyzerError):
         return _hinted(traced, said)
     notes = (*traced.estimate.notes, f"tracing met: {doubt}; {said}")
@@ -218,7 +218,7 @@ def _install_hint() -> str:
 
 
 def _packages(torch: Torch) -> tuple[str, ...]:
-    """This Python's packages, for an environment that was made for it and has PyTorch alone."""
+    """Return this Python's package folder for an environment that this tool made with PyTorch alone."""
     from analyzer.engines import store
 
     return (sysconfig.get_path("purelib"),) if store.home() in torch.python.parents else ()

@@ -26,8 +26,8 @@ from analyzer.results.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is emulated, in plain values: a script with its arguments or a target, the Python that runs it,
-    and `jobs.describe`'s options.
+    """What another process emulates, in plain values: a script with arguments or a target, the Python that
+    runs it, and `jobs.describe`'s options.
 
     packages: folders it may import from behind its own. keep, network: as in `analyzer.run`. job: the fields
     of `Rank`.

@@ -32,8 +32,8 @@ def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
 
 
 def places(package: str, near: releases.Release) -> Iterator[Path]:
-    """Where an environment with the package may be found, in that order; of those made for it the release
-    nearest to `near` first. Paths of interpreters, or of environments' folders."""
+    """Yield where an environment with the package may be, in order of search; of this tool's own the release
+    nearest to `near` first. Interpreters or environment folders."""
     if not sys.platform.startswith("linux"):  # the emulated runtime takes the place of libcuda.so.1
         return
     if named := os.environ.get("ANALYZER_PYTHON"):

@@ -52,7 +52,7 @@ class Engine:
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """Path of its Python interpreter."""
         return self.folder / "bin" / "python"
 
 
@@ -69,7 +69,7 @@ def home() -> Path:
 
 
 def every() -> Iterator[Engine]:
-    """Every environment there is, also those whose installation did not end."""
+    """Yield all environments, also incomplete ones."""
     for folder in sorted(home().glob("*/")):
         try:
             said = json.loads((folder / "engine.json").read_text("utf-8"))
@@ -150,7 +150,7 @@ def remove(name: str) -> Engine:
 
 
 def _resolved(python: Path, wanted: Sequence[str]) -> list[_Wheel]:
-    """What pip would install."""
+    """Return the wheels pip would install."""
     said = _pip(
         python, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-", *wanted
     )
@@ -199,7 +199,7 @@ def _check_room(folder: Path, nbytes: int) -> None:
 
 
 def _download(python: Path, folder: Path, wheels: Sequence[_Wheel], tell: Callable[[str], None]) -> None:
-    """Every wheel; those that are there are kept, after pip has looked at their hashes."""
+    """Download the wheels; pip keeps those already present if their hashes match."""
     total = sum(wheel.nbytes or 0 for wheel in wheels)
     done = 0
     for number, wheel in enumerate(wheels):
@@ -219,7 +219,7 @@ def _has_pip() -> bool:
 
 
 def _pip(python: Path, *words: str) -> str:
-    """What pip prints. Raises RunError in its words."""
+    """Run pip and return its output. Raises RunError with pip's message."""
     pip = [sys.executable, "-m", "pip", "--python", str(python)] if _has_pip() else [str(python), "-m", "pip"]
     command = [*pip, "--quiet", "--disable-pip-version-check", *words]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)

@@ -48,7 +48,7 @@ class Phase(enum.Enum):
 
 
 class Category(enum.Enum):
-    """What a storage is for; the rows of the breakdown at the peak."""
+    """Purpose of a storage; the rows of the breakdown at the peak."""
 
     PARAMETER = "parameters"
     BUFFER = "buffers"
@@ -63,7 +63,7 @@ class Category(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """How an operator sees a storage. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`).
+    """A storage as an operator sees it. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`).
 
     symbols: the shape as the runtime's planner sees it, where some dimensions are names ("batch") or unknown
     (""); empty when it sees plain numbers (always, for PyTorch). conjugated: its values are the complex
@@ -81,7 +81,7 @@ class TensorMeta:
 
     @property
     def element_count(self) -> int:
-        """Number of elements."""
+        """Number of elements of the shape."""
         count = 1
         for size in self.shape:
             count *= size
@@ -178,7 +178,7 @@ class Operator:
 
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:
-        """Every tensor among the arguments, in order."""
+        """All tensors among the arguments, in order."""
         found: list[TensorMeta] = []
         for argument in (*self.arguments, *self.keywords.values()) if self.keywords else self.arguments:
             if type(argument) is TensorMeta:
@@ -236,7 +236,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class LeafOutput:
-    """What a leaf module returned in the first forward pass: for the naive formula."""
+    """Output of a leaf module in the first forward pass, for the naive formula."""
 
     module: str
     nbytes: int

@@ -62,8 +62,8 @@ _POWERS_BETWEEN = {2: (4096, 16384), 4: (2**22, 2**22), 8: (4096, 32768)}
 
 @dataclass(frozen=True, slots=True)
 class FourierPlan:
-    """One to three dimensions of `lengths`, `batch` times. real: one side holds real numbers; of `real_bytes`
-    bytes each.
+    """A transform of `lengths` (one to three dimensions), `batch` times. real: input or output is real;
+    real_bytes: of one real number.
 
     strided: the numbers of a signal do not follow each other in memory.
     """
@@ -129,7 +129,7 @@ def _complex(lengths: tuple[int, ...], elements: int, plan: FourierPlan) -> int:
 
 
 def _even(plan: FourierPlan) -> int:
-    """A complex transform of half the length, and its own workspace where that is Bluestein's."""
+    """Return the workspace bytes of a real transform of even length: a complex one of half the length."""
     half = plan.lengths[-1] // 2
     others = plan.lengths[:-1]
     rows = math.prod(others) * plan.batch
@@ -140,7 +140,7 @@ def _even(plan: FourierPlan) -> int:
 
 
 def _odd(plan: FourierPlan) -> int:
-    """Pairs of signals, each pair one complex signal."""
+    """Return the workspace bytes of a real transform of odd length: two signals are one complex signal."""
     pairs = -(-plan.batch // 2)
     length, number_bytes = plan.lengths[-1], 2 * plan.real_bytes
     elements = math.prod(plan.lengths) * pairs

@@ -60,12 +60,12 @@ def getrf_bytes(of: Element, m: int, n: int) -> int:
 
 
 def potrf_bytes(of: Element, upper: int, n: int) -> int:
-    """Cholesky's factor of n x n."""
+    """Return the work area of an n x n Cholesky factorization."""
     return 128 + (_UPPER * of.nbytes if upper else _up(4 * _tiles(n) ** 2))
 
 
 def geqrf_bytes(of: Element, _m: int, n: int) -> int:
-    """QR of m x n."""
+    """Return the work area of an m x n QR factorization."""
     return 128 + of.nbytes * _geqrf(n)
 
 

@@ -52,7 +52,7 @@ class Taken:
 
 
 def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Taken:
-    """What NCCL holds on such a GPU while all of these communicators live."""
+    """Return the memory NCCL holds on this GPU while all these communicators live."""
     used = list(communicators.values())
     if not used:
         return Taken(0)
@@ -74,8 +74,8 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
 
 
 def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int, int]:
-    """Of a communicator of so many ranks, in bytes: the library's code, the code of messages, the
-    communicator, its connections for collectives, and those for messages to a rank and from one."""
+    """Return a communicator's parts in bytes: library code, code of messages, the communicator, collective
+    connections, a connection to send to a rank, and one to receive."""
     topology = _nearest(size, profile)
     return (
         topology.code_bytes,
@@ -88,8 +88,8 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
 
 
 def _nearest(size: int, profile: DeviceProfile) -> Topology:
-    """What was measured for the nearest number of ranks; a rank alone is like no other, and alike on all
-    GPUs."""
+    """Return the figures measured for the nearest number of ranks; a single rank is compared with single
+    ranks only, on any GPU."""
     for known in (profile.nccl, load(DEFAULT).nccl):
         able = [topology for topology in known if (topology.ranks == 1) == (size == 1)]
         if able:

@@ -51,7 +51,7 @@ class Holder:
 
 
 def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
-    """Of each of these storages, alive at that moment, who holds it then."""
+    """Return who holds each of these storages, all alive at that moment."""
     view = view_of(graph)
     found: dict[int, Holder] = {}
     unread: list[int] = []
@@ -70,14 +70,15 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
 
 
 def _owner(storage: Storage) -> Kind | None:
-    """Who has it as an attribute; what only has the name of the operator that made it belongs to nobody."""
+    """Return the kind of object that has the storage as an attribute; None if it has only an operator's
+    name."""
     if storage.category is Category.GRADIENT:
         return "model" if storage.name.endswith(".grad") else None
     return None if storage.name.startswith("aten::") else _OWNERS.get(storage.category)
 
 
 def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
-    """As `holders`, of storages that nothing reads from that moment on."""
+    """Return the holders of storages that nothing reads from that moment on."""
     import networkx as nx
 
     view = view_of(graph)

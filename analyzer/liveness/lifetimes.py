@@ -78,7 +78,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What the forward pass keeps for the backward pass, in the step and micro-batch that keep most.
+    """Tensors saved for backward, in the step and micro-batch that saves most.
 
     nbytes: bytes of device storages born in forward or loss and read in backward.
     storages: their indices, largest first.
@@ -151,7 +151,7 @@ def live_bytes(graph: Graph, ranges: Lifetimes) -> tuple[int, ...]:
 
 
 def saved_for_backward(graph: Graph, ranges: Lifetimes | None = None) -> Saved:
-    """What is kept between the passes. `ranges`, if given, are the "last_use" lifetimes, made before."""
+    """Return the saved tensors between forward and backward. ranges: the "last_use" lifetimes, if known."""
     if ranges is None:
         ranges = lifetimes(graph, "last_use")
     kept = _read_in_backward(graph)

@@ -42,8 +42,8 @@ class Recomputation:
 def recomputation(
     graph: Graph, saved: Collection[int], again: Callable[[Operator], bool], kept: Collection[int] = ()
 ) -> Recomputation:
-    """Of the storages `saved` the least that must be kept, where the operators for which `again` holds may
-    run again.
+    """Return the fewest bytes of the storages `saved` to keep, if operators for which `again` is true may run
+    again.
 
     kept: storages that are kept in any case.
     """
@@ -74,7 +74,7 @@ def recomputation(
 def _operands(
     graph: Graph, index: int, again: Callable[[Operator], bool]
 ) -> list[tuple[int, int | None]] | None:
-    """What makes a storage and what that reads, in pairs of nodes (None: nothing that costs anything); None:
+    """Return (maker, storage read) node pairs that recompute a storage, None for a read without cost; None if
     it cannot be made again."""
     view = view_of(graph)
     if not isinstance(graph.program[view.nodes[index]["birth"]], Run):

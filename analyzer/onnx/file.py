@@ -165,7 +165,7 @@ def too_short(model: Any, folder: Path) -> tuple[str, ...]:
 
 
 def stored_bytes(tensor: Any) -> int:
-    """What a tensor takes in a file; 0 for a type that is not known."""
+    """Return a tensor's bytes in a file; 0 for an unknown type."""
     from analyzer.graph import nbytes_of
 
     dtype = DTYPES.get(tensor.data_type, "string")
@@ -223,7 +223,7 @@ def read_external(tensor: Any, folder: Path | None) -> bytes | None:
 
 
 def tensors(graph: Any) -> Iterator[Any]:
-    """Every tensor of a graph: initializers and attributes, subgraphs included."""
+    """Yield every tensor of a graph: initializers and attributes, subgraphs included."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -239,7 +239,7 @@ def tensors(graph: Any) -> Iterator[Any]:
 
 
 def _texts(model: Any) -> Iterator[Any]:
-    """Every name in a model (protobuf hands out invalid UTF-8 as bytes)."""
+    """Yield every name in a model (protobuf gives invalid UTF-8 as bytes)."""
     yield from (entry.domain for entry in model.opset_import)
     yield from _graph_texts(model.graph)
     for function in model.functions:
@@ -292,20 +292,20 @@ def without_bulk(view: Any) -> bytes:
 
 
 class _Bounds:
-    """How much has been read so far."""
+    """Counts what was read of a file, and limits it."""
 
     def __init__(self) -> None:
         self.nbytes = self.fields = 0
 
     def keep(self, view: Any, start: int, end: int) -> bytes:
-        """This part of the file. Raises _TooLargeError where there is too much of it."""
+        """Return this part of the file. Raises _TooLargeError if too much was read."""
         self.nbytes += end - start
         if self.nbytes > MOST_BYTES:
             raise _TooLargeError(f"more than {MOST_BYTES >> 20} MiB of it are no tensor's content")
         return bytes(view[start:end])
 
     def field(self) -> None:
-        """One more field is read. Raises _TooLargeError where there are too many."""
+        """Count one more field. Raises _TooLargeError if there are too many."""
         self.fields += 1
         if self.fields > MOST_FIELDS:
             raise _TooLargeError(f"it has more than {MOST_FIELDS:,} fields")
@@ -376,7 +376,7 @@ def _encode(value: int) -> bytes:
 
 
 def _not_onnx_hint(file: Path) -> str:
-    """What the file may be instead, from its first bytes."""
+    """Return a guess of what else the file is, from its first bytes."""
     try:
         with file.open("rb") as stream:
             head = stream.read(64)

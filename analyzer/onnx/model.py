@@ -57,9 +57,8 @@ class OpenedModel:
         assume: Mapping[str, bool] = MappingProxyType({}),
         like: ShapedModel | None = None,
     ) -> ShapedModel:
-        """With all shapes inferred; as `read`. like: an earlier result with the same inputs, values and
-        assumptions, at another
-        batch: what does not depend on the batch is taken from there. Raises InputError, TargetError."""
+        """Return the model with all shapes inferred for a batch; arguments as of `read`. like: an earlier
+        result at another batch, which supplies what does not depend on it. Raises InputError, TargetError."""
         check_batch(batch)
         _check_names(self.structure, values, assume)
         shapes = infer_shapes(
@@ -168,8 +167,8 @@ def _inlined(model: Any) -> Any:
 
 
 def _inlined_count(model: Any) -> int:
-    """How many nodes the model has once every function is replaced by its body; one that calls itself counts
-    as what it is left as."""
+    """Return the number of nodes after every function is replaced by its body; a recursive one counts as one
+    node."""
     functions = {(function.domain, function.name): function for function in model.functions}
     known: dict[tuple[str, str], int] = {}
 

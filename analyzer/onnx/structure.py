@@ -47,7 +47,7 @@ OVERRIDABLE_IR = 4  # from this IR version on, an initializer that is an input i
 
 @dataclass(slots=True)
 class Structure:
-    """One graph. `initializers` are TensorProtos by name; `declared` what the file says of its values' types.
+    """One graph. `initializers` are TensorProtos by name; `declared` the types the file declares for values.
 
     overridable: initializers that are an input's default, and so no constants.
     """
@@ -227,13 +227,13 @@ def _ordered(
             if not open_count[reader]:
                 heapq.heappush(ready, reader)
     if len(order) < len(nodes):
-        raise _cycle(
+        raise _cycle_error(
             next(node for node, count in zip(nodes, open_count, strict=True) if count), made, reads, producers
         )
     return order
 
 
-def _cycle(
+def _cycle_error(
     node: Any, made: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> TargetError:
     seen: dict[int, Any] = {}

@@ -34,7 +34,7 @@ _LONGEST_NAME = 160
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """What is known of a value. dtype "" means unknown."""
+    """Known type and shape of a value. dtype "" means unknown."""
 
     dtype: str
     shape: Shape | None

@@ -41,8 +41,7 @@ class NotTogether(Exception):
 
 
 class Lanes:
-    """One whole number a lane. It stands where an `int` does, but is none: `isinstance(x, int)` tells them
-    apart."""
+    """One whole number for each lane. It is used like an `int`, but `isinstance(x, int)` is false."""
 
     __slots__ = ("values",)
 
@@ -105,7 +104,7 @@ class Lanes:
         return Lanes(self.values >> other)
 
     def bit_length(self) -> Lanes:
-        """As `int.bit_length`."""
+        """`int.bit_length` of each lane."""
         if float(np.abs(self.values).max()) >= _EXACT_IN_A_FLOAT:
             raise NotTogether
         return Lanes(np.frexp(self.values.astype(np.float64))[1].astype(np.int64))
@@ -171,8 +170,7 @@ class Lanes:
 
 
 def in_parts(lanes: Integers, ask: Callable[[Integers], Answer]) -> Iterator[tuple[Integers, Answer]]:
-    """What `ask` says of all lanes at once, else of those that answer alike, else of each: with the lanes it
-    is said of.
+    """Yield (lanes, answer): `ask` of all lanes at once, else of groups that answer alike, else of each lane.
 
     `ask` raises `Apart` or `NotTogether`, of one lane neither.
     """

@@ -127,7 +127,8 @@ class Numbers:
         raise NotTheSame(place)
 
     def integers(self, values: Sequence[tuple[int, ...]], place: str) -> Any:
-        """As `value`, for shapes, strides and offsets, of which many are the same."""
+        """Combine tuples of one place (shapes, strides) from all captures, as `value` does; equal tuples are
+        shared."""
         key = tuple(values)
         found = self._tuples.get(key)
         if found is None:

@@ -37,7 +37,7 @@ class Polynomial:
 
     @property
     def degree(self) -> int:
-        """0 for a constant."""
+        """Degree of the polynomial, 0 for a constant."""
         return len(self.numerators) - 1
 
     def at(self, batch: int) -> int:

@@ -28,7 +28,7 @@ from analyzer.parametric.numbers import NotTheSame
 
 
 class RepeatedSteps:
-    """How the later steps of a whole capture repeat the first."""
+    """How the later steps of a capture repeat its first one."""
 
     def __init__(self, whole: Graph) -> None:
         """Raises NotTheSame where they do not."""
@@ -67,7 +67,8 @@ class RepeatedSteps:
 
 
 def _counterparts(every: Graph, count: int) -> list[int]:
-    """Of each operator after the first `count` its counterpart among them."""
+    """Return, for each operator after the first `count`, the index of its counterpart among them. Raises
+    NotTheSame."""
     there: dict[Any, list[int]] = defaultdict(list)
     for operator in every.operators[:count]:
         there[_likeness(operator)].append(operator.index)
@@ -118,8 +119,8 @@ def _born(graph: Graph, moment: object) -> list[int]:
 
 
 def _likeness(operator: Operator) -> Any:
-    """What an operator and its counterpart have in common: everything but their tensors' names and the values
-    of fractions."""
+    """Return what an operator shares with its counterpart: everything but tensor names and values of
+    fractions."""
     return (
         operator.name,
         operator.phase,

@@ -174,7 +174,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
 
 
 def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
-    """Of PyTorch's own runtime, and of a program that ran through."""
+    """Return the time of a step, for PyTorch's runtime and a complete program; else None."""
     if runtime.name != "pytorch" or captured.incomplete is not None:
         return None
     from analyzer.timing.step import step_time  # what an ONNX file's analysis needs nothing of
@@ -187,8 +187,8 @@ _ORDERS = "{}; in others {} to {} MiB are reserved"
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What the figures are of, and the verdict. failure: the request without memory. with_room, doubt: as in
-    `Estimate`."""
+    """The simulation behind the figures, and the verdict. failure: the request without memory. with_room,
+    doubt: as in `Estimate`."""
 
     simulation: Simulation
     failure: Failure | None
@@ -237,7 +237,7 @@ def _notes(
     modelled: Mapping[str, str],
     elsewhere: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """What a reader should know, each once."""
+    """Return the notes of all stages, without duplicates."""
     notes = (
         *prediction.notes,
         *notes_on_convolutions(profile, prediction.events),
@@ -274,7 +274,7 @@ def _sums(pairs: Any) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Assumed:
-    """What nobody has measured on this device: name -> bytes, and between what the figures may lie (as in
+    """Figures nobody measured on this device: name -> bytes, and the ranges they allow (as in
     `Certainty`)."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
@@ -345,7 +345,7 @@ def _certainty(
 def _allocations(
     events: tuple[AllocationEvent, ...], simulation: Simulation, describe: Callable[[Malloc], Description]
 ) -> Allocations:
-    """Every block with its life and what it was for; requests that took no block are left out."""
+    """Return every block with its live range and origin; requests without a block are left out."""
     born: list[int] = []
     died: list[int] = []
     nbytes: list[int] = []

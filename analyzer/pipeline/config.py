@@ -73,14 +73,14 @@ def followed(
     estimate = analysis.estimate
     if options.mode == "train":
         estimate = dataclasses.replace(estimate, optimizer=recipe.optimizer)
-    if (stored := _stored(recipe)) is not None:
+    if (stored := _note_on_mxfp4(recipe)) is not None:
         estimate = dataclasses.replace(estimate, notes=(stored, *estimate.notes))
     return dataclasses.replace(analysis, estimate=estimate)
 
 
 def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
-    """What ran on the device, or did not, with what it takes of one with room: where it ended, all figures
-    are those."""
+    """Merge the analysis on the device with the one that has room: after an out-of-memory error the figures
+    are the latter's."""
     tight, needed = analysis.estimate, free.estimate.needed
     if tight.out_of_memory is None:
         return dataclasses.replace(analysis, estimate=dataclasses.replace(tight, with_room=needed))
@@ -110,9 +110,9 @@ def _makes_tokens(recipe: Recipe) -> bool:
     return recipe.mode == "generate" or recipe.task == "grpo"
 
 
-def _stored(recipe: Recipe) -> str | None:
-    """What is to be known of experts that are stored in four bits: they are turned back here, and need not be
-    on the GPU (`quantizers/quantizer_mxfp4.py`)."""
+def _note_on_mxfp4(recipe: Recipe) -> str | None:
+    """Return a note on expert weights stored in four bits, which are dequantized here and need not be on the
+    GPU (`quantizers/quantizer_mxfp4.py`); else None."""
     if recipe.stored is None or recipe.stored.method != "mxfp4":
         return None
     said = (
@@ -166,7 +166,7 @@ def _quiet() -> Iterator[None]:
 
 
 def recipe_of(name: str, options: Options) -> Recipe:
-    """What the options say of the configuration. Raises AnalyzerError."""
+    """Return the recipe for a configuration and the options. Raises AnalyzerError."""
     config = opened(name)
     found = stored(config)
     if said := options.not_of_configs():

@@ -24,7 +24,7 @@ Group = tuple[tuple[int, ...], int]
 
 
 def read(said: bytes) -> dict[Group, list[Call]]:
-    """What a rank said it called (`ranks.py:calls_of`)."""
+    """Parse the calls a rank reported (`ranks.py:calls_of`), by group."""
     found: dict[Group, list[Call]] = {}
     for (ranks, _), calls in json.loads(said):
         members = tuple(ranks)

@@ -38,8 +38,8 @@ _TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What each rank follows; `rank` is any of the job's. The rest is as `pipeline/program.py:follow` takes
-    it."""
+    """What each rank runs; `rank` is any of the job's. Other fields are those of
+    `pipeline/program.py:follow`."""
 
     script: str
     args: tuple[str, ...]
@@ -99,7 +99,7 @@ class Peers:
     # -----------------------------------------------------------------------------
 
     def send(self, channel: str, value: bytes | None) -> None:
-        """Say a value."""
+        """Store a value in a channel."""
         self._mail[channel] = value
 
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
@@ -116,7 +116,7 @@ class Peers:
     # ------------------------------------------------------------------------------------------
 
     def follow_all(self, progress: Callable[[str], None] | None = None) -> list[Estimate]:
-        """Every rank's estimate, followed one after another where they do not wait for each other.
+        """Return every rank's estimate, followed one after another where ranks do not wait for each other.
 
         Raises CaptureError, of the first rank that cannot be followed.
         """
@@ -133,7 +133,7 @@ class Peers:
         return [self.estimates[rank] for rank in range(ranks)]
 
     def said(self, channel: str) -> bytes | None:
-        """What was said there; None: nothing."""
+        """Return the value in a channel, None if none was sent."""
         return self._mail.get(channel)
 
     # -- the post office

@@ -239,7 +239,7 @@ def _naive(ran: Ran) -> Any:
 
 
 def _notes(ran: Ran) -> tuple[str, ...]:
-    """How the program ended, and after how many steps."""
+    """Return notes on how the program ended and after how many steps."""
     steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
     if ran.steady:
         return (

@@ -55,7 +55,7 @@ def _worst(found: Sequence[Estimate]) -> Estimate:
 
 
 def _course(rank: int, estimate: Estimate) -> RankCourse:
-    """What is kept of a rank beside the one that is shown; a course of the first ones."""
+    """Return the figures kept of a rank that is not shown, with a course for the first ranks."""
     allocated = estimate.timeline.allocated if rank < _SHOWN else ()
     edges = [part * len(allocated) // _PARTS for part in range(_PARTS + 1)]
     return RankCourse(

@@ -132,7 +132,7 @@ def _answer(target: Any, trials: Trials, base: Way, tried: Sequence[Way], number
 
 
 def _notes(base: Way, best: Way | None, others: Sequence[Way], numbers: bool) -> list[str]:
-    """What a reader should know of the order, and of the way that is named."""
+    """Return notes on the order of the ways and on the one that is named."""
     notes: list[str] = []
     estimate = base.estimate
     assert estimate is not None
@@ -167,8 +167,8 @@ def _normalizes(estimate: Estimate) -> bool:
 
 
 def _bound(trials: Trials, base: Way, numbers: bool) -> tuple[Bound | None, int]:
-    """What one sample needs at least, the least of all precisions that are offered, and by how much that is
-    above what may be used; 0 where it is not."""
+    """Return the lower bound of one sample, least of all precisions offered, and the bytes by which it
+    exceeds the usable memory (0 if it does not)."""
     assert base.estimate is not None
     single = {"batch": 1, "grad_accumulation": 1}
     if trials.options.mode != "train" or trials.config:

@@ -99,7 +99,7 @@ def side_by_side(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Com
 
 
 def parse_choice(text: str) -> Choice:
-    """ "pytorch:max_split_size_mb=64,expandable_segments=True" as a Choice. Raises OptionError."""
+    """Parse "pytorch:max_split_size_mb=64,expandable_segments=True". Raises OptionError."""
     name, _, rest = text.partition(":")
     known = (*names(), ASYNCHRONOUS)
     if name not in known:
@@ -162,7 +162,7 @@ def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
 
 
 def _lower_bound(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
-    """What cudaMallocAsync holds at least: the requests alive at once, each rounded up to 512 B."""
+    """Return the least cudaMallocAsync holds: the requests alive at once, each rounded up to 512 B."""
     sizes: dict[int, int] = {}
     now = peak = 0
     for event in analysis.events:

@@ -36,8 +36,8 @@ def compare(
     after: Estimate | str | os.PathLike[str],
     tolerance: float = 0.0,
 ) -> Difference:
-    """What changed between two estimates, or files `analyze --format json` wrote. `tolerance`: 0.01 allows 1
-    % more.
+    """Return the differences of two estimates, or of files written by `analyze --format json`. `tolerance`:
+    0.01 allows 1 % more.
 
     Raises InputError for a file that is no estimate, OptionError for a tolerance that is no share.
     """
@@ -106,7 +106,7 @@ def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Chang
 
 
 def shares(before: Estimate | None, after: Estimate) -> tuple[Change, ...]:
-    """What each category takes more at the peak, named with the module that encloses it; all of it without
+    """Return each category's growth at the peak, named with the enclosing module; all of its bytes without
     `before`."""
     held: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for place, estimate in enumerate((before, after)):

@@ -80,7 +80,7 @@ def curve(
     progress: Callable[[str], None] | None = None,
     explain: bool = False,
 ) -> Curve:
-    """As `sweep`, of a target that is open; `batches` ascend."""
+    """Return the curve of an open target, as `sweep` does; `batches` ascend."""
     intervals: Intervals | None = None
     if len(batches) > FEW and subject.runtime is not None:
         intervals = Intervals(subject, batches[0], batches[-1])
@@ -137,7 +137,7 @@ def curve(
 
 
 def _capacity(options: Options) -> int | None:
-    """What the job may use of its device; None where nobody named one, nor a budget, and none is here."""
+    """Return the bytes the job may use; None if neither device nor budget is given and no GPU is here."""
     device = None if stands_in(options.device) else resolve(options.device)[0].usable_bytes
     return min((nbytes for nbytes in (device, options.budget_bytes) if nbytes is not None), default=None)
 

@@ -70,9 +70,8 @@ def fits(
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[tuple[str | int | None, Fit | AnalyzerError]]:
-    """As `fit`, of one device after the other, with what was wrong where there is no answer: the target is
-    opened once, and what was captured for one device serves the others for which it is the same program
-    (`Graph.alike`). Raises AnalyzerError."""
+    """Yield (device, answer or error) for each device, as `fit` does: the target is opened once, and a
+    capture for one device serves others with the same program (`Graph.alike`). Raises AnalyzerError."""
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
@@ -88,7 +87,7 @@ def fits(
 
 
 def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
-    """As `fit`, of a target that is open."""
+    """Return the largest batch of an open target, as `fit` does."""
     nbytes = None if limit is None else _bytes(limit)
     if nbytes is None:
         subject = _on_device(subject)

@@ -43,10 +43,9 @@ _ASKED_BELOW = 16
 
 
 class Search:
-    """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving
-    back. limit: bytes the allocator may hold, None where the device, or a budget, says it: `capacity` then,
-    less what the process takes besides. last: the limit of the batch evaluated last, as
-    `bound` says it."""
+    """One search. known: whether an evaluated batch runs; easy: whether it does without freeing cached
+    blocks. limit: bytes the allocator may hold, None where the device or a budget (`capacity`), less what the
+    process takes besides, decides. last: limit of the batch evaluated last, as `bound` returns it."""
 
     def __init__(
         self, subject: Subject, limit: int | None, progress: Progress | None, known: Analysis | None = None
@@ -145,8 +144,8 @@ class Search:
         return max((batch + left) * 5 // 4, 2 * batch)
 
     def runs(self, batch: int) -> bool:
-        """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that
-        the program itself refuses, whether the next one's are; two in a row do not run."""
+        """Return whether every request of this batch is served under the limit. If the program itself fails
+        at it, the next batch decides; two failures in a row do not run."""
         if batch not in self.known:
             if self.progress is not None:
                 self.progress(f"batch {batch}")
@@ -254,7 +253,7 @@ class Search:
         return bisected(low, high, runs)
 
     def refusals(self, most: int) -> Iterator[str]:
-        """What the program itself said at batches up to `most`."""
+        """Yield the program's own errors at batches up to `most`."""
         said: dict[str, list[int]] = {}
         for batch in sorted(batch for batch in self.refused if batch <= most):
             said.setdefault(self.refused[batch], []).append(batch)

@@ -57,7 +57,7 @@ COLUMNS = ("job", "target", "batch", "strategy", "device", *FIGURES, *TIMES, "fi
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One analysis: `options` are the grid's with the strategy's on top."""
+    """One analysis; `options` are the grid's, overridden by the strategy's."""
 
     job: int
     target: str
@@ -89,7 +89,7 @@ def load(path: Path) -> tuple[Job, ...]:
 
 
 def jobs(content: Any) -> tuple[Job, ...]:
-    """Every target, batch, strategy and device as a job, in the order of the file. Raises AnalyzerError."""
+    """Return every target, batch, strategy and device as a job, in file order. Raises AnalyzerError."""
     if not isinstance(content, Mapping):
         raise OptionError("a grid is a mapping", f"with the keys {', '.join(_KEYS)}")
     for key in content:
@@ -176,7 +176,7 @@ def row_of(job: Job) -> Row:
 
 
 def _times(found: Estimate) -> Row:
-    """The figures of `TIMES`."""
+    """Return the figures named in `TIMES`."""
     time, speed = found.step_seconds, found.samples_per_second
     if time is None:
         return {}
@@ -207,7 +207,7 @@ def run(
             _mend(journal)
             stream = stack.enter_context(journal.open("a", encoding="utf-8"))
         missing = [job for job in todo if job.job not in done]
-        prints = {job.job: _print(job) for job in missing}
+        prints = {job.job: _fingerprint(job) for job in missing}
         for row in stack.enter_context(closing(_made(missing, workers, ray))):
             done[row["job"]] = row
             if stream is not None:
@@ -219,7 +219,7 @@ def run(
 
 
 def _made(missing: Sequence[Job], workers: int, ray: str | None) -> Generator[Row, None, None]:
-    """Rows as they are finished."""
+    """Yield rows as they are finished, on Ray, in worker processes or in this one."""
     if ray is not None:
         yield from on_ray(missing, row_of, _lost, ray)
     elif workers:
@@ -228,8 +228,8 @@ def _made(missing: Sequence[Job], workers: int, ray: str | None) -> Generator[Ro
         yield from map(row_of, missing)
 
 
-def _print(job: Job) -> str:
-    """What makes a job the same one in another run: its words, and its target as far as that is a file."""
+def _fingerprint(job: Job) -> str:
+    """Return a job's fingerprint across runs: its options, and the state of its target's file."""
     return json.dumps({**asdict(job), "file": _state(job.target)}, sort_keys=True, default=str)
 
 
@@ -243,9 +243,9 @@ def _state(target: str) -> tuple[int, int] | None:
 
 
 def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
-    """What the journal has; a last line left half written does not count. Raises OptionError when it is
-    another grid's."""
-    known = {_print(job): job.job for job in todo}
+    """Return the rows in the journal, without a half-written last line. Raises OptionError if it belongs to
+    another grid."""
+    known = {_fingerprint(job): job.job for job in todo}
     done: dict[int, Row] = {}
     for line in journal.read_text(encoding="utf-8").splitlines():
         try:

@@ -123,7 +123,7 @@ class Intervals:
         return figures_of(self.analysis(batch, limit), with_room=limit is None)
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """What `at` will be asked for, so that what these batches share is done once."""
+        """Compute in advance what these batches share, before `at` is called for each."""
         for interval in self.intervals:
             if interval.figures is not None:
                 interval.figures.prepare(
@@ -145,7 +145,8 @@ class Intervals:
         return self.subject.assembled(self._joined_at(interval.parametric, batch), batch, limit)
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
-        """What a capture at a batch would have made; a file is read there, which is sooner done."""
+        """Return a capture at a batch, from the parametric program; an ONNX file is read again, which is
+        faster."""
         if self.subject.model is None:
             return self._at(batch)
         first = _made(self.captured[parametric.batches[0]])
@@ -177,7 +178,7 @@ class Intervals:
         return found
 
     def captured_at(self, batch: int) -> Captured:
-        """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises
+        """Return the capture at a batch, also outside the range; one step where later steps repeat it. Raises
         AnalyzerError."""
         known = batch in self.captured or self.subject.has_captured(batch)
         repetition = None if known else self.subject.repetition()

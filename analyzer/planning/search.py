@@ -45,7 +45,7 @@ def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> 
 
 
 def assumptions(analysis: Analysis) -> tuple[str, ...]:
-    """What of the device's profile nobody has measured on it, in words: with its bytes, where it has any."""
+    """Return sentences on profile figures that were not measured on this GPU, with their bytes."""
     profile = analysis.profile
     if profile.measured:
         return ()

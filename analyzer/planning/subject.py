@@ -115,6 +115,8 @@ class Subject:
         return longer
 
     def _sized(self) -> Callable[..., tuple[Any, Any]]:
+        """Return the function that makes (inputs, targets) of a batch and length. Raises OptionError if the
+        target has none."""
         make = self._make or (self._program.make_batch if self._program is not None else None)
         if make is None or len(inspect.signature(make).parameters) < 2:
             raise OptionError(
@@ -188,8 +190,8 @@ class Subject:
         return bool(self._captures.get((batch, None)))
 
     def repetition(self) -> RepeatedSteps | None:
-        """How later steps repeat the first, by a capture of all steps; None where they do not, or there is no
-        such capture yet. One sample's says nothing of several: its program is another."""
+        """Return how later steps repeat the first, from a capture of all steps at a batch above one (one
+        sample's program differs); None without such a capture or where they do not."""
         wholes = [
             batch
             for batch, steps in self._captures
@@ -225,7 +227,7 @@ class Subject:
         return made
 
     def _made(self, options: Options, runtime: Runtime, steps: int | None) -> Captured:
-        """A fresh capture."""
+        """Make a new capture."""
         if self._program is None:
             from analyzer.onnx.model import opened
             from analyzer.pipeline.onnx import captured_onnx
@@ -242,7 +244,8 @@ class Subject:
         )
 
     def moved(self, found: Captured, device: str | int | None) -> Captured | None:
-        """What was captured for a device, on this one; None where it is another program here."""
+        """Return a capture made for `device` with this device's profile; None where the program differs
+        here."""
         assert self.runtime is not None
         profile, note = resolve(self.options.device)
         alike = self._program is None or profile.compute_capability in found.source.graph.alike
@@ -252,7 +255,7 @@ class Subject:
         return replace(found, profile=profile, device_note=note)
 
     def over_batches(self, parametric: ParametricCapture, profile: DeviceProfile) -> Batches | None:
-        """What the runtime says of a range of batches. Raises NotTheSame, AnalyzerError."""
+        """Return the runtime's figures over a range of batches. Raises NotTheSame, AnalyzerError."""
         assert self.runtime is not None
         return self.runtime.over_batches(parametric, profile, self.options)
 

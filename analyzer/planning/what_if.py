@@ -154,7 +154,7 @@ class _Searches:
 
 
 def _program_of(changes: Mapping[str, Any]) -> str:
-    """What a strategy changes of the program itself."""
+    """Return a key of the changes that affect the program itself, without runtime options."""
     return repr(sorted((name, repr(value)) for name, value in changes.items() if name != "runtime_options"))
 
 
@@ -308,7 +308,7 @@ def _expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
 
 
 def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:
-    """What changes no number: the allocator, the optimizer's implementation, the memory format."""
+    """Return changes that affect no number: allocator, optimizer implementation, memory format."""
     found = _expandable(options)
     name = options.optimizer
     if options.mode == "train" and isinstance(name, str) and name in _FUSED:
@@ -350,8 +350,7 @@ def _precisions(base: Analysis, options: Options) -> list[tuple[str, int, dict[s
 
 
 def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
-    """What only training has: accumulation, checkpointing, an optimizer with state of 8 bits or without
-    any."""
+    """Return changes for training only: accumulation, checkpointing, an optimizer with 8-bit or no state."""
     found: list[tuple[str, int, dict[str, Any]]] = []
     batch = options.batch or base.graph.batch
     for k in _ACCUMULATED:

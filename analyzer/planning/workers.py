@@ -81,7 +81,7 @@ def _in_a_pool(
 
 
 def _alone(job: Job, task: Callable[[Job], Row], lost: Callable[[Job], Row]) -> Row:
-    """One job in a process of its own."""
+    """Run one job in a process of its own."""
     with _pool(1) as pool:
         try:
             return pool.submit(task, job).result()
@@ -108,7 +108,7 @@ def _pool(workers: int, jobs_a_process: int | None = None) -> Iterator[ProcessPo
 
 
 def _begin(environment: Mapping[str, str]) -> None:
-    """What a worker does first."""
+    """Initialise a worker process."""
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -66,8 +66,8 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears
-    raw ones).
+    """Everything the generated program depends on. length, new_tokens: tokens (samples of audio, for a model
+    with raw audio).
 
     bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
     stored: how the checkpoint's weights are quantized, where the configuration says they are. dequantize:
@@ -237,7 +237,7 @@ class Recipe:
 
     @property
     def optimizer_call(self) -> str:
-        """What makes the optimizer of the parameters `trained`."""
+        """Source code that makes the optimizer of the parameters `trained`."""
         name = _SAME.get(self.optimizer, self.optimizer)
         if name in _TORCH:
             return _TORCH[name]
@@ -298,7 +298,8 @@ def task_of(config: ModelConfig) -> str:
 
 
 def parse_lora(text: str) -> Lora:
-    """ "r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj" (or targets=all-linear). Raises OptionError."""
+    """Parse "r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj" (or targets=all-linear). Raises
+    OptionError."""
     said: dict[str, object] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")

@@ -67,7 +67,7 @@ _OTHER_STATES = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a kind of layers keeps of a request. reach: tokens of a window or a chunk, blocks of a state."""
+    """Cache of one kind of layers for a request. reach: tokens of a window or chunk, blocks of a state."""
 
     kind: Literal["all", "window", "chunk", "state"]
     layers: int
@@ -88,7 +88,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What the layers keep of a token on one rank. sizes: elements of a key, and of a value."""
+    """Cache of the layers on one rank. sizes: elements of a key and of a value."""
 
     kept: tuple[Kept, ...]
     heads: int
@@ -103,12 +103,12 @@ class Cache:
 
     @property
     def group_layers(self) -> int:
-        """Layers a group has at most."""
+        """Largest number of layers in a group."""
         counts = [part.layers for part in self.kept]
         return max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
 
     def groups(self, part: Kept) -> int:
-        """Groups of a kind of layers."""
+        """Return the number of groups of a kind of layers."""
         return -(-part.layers // self.group_layers)
 
     @property
@@ -138,17 +138,17 @@ class Cache:
 
     @property
     def group_count(self) -> int:
-        """Groups of all kinds."""
+        """Number of groups of all kinds."""
         return sum(map(self.groups, self.kept))
 
     def tokens_until_0_20(self, blocks: int) -> int:
-        """What vLLM logged as the cache's tokens until 0.20."""
+        """Return the cache's tokens as vLLM logged them until 0.20."""
         return blocks // self.group_count * self.block_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class ServingMemory:
-    """All in bytes; utilization is a fraction of `device_bytes`."""
+    """Terms of the budget in bytes; utilization is a fraction of `device_bytes`."""
 
     device_bytes: int
     utilization: float
@@ -159,12 +159,12 @@ class ServingMemory:
 
     @property
     def allowed(self) -> int:
-        """What the engine may take in all."""
+        """Bytes the engine may use in all."""
         return math.ceil(self.device_bytes * self.utilization)
 
     @property
     def cache_bytes(self) -> int:
-        """What is left for the cache; negative where the rest does not fit."""
+        """Bytes left for the cache; negative where the other terms do not fit."""
         return self.allowed - self.weights - self.activations - self.outside - self.graphs
 
 

@@ -179,7 +179,7 @@ def _adapted(recipe: Recipe) -> Iterator[str]:
 
 
 def _adapter(recipe: Recipe) -> str | None:
-    """What makes peft's configuration."""
+    """Return the source code of peft's configuration, None without an adapter."""
     lora = recipe.lora
     if lora is None:
         return None

@@ -72,8 +72,8 @@ class Stored:
 
 
 def stored(config: ModelConfig) -> Stored | None:
-    """How the weights are stored, where they are quantized. Raises TargetError for what is not followed, or
-    is no such statement."""
+    """Return how the weights are quantized, None if they are not. Raises TargetError for an unsupported or
+    invalid statement."""
     said = config.document.get("quantization_config") or config.text.get("quantization_config")
     if said is None:
         return None

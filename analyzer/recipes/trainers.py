@@ -31,7 +31,7 @@ _DOCUMENTS = 4  # that are packed into one sequence
 
 
 def imports(recipe: Recipe) -> Iterator[str]:
-    """Lines at the beginning."""
+    """Yield the script's import lines."""
     kind = TRAINERS[recipe.task]
     yield "import tempfile"
     yield "from datasets import Dataset"
@@ -52,7 +52,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
         "count ="
         f" {recipe.batch * recipe.accumulation * (recipe.steps + 1) * (_DOCUMENTS if recipe.packed else 1)}"
     )
-    yield f"samples = Dataset.from_dict({_samples(recipe)})"
+    yield f"samples = Dataset.from_dict({_samples_source(recipe)})"
     if recipe.task == "grpo":
         yield from _rollouts(recipe)
     yield "folder = tempfile.TemporaryDirectory()"
@@ -78,7 +78,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     yield "trainer.train()"
 
 
-def _samples(recipe: Recipe) -> str:
+def _samples_source(recipe: Recipe) -> str:
     half = recipe.length // 2
     if recipe.task == "sft":
         length = max(recipe.length // _DOCUMENTS, 1) if recipe.packed else recipe.length

@@ -54,7 +54,7 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         return spec
 
     def begin(self) -> None:
-        """Watch from here on."""
+        """Start to record operators."""
         job = self._job
         recorder = beside("record").OperatorRecorder
         self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"])

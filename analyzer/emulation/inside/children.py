@@ -28,8 +28,8 @@ _FOLDER = str(Path(__file__).parent)
 
 
 def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
-    """From here on. watch: who has the recorder; job: the job's file; seen: where what is seen is appended (a
-    file descriptor); variables: those by which this process was started."""
+    """Record child processes started from here on. watch: has the recorder; job: the job's file; seen: file
+    descriptor that records are appended to; variables: environment this process was started with."""
     bootstrap, launch = _PROCESS._bootstrap, _SPAWNING._launch
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -37,8 +37,8 @@ def _self(frame: FrameType) -> Any:
 
 
 class SourcePlaces:
-    """What is known of the program's code. No module is kept alive for it: what the program drops must be
-    gone when it would be."""
+    """Finds the running line and module. It keeps no module alive, so that memory is freed when the program
+    frees it."""
 
     def __init__(self, met: Callable[[torch.nn.Module], None] = lambda root: None) -> None:
         """met: told of each outermost module when it is first seen."""
@@ -64,7 +64,7 @@ class SourcePlaces:
         return line, module, phase
 
     def line(self) -> str:
-        """The user's line under way."""
+        """Return the user's running line, "file.py:123"."""
         return self._walk()[0]
 
     def _is_own(self, filename: str) -> bool:

@@ -88,8 +88,8 @@ def _parts(tensor: Any) -> Iterator[torch.Tensor]:
 
 
 def _addresses(tensor: Any) -> list[int]:
-    """Where the tensors on the device begin that hold this one's values: of a parameter that is not
-    initialized yet, and of a wrapper of `torch.func`'s, PyTorch does not say."""
+    """Return the addresses of the device tensors behind this one; none for an uninitialised parameter or a
+    wrapper of `torch.func`."""
     with suppress(NotImplementedError, ValueError):
         return [part.untyped_storage().data_ptr() for part in _parts(tensor)]
     return []
@@ -234,11 +234,11 @@ class OperatorRecorder:
         self.settings.update(name for name, on in settings if on)
 
     def count(self) -> int:
-        """How many requests the allocator has served on this process's device."""
+        """Return the number of requests the allocator has served on this process's device."""
         return self._blocks("allocated")
 
     def _blocks(self, what: str) -> int:
-        """How many blocks the allocator has "allocated" or "freed"."""
+        """Return the number of blocks the allocator has "allocated" or "freed"."""
         if not torch.cuda.is_initialized():
             return 0
         return int(torch._C._cuda_memoryStats(self._device)["allocation"]["all"][what])
@@ -282,7 +282,8 @@ class OperatorRecorder:
             raise Enough
 
     def _roles(self, parameters: Any, states: Any = (), buffers: Any = ()) -> None:
-        """What lies where now, by address: [request count, {address: category}]."""
+        """Record the categories of tensors by address, at the current request count: {count: {address:
+        category}}."""
         found: dict[int, str] = {}
         for p in parameters:
             found |= dict.fromkeys(_addresses(p), "parameters")
@@ -299,7 +300,7 @@ class OperatorRecorder:
         self._reduces |= any(isinstance(module, parallel) for module in root.modules())
 
     def close(self) -> dict[str, Any]:
-        """Everything seen."""
+        """Stop recording and return the record."""
         self._hook.remove()
         torch.cuda.synchronize()
         for root in self.places.roots():

@@ -124,7 +124,7 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """By their names, those that memory goes by."""
+    """Return the settings that decide memory, by name."""
     return {
         name: value if isinstance(value := getattr(part, name, None), (bool, int, float, str)) else str(value)
         for part, names in ((getattr(config, where), names) for where, names in _SETTINGS.items())
@@ -151,7 +151,8 @@ def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
 
 
 def bytes_of_weights(config: Any) -> int:
-    """Of a model that did not fit, as this rank would hold it: the same modules, on no device. 0: unknown."""
+    """Return the bytes of the weights on this rank, of a model that did not fit: it is built on no device. 0:
+    unknown."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model

@@ -83,7 +83,7 @@ class Cudnn:
 
     @property
     def version(self) -> int:
-        """As cuDNN says it: 91900 is 9.19.0."""
+        """Return cuDNN's version number: 91900 is 9.19.0."""
         self._lib.cudnnGetVersion.restype = ctypes.c_size_t
         return int(self._lib.cudnnGetVersion())
 
@@ -135,7 +135,7 @@ class Cudnn:
             self._close(mark)
 
     def _configurations(self, question: Question) -> Iterator[tuple[ctypes.c_void_p, ctypes.c_void_p]]:
-        """Every configuration with its engine."""
+        """Yield every (configuration, engine) the heuristics list."""
         graph = self._graph(question)
         for mode in HEURISTICS[question.searcher]:
             heuristic = self._create(Descriptor.ENGINEHEUR)
@@ -153,7 +153,7 @@ class Cudnn:
                     yield configuration, engine
 
     def _workspace_bytes(self, configuration: ctypes.c_void_p) -> int | None:
-        """What the configuration's plan takes; None where it cannot be built."""
+        """Return the workspace bytes of the configuration's plan; None if it cannot be built."""
         plan = self._create(Descriptor.EXECUTION_PLAN)
         if self._device is None:
             self._set(plan, Attribute.EXECUTION_PLAN_HANDLE, Kind.HANDLE, [self._handle.value])
@@ -242,7 +242,7 @@ class Cudnn:
         return value.value
 
     def _read(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int, into: Any) -> int | None:
-        """How many elements the attribute has, after at most `most` were written; None where cuDNN
+        """Read at most `most` values of an attribute into `into`; return how many it has, None if cuDNN
         refuses."""
         count = ctypes.c_int64(0)
         status = self._lib.cudnnBackendGetAttribute(

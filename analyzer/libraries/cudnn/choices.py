@@ -98,11 +98,11 @@ class Choices:
 
     @property
     def release(self) -> Release | None:
-        """Of the library that is asked; None where nobody is."""
+        """Release of the library that is asked; None if none is."""
         return None if self._asker is None else self._asker.release
 
     def workspace(self, call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Workspace:
-        """What the plan that runs takes for one call."""
+        """Return the workspace of the plan that runs for one call."""
         return self.workspaces([call], settings)[0]
 
     def workspaces(
@@ -123,7 +123,8 @@ class Choices:
         return [self._known[call, settings, trial] for call in calls]
 
     def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
-        """What ONNX Runtime takes: the first plan of the heuristics it searches with, for each question."""
+        """Return the workspace ONNX Runtime takes for each question: that of the first plan its heuristics
+        list."""
         found = [self._recorded_question(question) for question in questions]
         asked = [question for question, known in zip(questions, found, strict=True) if known is None]
         answers = iter(self._ask(asked))
@@ -141,8 +142,8 @@ class Choices:
         ]
 
     def listed(self, call: Convolution) -> tuple[Plan, ...] | None:
-        """One call's plans as its GPU lists them: first the one that a table's GPU put there, as far as its
-        bytes tell it. None where nobody can be asked."""
+        """Return one call's plans as its GPU lists them; a plan recorded on the GPU itself goes first,
+        identified by its bytes. None if no library can be asked."""
         (plans,) = self.plans([call])
         found = self._recorded(call, DEFAULT, trial=False)
         if not plans or found is None or found.source != MEASURED:
@@ -203,7 +204,8 @@ class Choices:
         return self._of_plans(call, plans, settings, trial)
 
     def _winner(self, call: Convolution) -> int | None:
-        """What the plan took that won the timing on the table's GPU; some are in a table of their own."""
+        """Return the workspace bytes of the plan that won the timing on the recorded GPU, None if not
+        recorded."""
         assert self._record is not None
         tables = filter(None, (self._record, record(f"{self._record.name}.winners")))
         found = (table.answers(call, WINNER).get(call.x_shape[0]) for table in tables)
@@ -217,7 +219,7 @@ class Choices:
         return None if nbytes is None else Workspace.known(nbytes, self._source())
 
     def _answers(self, call: Convolution, figure: str) -> dict[int, int]:
-        """What is recorded of a call by its batch; ONNX Runtime's searches are in a table of their own."""
+        """Return the recorded bytes of a call by batch; ONNX Runtime's searches have a separate table."""
         table = self._record
         if table is not None and figure in HEURISTICS:
             table = record(f"{table.name}.frontend")
@@ -230,7 +232,7 @@ class Choices:
         return self._unknown(call, question.searcher)
 
     def _source(self) -> str:
-        """How a recorded answer is known: by a handle on the GPU itself, or by a description."""
+        """Source of a recorded answer: a handle on the GPU itself, or a description."""
         return MEASURED if self._record is not None and self._record.name == "h200" else ASKED
 
     def _record_holds(self) -> bool:
@@ -257,7 +259,7 @@ class Choices:
         return Workspace.known(most, ASKED)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
-        """Nobody can be asked."""
+        """Return a bounded workspace where no library can be asked."""
         most = most_bytes(call)
         if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
@@ -292,8 +294,8 @@ class NextPlans(Sequence[int]):
         self._found: tuple[int, ...] | None = None
 
     def _sizes(self) -> tuple[int, ...]:
-        """As cuDNN answered; else half and again half, down to nothing, which is to hold on to memory
-        wherever there is some."""
+        """Workspaces of the next plans, as answered; else repeated halves, so that a plan fits wherever there
+        is room."""
         return self._answered() or tuple(
             self._nbytes >> times for times in range(1, self._nbytes.bit_length() + 1)
         )
@@ -349,16 +351,16 @@ def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
 
 
 def _level(question: Question, found: Workspace) -> Workspace:
-    """Of a grouped convolution in NHWC heuristics mode B puts engine 67, with copies, and 0, without, nearly
-    level: which is first by a description need not be by a handle. An efficientnet_b0 on an H200 took nothing
-    where a description says 193 MB."""
+    """Return the workspace, uncertain where mode B ranks two engines nearly equal: for a grouped NHWC
+    convolution engine 67, with copies, and 0, without. An efficientnet_b0 on an H200 took nothing where a
+    description says 193 MB."""
     if question.searcher != "EXHAUSTIVE" or not question.channels_last or question.convolution().groups == 1:
         return found
     return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
 
 
 def most_bytes(call: Convolution) -> int:
-    """What no plan of the call takes more than."""
+    """Return an upper bound on the workspace of any plan of the call."""
     copies = _MOST_COPIES[call.operation][call.groups > 1]
     return copies * _copies(call, multiple=8) + _MOST_BESIDES
 
@@ -393,7 +395,7 @@ def _carried(known: dict[int, int], batch: int) -> int:
 
 
 def choices_of(profile: DeviceProfile) -> Choices:
-    """What cuDNN chooses on a profile's GPU, for the release of torch the figures are of."""
+    """Return cuDNN's choices on a profile's GPU, for the torch release of its figures."""
     capability = _chosen_capability(profile)
     architecture = _architecture(capability)
     table = _TABLES.get(architecture, architecture)
@@ -404,7 +406,7 @@ def choices_of(profile: DeviceProfile) -> Choices:
 
 
 def description_of(profile: DeviceProfile) -> str:
-    """How a profile's GPU is described to cuDNN; empty where nobody can be asked about it."""
+    """Return the GPU's description for cuDNN as JSON; "" if there is none."""
     major, minor = _chosen_capability(profile)
     device = {**profile.cudnn_device, "deviceVer": 100 * major + 10 * minor}
     return json.dumps(device, sort_keys=True) if profile.cudnn_device else ""

@@ -27,7 +27,7 @@ HEURISTICS = {
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One cuDNN convolution: x * w -> y; for "data" and "weight" the same shapes, other results.
+    """One cuDNN convolution: x * w -> y. "data" and "weight" name the same shapes and compute another one.
 
     operation: "forward", "data" (gradient of x) or "weight" (gradient of w).
     x_shape, w_shape: (N, C, *spatial), (K, C/groups, *filter); padding, stride, dilation per spatial
@@ -51,7 +51,7 @@ class Convolution:
 
     @property
     def y_shape(self) -> tuple[int, ...]:
-        """(N, K, *spatial out)."""
+        """Shape of y: (N, K, *spatial out)."""
         spatial = tuple(
             (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
             for size, kernel, pad, stride, dilation in zip(
@@ -62,7 +62,7 @@ class Convolution:
 
     @property
     def family(self) -> tuple[int, ...]:
-        """Everything but operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding,
+        """The call without operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding,
         stride, dilation.
 
         Always 18 numbers: two spatial dimensions are written as three, the first being 0.
@@ -78,9 +78,8 @@ class Convolution:
 
 
 class Question(NamedTuple):
-    """What cuDNN is asked about one convolution. searcher: a key of `HEURISTICS`; y_shape: the result's,
-    which ONNX may pad on one side alone; whole: every plan is wanted, not only those that run while there is
-    room."""
+    """One convolution as cuDNN is asked. searcher: a key of `HEURISTICS`; y_shape: of the result, which ONNX
+    may pad on one side; whole: all plans are wanted, not only those tried while there is room."""
 
     searcher: str
     operation: str
@@ -113,7 +112,7 @@ class Question(NamedTuple):
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Question:
-        """A question from its JSON."""
+        """Return a question from its JSON fields."""
         return Question._make(tuple(field) if isinstance(field, list) else field for field in fields)
 
 
@@ -134,7 +133,7 @@ class Plan(NamedTuple):
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Plan:
-        """A plan from its JSON."""
+        """Return a plan from its JSON fields."""
         engine, nbytes, deterministic, tensor_core, knobs = fields[:5]
         return Plan(
             int(engine),

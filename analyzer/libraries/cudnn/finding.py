@@ -56,7 +56,7 @@ def library_for(torch_release: Release) -> Library | None:
 
 @lru_cache(maxsize=4)
 def within_reach(named: str, python: str) -> tuple[Library, ...]:
-    """Every cuDNN there is, the nearest first. named, python: what the two variables say."""
+    """Return every cuDNN found, the nearest first. named, python: values of the two environment variables."""
     if named:
         path = Path(named)
         return (_library(path),) if path.is_file() else ()

@@ -87,7 +87,7 @@ class FirstPlans:
         return kind == PRODUCT if self._file is None else group(kind, call) in self._groups
 
     def _share(self, name: str, values: Sequence[float]) -> float:
-        """In what share of convolutions like this one a group's trees say yes."""
+        """Return the share of a group's decision trees that say yes for these features."""
         if self._file is None:
             return 1.0
         if name not in self._trees:
@@ -120,8 +120,8 @@ def group(kind: str, call: Convolution) -> str:
 
 
 def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
-    """What a decision looks at, by `FEATURES`: shapes, the first listed plan, and the plan that may come
-    before it."""
+    """Return the decision's inputs, ordered as `FEATURES`: shapes, the first listed plan, and the plan that
+    may come before it."""
     batch, inputs = call.x_shape[:2]
     outputs, filter_elements = call.w_shape[0], math.prod(call.w_shape[2:])
     positions, results = math.prod(call.x_shape[2:]), math.prod(call.y_shape[2:])

@@ -32,8 +32,7 @@ _LARGEST_RANK = 64
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Every input's concrete type, the size bound to each dimension name, and the hard-coded batch that was
-    rebound.
+    """Concrete types of all inputs, sizes of dimension names, and the hard-coded batch that was replaced.
 
     refused: which of the notes say that ONNX Runtime refuses these sizes.
     """

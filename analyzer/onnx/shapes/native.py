@@ -40,8 +40,7 @@ _NUMBERS = frozenset({"int64", "int32", "bool"})  # what shape arithmetic is don
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if
-    any.
+    """Constants of one inference. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any.
 
     `assumed`: what the user says of conditions, by the value's or the If node's name; `numbers`: what is in
     inputs of one element.
@@ -207,7 +206,7 @@ def has_data(tensor: Any) -> bool:
 
 
 def dimension_names(values: Iterable[ValueType]) -> set[str]:
-    """Every name a dimension has in these types."""
+    """Return all dimension names in these types."""
     return {size for value in values for size in value.shape or () if isinstance(size, str) and size}
 
 

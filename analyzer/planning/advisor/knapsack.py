@@ -33,7 +33,7 @@ class Row:
     change: Mapping[int, int]
 
     def bytes_of(self, chosen: Sequence[int]) -> int:
-        """What is there under a choice."""
+        """Return the live bytes of this moment under a choice of items."""
         return self.live_bytes + sum(self.change.get(item, 0) for item in chosen)
 
 

@@ -82,7 +82,7 @@ def _written(paths: Sequence[str]) -> str:
 
 
 def _own_returns(function: ast.FunctionDef) -> list[ast.Return]:
-    """Its return statements, without those of functions within."""
+    """Return a function's return statements, without those of nested functions."""
     found: list[ast.Return] = []
     pending: list[ast.AST] = list(function.body)
     while pending:

@@ -46,7 +46,7 @@ SEGMENTS = Change("expandable segments", {"runtime_options": {"alloc_conf": "exp
 
 
 class Search:
-    """Of one job. base: it as it is. numbers: what changes numbers may be tried.
+    """Search for one job. base: the job as it is. numbers: changes of computed numbers may be tried.
 
     tried: every way, in order.
     """
@@ -60,7 +60,7 @@ class Search:
         self._normalizes = any("batch_norm" in operator.name for operator in base[1].graph.operators)
 
     def run(self) -> list[Way]:
-        """Every way that was tried."""
+        """Return every way that was tried."""
         root = self._free()
         roots = [root]
         if self._numbers:
@@ -81,7 +81,7 @@ class Search:
         return kept
 
     def _explore(self, root: list[Change]) -> None:
-        """One branch: the fastest way that fits out of what may be added to `root`."""
+        """Search one branch for the fastest fitting way among additions to `root`."""
         plain = self._way(root)
         if plain.verdict == "fits" or plain.estimate is None or not self._promising(plain):
             return
@@ -154,7 +154,7 @@ class Search:
                 return
 
     def _blocks(self, changes: list[Change], paths: list[str]) -> Blocks:
-        """What computing each of these again gives in a way."""
+        """Return what recomputing each of these blocks gives under the changes."""
         if not paths or self._full(changes):
             return Blocks((), ())
         way, found = self._trials.with_graph(changes)
@@ -263,7 +263,7 @@ def order(way: Way) -> tuple[float, float]:
 
 
 def free(graph: Graph, options: Options) -> list[Change]:
-    """What changes no number but in its rounding, and may be faster."""
+    """Return changes that may be faster and affect numbers only by rounding."""
     found = []
     name = options.optimizer
     if options.mode == "train" and isinstance(name, str) and name in _FUSED:

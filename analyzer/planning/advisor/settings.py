@@ -23,7 +23,8 @@ MOST = 12
 
 
 class Settings:
-    """Of one job. base: it as it is. numbers: what changes numbers may be tried."""
+    """Search over settings for one job. base: the job as it is. numbers: changes of computed numbers may be
+    tried."""
 
     def __init__(self, trials: Trials, base: tuple[Way, Analysis], numbers: bool, target: Any) -> None:
         self._trials, self._base, self._target = trials, base, target
@@ -31,7 +32,7 @@ class Settings:
         self.tried: list[Way] = [base[0]]
 
     def run(self) -> list[Way]:
-        """Every way that was tried."""
+        """Return every way that was tried."""
         if self._base[0].verdict == "fits":
             return self.tried
         singles = [

@@ -141,7 +141,7 @@ class ProgramValues:
             self._written(written or results)
 
     def _written(self, tensors: list[torch.Tensor]) -> None:
-        """Forget the counts and stand-ins of tensors that were written to."""
+        """Forget the known values of tensors that were written to."""
         for tensor in tensors:
             self._known.forget(tensor.untyped_storage()._cdata)
 
