@@ -309,7 +309,7 @@ def _batch_maker(
 
 
 def arguments(part: Any) -> tuple[Any, ...] | Mapping[str, Any]:
-    """What a model, or a loss, is called with: one after the other, or by name."""
+    """Return the arguments a model or loss is called with: positional, or by name."""
     if part is None:
         return ()
     if isinstance(part, Mapping):

@@ -39,7 +39,7 @@ def render(advice: Advice, view: View = PLAIN) -> str:
 
 
 def verdict(advice: Advice) -> list[str]:
-    """What the answer is, in a sentence or two."""
+    """Return the answer in one or two sentences."""
     base, best = advice.base.estimate, advice.best
     assert base is not None
     need = f"needs {mib(base.needed.device_used)} MiB of {mib(base.allowed_bytes)} as it is"
@@ -93,7 +93,8 @@ def _nothing(advice: Advice, base: Estimate, need: str) -> str:
 
 
 def _place(place: str) -> str:
-    """ "addmm h.0.mlp gpt2.py:30": an operator by its plain name, its module and line."""
+    """Return where the peak is: "addmm h.0.mlp gpt2.py:30", with the operator's short name, module and
+    line."""
     name, _, rest = place.partition(" ")
     return f"{operator_name(name)} {clean(rest)}" if "::" in name else clean(place)
 
@@ -155,7 +156,7 @@ def _shown(patch: str) -> str:
 
 
 def render_json(advice: Advice, _: View = PLAIN) -> str:
-    """Everything but the estimates' courses; sizes in bytes, times in seconds."""
+    """Return the advice as JSON without timelines; sizes in bytes, times in seconds."""
     bound = advice.bound
     best = advice.best
     document = {

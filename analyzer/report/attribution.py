@@ -73,8 +73,8 @@ def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[
 
 
 def who(row: TensorRow) -> tuple[str, str]:
-    """What the tensor is called, by its own name or that of the module it comes from; the operator and line
-    behind it."""
+    """Return (name, origin) of a tensor: its own or its module's name; the operator and source line behind
+    it."""
     name, module = clean(row.name), clean(row.module)
     if row.name == row.operator:
         name = module or operator_name(row.operator)
@@ -85,8 +85,8 @@ def who(row: TensorRow) -> tuple[str, str]:
 
 
 def unread(estimate: Estimate) -> str:
-    """What takes memory at the peak though nothing will read it again, where it is more than a little: how
-    much, which, and why."""
+    """Return a sentence on memory at the peak that nothing reads again: how much, which, why; "" where it is
+    little."""
     held = [row for row in estimate.tensors if row.path[:1] and row.path[0] in UNREAD]
     nbytes = sum(row.nbytes for row in held)
     if 100 * nbytes < _WORTH_PERCENT * estimate.peak_allocated or not held:
@@ -106,5 +106,5 @@ def unread(estimate: Estimate) -> str:
 
 
 def held_by(row: TensorRow) -> tuple[str, str]:
-    """Who keeps the tensor alive, and for what, or until when; empty where that is not known."""
+    """Return (holder, reason or end) of a tensor in words; empty where unknown."""
     return (f"held by {clean(row.path[0])}", clean("".join(row.path[1:2]))) if row.path else ("", "")

@@ -45,7 +45,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
 
 
 def room_of(column: Column, columns: Sequence[Column], width: int) -> int:
-    """How many letters of a name in `column`, which may shrink, a table so wide shows."""
+    """Return how many letters of a name in `column`, which may shrink, fit a table of this width."""
     fixed = sum(columns[n].width for n in _kept(columns, width) if not columns[n].least)
     return min(column.width, max(width - fixed, column.least)) - 1
 

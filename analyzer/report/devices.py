@@ -35,7 +35,7 @@ def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def render_one(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
-    """Each figure of a profile and what it rests on, in at most 80 columns."""
+    """Return each figure of a profile with its source, in at most 80 columns."""
     lines = []
     for profile in profiles:
         lines += [", ".join((profile.name, *profile.nvml_names[:1])), ""]

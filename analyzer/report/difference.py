@@ -56,7 +56,7 @@ def render(difference: Difference, view: View = PLAIN) -> str:
 
 
 def verdict(difference: Difference) -> str:
-    """One sentence: whether it grew past the tolerance, and how much."""
+    """Return one sentence: whether it grew past the tolerance, and how much."""
     most = max(difference.figures, key=lambda c: c.grown / max(c.before, 1))
     allowed = f" ({100 * difference.tolerance:g} % allowed)" if difference.tolerance else ""
     if all(change.grown == 0 for change in difference.figures):
@@ -76,8 +76,7 @@ def verdict(difference: Difference) -> str:
 
 
 def step_lines(difference: Difference) -> list[str]:
-    """What a step takes of time, before and after; none where it is not known of both. It decides no
-    verdict."""
+    """Return the time of a step before and after, which affects no verdict; empty unless both are known."""
     one, two = difference.before.step_seconds, difference.after.step_seconds
     if one is None or two is None:
         return []
@@ -90,7 +89,7 @@ def step_lines(difference: Difference) -> list[str]:
 
 
 def render_json(difference: Difference, _: View = PLAIN) -> str:
-    """Everything but the two estimates."""
+    """Return the difference as JSON, without the two estimates."""
 
     def rows(changes: Sequence[Change]) -> list[dict[str, object]]:
         return [{**dataclasses.asdict(change), "grown": change.grown} for change in changes]

@@ -47,7 +47,7 @@ _TIMED = 8
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
-    """The page."""
+    """Return the estimate as one self-contained HTML page."""
     body = [
         *(page.verdict(holds, said) for holds, said in sentences.verdicts(estimate, view.budget_bytes)),
         *(page.verdict(False, said) for said in estimate.caveats),
@@ -84,7 +84,7 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
 
 
 def _time(estimate: Estimate) -> list[str]:
-    """What a step takes, and of which phase, module and line; the largest of each."""
+    """Return HTML for a step's time, and its largest phases, modules and lines."""
     time = estimate.step_seconds
     if time is None:
         return []
@@ -110,7 +110,7 @@ def _time(estimate: Estimate) -> list[str]:
 
 
 def _holders(estimate: Estimate, view: View) -> list[str]:
-    """Of the largest tensors at the peak: what holds each, nearest first."""
+    """Return HTML for the largest tensors at the peak with who holds each, nearest first."""
     rows = [row for row in estimate.top(view.top) if row.path]
     if not rows:
         return []
@@ -130,7 +130,7 @@ def _holders(estimate: Estimate, view: View) -> list[str]:
 
 
 def ranks(estimate: Estimate) -> list[str]:
-    """Every rank of a job: their courses over one another, and what each takes."""
+    """Return HTML for every rank of a job: the timelines together, and each rank's figures."""
     if not estimate.ranks:
         return []
     rows = (
@@ -259,7 +259,7 @@ def course(estimate: Estimate, number: int, title: str = "", between: str = "") 
 
 
 def view_data(estimate: Estimate) -> dict[str, Any]:
-    """What the scripts draw of an estimate: columns of numbers, and each name once."""
+    """Return what the scripts draw of an estimate: columns of numbers, with each name stored once."""
     line, blocks = estimate.timeline, estimate.allocations
     used = {origin.category for origin in blocks.origins}
     categories = [name for name in _CATEGORIES if name in used]

@@ -56,7 +56,7 @@ def _said(found: Lengths, place: int) -> str:
 
 
 def render_json(found: Lengths, _: View = PLAIN) -> str:
-    """Every answer's figures, in bytes."""
+    """Return the figures of every answer as JSON, in bytes."""
     rows = [
         {
             "length": length,
@@ -91,7 +91,7 @@ def render_svg(found: Lengths, _: View = PLAIN) -> bytes:
 
 
 def render_png(found: Lengths, _: View = PLAIN) -> bytes:
-    """As `render_svg`."""
+    """Return the picture of `render_svg` as PNG."""
     return _drawn(found, "png")
 
 

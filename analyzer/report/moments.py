@@ -14,8 +14,8 @@ _NUMBERED = re.compile(r"(\d+)\.")
 
 
 def numbers(estimate: Estimate) -> tuple[int, ...]:
-    """What each iteration is called: the number its named events have, where they have one. Of steps that
-    repeat only the first few are kept, so that 50 may follow 1."""
+    """Return the number of each iteration: that of its named events, else its place. (Repeated steps are
+    stored once, so 50 may follow 1.)"""
     starts = iterations(estimate)
     found = [(event, _NUMBERED.match(name)) for event, name in named(estimate)]
     return tuple(

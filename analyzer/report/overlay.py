@@ -18,7 +18,7 @@ from analyzer.results.estimate import Estimate
 
 
 def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str, Any] | None:
-    """What `charts.js` draws; names: what the two are called. None where one of them has no course."""
+    """Return the data `charts.js` draws; None if an estimate has no timeline. names: labels of the two."""
     old, new = before.timeline, after.timeline
     if not old.delta or not new.delta:
         return None

@@ -80,7 +80,7 @@ def block(data: Any) -> str:
 
 
 def text(untrusted: object) -> str:
-    """Text for markup."""
+    """Return untrusted text escaped and shortened for HTML."""
     shown = clean(untrusted)
     return escape(shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…")
 
@@ -96,7 +96,7 @@ def _breaking(escaped: str) -> str:
 
 
 def heading(words: str) -> str:
-    """A section's title."""
+    """Return a section heading."""
     return f"<h2>{text(words)}</h2>"
 
 
@@ -111,7 +111,7 @@ def paragraph(words: str, kind: str = "") -> str:
 
 
 def items(lines: Iterable[str]) -> str:
-    """A list; "" for no lines."""
+    """Return an HTML list; "" for no lines."""
     shown = "".join(f"<li>{text(line)}</li>" for line in lines)
     return f"<ul>{shown}</ul>" if shown else ""
 

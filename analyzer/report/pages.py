@@ -163,7 +163,7 @@ def _strategy(strategy: Strategy, known: Estimate, before: int, most: int, timed
 
 
 def difference(found: Difference, view: View = PLAIN) -> str:
-    """What grew, and both estimates side by side."""
+    """Return the page of a difference: what grew, and both estimates side by side."""
     figures = (
         (
             differences.WORDS[c.name],
@@ -227,7 +227,7 @@ def _changes(changes: Sequence[Change], top: int) -> str:
 
 
 def verification(found: Verification, view: View = PLAIN) -> str:
-    """What was predicted beside what was measured, event by event."""
+    """Return the page of a verification: predicted beside measured, event by event."""
     # A page breaks lines where it has to: here each sentence is one.
     first, _, *rest = verifications.render(found, replace(view, width=1000)).splitlines()
     figures = []

@@ -135,8 +135,8 @@ def _places(count: int) -> list[int]:
 
 
 def kink_lines(kinks: Sequence[Kink]) -> list[str]:
-    """Where the program is another one, where the curve bends most and what makes the peak there, and where
-    else it bends."""
+    """Return sentences on where the program changes, where the curve bends most and what the peak is there,
+    and where else it bends."""
     others = [kink for kink in kinks if kink.reason]
     lines = [
         f"from batch {kink.after} on the program is another one: {clean(kink.reason)}"
@@ -179,7 +179,7 @@ def _picture(curve: Curve, view: View) -> str:
 
 
 def curve_json(curve: Curve, _: View = PLAIN) -> str:
-    """Everything but the estimate behind the last row."""
+    """Return the curve as JSON, without the estimate behind the last row."""
     document = {
         "schema": 1,
         "target": curve.estimate.target,
@@ -196,7 +196,7 @@ def curve_json(curve: Curve, _: View = PLAIN) -> str:
 
 
 def curve_csv(curve: Curve, _: View = PLAIN) -> str:
-    """A row a batch, bytes."""
+    """Return a CSV with one row for each batch, in bytes."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(("batch", *LINES))

@@ -58,7 +58,7 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
 
 
 def _beside(estimate: Estimate) -> list[str]:
-    """What else is to be said of the verdict."""
+    """Return further sentences that belong to the verdict."""
     lines = []
     if estimate.device_assumed and estimate.budget_bytes is None and not estimate.stopped:
         takes = f"on {clean(estimate.device)} it would take {_used(estimate)}"
@@ -125,8 +125,8 @@ def uncounted(estimate: Estimate) -> str:
 
 
 def peak_place(estimate: Estimate) -> str:
-    """Where the program is at the peak: the event or phase under way ("1.backward", "run 2"), module and
-    line; "" where nothing is known."""
+    """Return where the program is at the peak: event or phase ("1.backward", "run 2"), module and line; "" if
+    unknown."""
     event, request = estimate.peak_at, estimate.peak_request
     if request is None:
         return clean(event)
@@ -138,7 +138,7 @@ def peak_place(estimate: Estimate) -> str:
 
 
 def subject(estimate: Estimate) -> list[str]:
-    """What was estimated, in words."""
+    """Return the words that say what was estimated."""
     words = [
         tail(clean(estimate.target), _LONGEST_NAME),
         tail(clean(estimate.runtime), _LONGEST_NAME),
@@ -195,7 +195,7 @@ def figures_of(estimate: Estimate) -> str:
 
 
 def by_records(estimate: Estimate) -> str:
-    """How the bytes are known that libraries decide: measured is only what was measured on this GPU."""
+    """Return how a library's bytes are known: "by measurement" only if measured on this GPU."""
     return "by measurement" if estimate.certainty.beside_range is None else "recorded"
 
 
@@ -217,8 +217,8 @@ def uncertain(estimate: Estimate) -> list[str]:
 
 
 def assumed(estimate: Estimate) -> list[str]:
-    """On a device nobody has measured: what is taken from one that was, and what that may mean for the
-    verdict."""
+    """Return sentences, for an unmeasured device, on what is taken from a measured one and how that affects
+    the verdict."""
     if not estimate.certainty.assumed:
         return []
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range
@@ -236,7 +236,7 @@ def other_notes(estimate: Estimate) -> tuple[str, ...]:
 
 
 def step_line(estimate: Estimate) -> str:
-    """What a step takes of time, between what, and what it waits for; "" where that is not known."""
+    """Return a sentence on a step's time, its range and what it waits for; "" if unknown."""
     time = estimate.step_seconds
     if time is None:
         return ""

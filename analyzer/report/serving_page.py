@@ -56,7 +56,7 @@ def engine(found: EngineMemory, _: View = PLAIN) -> str:
 
 
 def _ranks(found: EngineMemory) -> str:
-    """What each rank holds, in GiB."""
+    """Return an HTML table of what each rank holds, in GiB."""
     names = ("weights", "activations", "outside", "cache", "graphs")
     rows = [
         (str(number), *(size(value) if (value := getattr(rank, name)) is not None else "-" for name in names))
@@ -67,7 +67,7 @@ def _ranks(found: EngineMemory) -> str:
 
 
 def arithmetic(found: Serving, _: View = PLAIN) -> str:
-    """The budget line by line."""
+    """Return the page of the budget, line by line."""
     cache = found.cache
     body = [
         page.verdict(found.requests >= 1, words.said_of(found)),

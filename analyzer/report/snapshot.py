@@ -109,7 +109,7 @@ class _Space:
 
 
 def _frames(origin: Origin) -> Frames:
-    """What an allocation is for, innermost first, as a stack of calls."""
+    """Return an allocation's origin as stack frames, innermost first."""
     file, _, line = origin.source.rpartition(":")
     kind = ", ".join(filter(None, (origin.category, origin.phase)))
     shape = "x".join(map(str, origin.shape))

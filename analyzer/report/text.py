@@ -116,7 +116,7 @@ def summary(estimate: Estimate, view: View = PLAIN) -> str:
 
 
 def line(estimate: Estimate, _: View = PLAIN) -> str:
-    """All of it in one line: what `repr(estimate)` is."""
+    """Return the estimate in one line, for `repr(estimate)`."""
     said = verdicts(estimate)[0][1]
     return f"<Estimate {' · '.join(subject(estimate))}: {said}>"
 

@@ -52,8 +52,8 @@ def clean(text: object) -> str:
 
 
 def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
-    """Of notes that differ only in their figures and in what stands in parentheses the one with the largest
-    first figure, and how many there are besides."""
+    """Merge notes that differ only in figures and parentheses: keep the one with the largest first figure,
+    and count the others."""
     alike: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         kind = f"{number}" if verbose else _PARTICULARS.sub("#", note)
@@ -94,7 +94,7 @@ def _tenths(numerator: int, denominator: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """ "41 ms", "1.3 s", "870 us": two digits, three where the first two would say less than that."""
+    """Return a time as text: "41 ms", "1.3 s", "870 us"."""
     for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= scale or name == "us":
             value = seconds / scale

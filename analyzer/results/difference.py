@@ -17,7 +17,7 @@ class Change:
 
     @property
     def grown(self) -> int:
-        """After minus before."""
+        """Growth: after minus before."""
         return self.after - self.before
 
 

@@ -183,7 +183,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a job takes of a device with room for it, all in bytes."""
+    """Memory of a job on a device with room for it, in bytes."""
 
     peak_allocated: int
     peak_reserved: int
@@ -310,7 +310,7 @@ class Estimate:
 
     @property
     def peak_request(self) -> Origin | None:
-        """What the request was for that reached the peak; None where none did, or it was not kept."""
+        """Origin of the request that reached the peak; None if there was none or it was not kept."""
         place = bisect_left(self.allocations.born, self.peak_event)
         if self.peak_event not in self.allocations.born[place : place + 1]:
             return None
@@ -345,7 +345,7 @@ class Estimate:
 
     @property
     def needed(self) -> Room:
-        """What it takes with room: its own figures where the device has it."""
+        """Memory of the job with room: its own figures where the device has room."""
         return self.with_room or Room(self.peak_allocated, self.peak_reserved, self.device_used)
 
     def fits(self, device: str | int | None = None) -> bool:
@@ -369,12 +369,12 @@ class Estimate:
 
     @property
     def allowed_bytes(self) -> int:
-        """What it may use: the device's capacity, or a budget below it."""
+        """Bytes the job may use: the device's capacity, or a budget below it."""
         return min(self.usable_bytes, self.budget_bytes or self.usable_bytes)
 
     @property
     def usable_bytes(self) -> int:
-        """What a process may hold of the device, as NVML counts it."""
+        """Bytes of the device a process may hold, as NVML counts them."""
         return self.capacity_bytes - self.driver_bytes
 
     def within(self, nbytes: int) -> bool:
@@ -421,7 +421,7 @@ class Estimate:
         return str(formats.render("summary", "text", self)).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
+        """Return the notebook view."""
         from analyzer.report import formats
 
         return str(formats.render("notebook", "html", self))

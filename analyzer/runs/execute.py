@@ -146,7 +146,7 @@ class _Executor(fx.Interpreter):
             del self._kept[storage]
 
     def _keep(self, operator: int, result: Any) -> None:
-        """What is kept: the batch, and what outlives the iteration."""
+        """Keep a result that later iterations use: the batch, optimizer state, buffers."""
         outputs = self._source.operators[operator].outputs
         results = result if isinstance(result, (tuple, list)) else [result]
         results = [entry for entry in results if entry is None or isinstance(entry, torch.Tensor)]

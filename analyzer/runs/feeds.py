@@ -39,7 +39,7 @@ _INDEXED = {
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """One input: what it looks like, and what its numbers are (None: random)."""
+    """One input: shape, type, and the value of its elements (None: random)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -47,8 +47,8 @@ class Feed:
 
 
 def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
-    """What to feed each input of a graph. values: numbers that were said. Raises InputError where a shape is
-    not known."""
+    """Return what to feed each input of a graph. values: numbers the user gave. Raises InputError for an
+    unknown shape."""
     found = {}
     for name in graph.inputs:
         value = graph.values[name]
@@ -67,7 +67,7 @@ def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
 
 
 def plain(found: Mapping[str, Feed]) -> dict[str, Any]:
-    """As a job can hold them."""
+    """Return the feeds as plain values for a job file."""
     return {name: asdict(feed) for name, feed in found.items()}
 
 

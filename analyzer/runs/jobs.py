@@ -77,7 +77,7 @@ def environment_of(options: Options) -> dict[str, str]:
 
 
 def own_environment() -> dict[str, str]:
-    """This process's variables, with which a Python it starts finds this very package."""
+    """Return this process's environment, with PYTHONPATH set so that a child finds this package."""
     paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 

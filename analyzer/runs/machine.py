@@ -32,8 +32,7 @@ _HINT = "run it on a machine with an NVIDIA GPU, or leave 'verify' out for the e
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What NVML says of the GPU, in bytes. others: process id -> bytes, of processes that are not this
-    one."""
+    """NVML's figures of the GPU, in bytes. others: process id -> bytes of other processes."""
 
     name: str
     driver: str
@@ -72,12 +71,12 @@ def gpu(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
 
 
 def has_gpu() -> bool:
-    """Whether NVML sees a GPU."""
+    """Return whether NVML sees a GPU."""
     return nvml.name() is not None
 
 
 def _gpu() -> Gpu:
-    """Raises NoGpuError."""
+    """Return NVML's figures of the first visible GPU. Raises NoGpuError."""
     with nvml.first_visible() as handle:
         import pynvml
 
@@ -88,14 +87,14 @@ def _gpu() -> Gpu:
 
 
 def process_bytes(uuid: str | None = None) -> int | None:
-    """What NVML counts for this process on the GPU with this UUID, or the first visible one; None where it
+    """Return NVML's bytes of this process on the GPU with this UUID, or the first visible one; None if NVML
     cannot tell. Raises NoGpuError."""
     with nvml.first_visible() if uuid is None else nvml.named(uuid) as handle:
         return _processes(handle).get(os.getpid())
 
 
 def device_bytes() -> int:
-    """What NVML counts as used on the device, by everyone. Raises NoGpuError."""
+    """Return the bytes of the device used by all processes, as NVML counts them. Raises NoGpuError."""
     with nvml.first_visible() as handle:
         import pynvml
 
@@ -125,8 +124,7 @@ def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
 
 
 def host_free_bytes() -> int | None:
-    """What this machine, or the container this process is in, has left of its own memory; None where nothing
-    says.
+    """Return the free host memory of this machine or container; None if unknown.
 
     Source: `/proc/meminfo` (MemAvailable), and the memory controller of the process's group (`memory.max`,
     `memory.current`, cgroup v2; `memory.limit_in_bytes`, v1), as Linux's documentation has them.
@@ -181,7 +179,7 @@ def _processes(handle: Any) -> dict[int, int]:
 
 
 def fingerprint(gpu: Gpu | None) -> dict[str, str]:
-    """Everything a measurement depends on, by name, and its date; what is not there is left out."""
+    """Return everything a measurement depends on, by name, with its date; absent parts are left out."""
     found = {
         "date": date.today().isoformat(),
         "gpu": gpu.name if gpu else "",

@@ -79,7 +79,7 @@ class Observer:
         self.meter.reset_peaks()
 
     def mark(self, name: str) -> None:
-        """A named event is over."""
+        """End the named event and read the meter."""
         self.marks.append((name, self.meter.read()))
 
     def label(self, tensor: Any, name: str, category: Any) -> None:

@@ -150,7 +150,7 @@ def steps_taken() -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What only torch can tell."""
+    """Return the versions of torch, CUDA and cuDNN."""
     import torch
 
     cudnn = torch.backends.cudnn.version() or 0

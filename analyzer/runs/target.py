@@ -31,7 +31,7 @@ _FILLS = ("normal_", "uniform_")
 
 
 class _NoMeter:
-    """Nobody reads the counters: the allocator's history is recorded beside."""
+    """A meter without counters, used where the allocator's history is recorded."""
 
     def read(self) -> Counters:
         return Counters(0, 0, 0, 0, 0)

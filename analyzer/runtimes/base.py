@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a runtime is asked about: the captured program.
+    """The captured program a runtime analyses.
 
     model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where
     these differ;
@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Where an allocation comes from, in the user's terms; scope: the place in the model a file records for a
+    """Origin of an allocation in the user's terms; scope: place in the model, as the file records it for a
     node."""
 
     name: str
@@ -74,7 +74,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a cheaper setting would take, in bytes: "arena_extend_strategy=kSameAsRequested"."""
+    """Bytes under a cheaper setting: "arena_extend_strategy=kSameAsRequested"."""
 
     setting: str
     peak_allocated: int
@@ -197,7 +197,7 @@ class Runtime(ABC):
         return of_release(replace(profile, releases={**profile.releases, **found}))
 
     def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
-        """What the figures depend on, and the release of it they are of: cuDNN only where it is loaded."""
+        """Return the packages the figures depend on with their releases; cuDNN only if it is loaded."""
         loaded = {library.partition("@")[0] for library in prediction.libraries}
         return {
             name: releases.written(profile.releases[name])
@@ -207,13 +207,14 @@ class Runtime(ABC):
 
     @abstractmethod
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        """What the runtime would do with the program on that device. Raises AnalyzerError."""
+        """Return the program's predicted allocation events and figures on that device. Raises
+        AnalyzerError."""
 
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches | None:
-        """Its figures at any batch of a range, from a few captures; None where every batch has to be captured
-        and analysed.
+        """Return the figures at any batch of a range, from a few captures; None if every batch must be
+        captured and analysed.
 
         One that looks at the graph alone returns `OfGraph(self, parametric, profile, options)`. Raises
         NotTheSame where the captures are no one program to it, and AnalyzerError.
@@ -245,7 +246,7 @@ def register(runtime: Runtime) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Every name `named` knows: built-in, registered and announced runtimes."""
+    """Return every name `named` accepts: built-in, registered and announced runtimes."""
     return tuple(dict.fromkeys((*_OWN, *plugins())))
 
 

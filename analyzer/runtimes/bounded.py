@@ -22,8 +22,8 @@ _DOUBT = "that depends on a workspace that cuDNN was not asked about (analyze ex
 
 
 def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
-    """What happens under a limit (as `Prediction.limited` takes it), and why that is in doubt: "" where it is
-    not."""
+    """Return the simulation under a limit (as `Prediction.limited` takes it), and why it is uncertain, "" if
+    it is certain."""
     assert prediction.limited is not None
     simulation = simulate(prediction.events, prediction.limited(*limit), places=True)
     if simulation.failure is not None:
@@ -39,8 +39,7 @@ def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
 
 
 def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
-    """What happens where the workspaces cuDNN was not asked about are the largest, or the smallest, that they
-    may be."""
+    """Simulate with the workspaces cuDNN was not asked about at their largest (sign 1) or smallest (-1)."""
     assert prediction.limited is not None
     events = tuple(
         event.moved(sign) if isinstance(event, Malloc) and event.is_unasked else event

@@ -19,7 +19,7 @@ from analyzer.allocators import OutOfMemoryError
 
 
 class Plans:
-    """What runs of each plan so far, in bytes of its workspace. `refused`: how often a plan had no room."""
+    """Workspace bytes of the plan that runs, for each request. `refused`: how often a plan had no room."""
 
     def __init__(self) -> None:
         self.refused = 0

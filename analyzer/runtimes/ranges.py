@@ -89,10 +89,8 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
 
 
 def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int | None, int | None]:
-    """What the allocator holds at its peak where every assumed request is at its least, under the limit
-    `least`, and at its most, under
-    `most` (limits as `Prediction.limited` takes them): bytes at the two ends, None where a request finds no
-    room."""
+    """Return the peak bytes the allocator holds with every assumed request at its least, under limit `least`,
+    and at its most, under `most`; None where a request finds no room."""
     assert prediction.limited is not None
     ends = []
     for sign, limit in ((-1, least), (1, most)):
@@ -133,8 +131,8 @@ def under_pressure(
 
 
 def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> Range:
-    """How much less than what a process may have of a GPU it may have with another driver, and how much more.
-    usable_bytes: a part of it, which is all that it may use."""
+    """Return by how many bytes another driver may leave less, and more, of a GPU than `usable_bytes`
+    (default: all a process may use)."""
     least, most = (end - profile.driver_bytes for end in profile.capacity_range_bytes)
     nbytes = profile.usable_bytes if usable_bytes is None else usable_bytes
     return max(nbytes - least, 0), max(most - nbytes, 0) if nbytes >= profile.usable_bytes else 0

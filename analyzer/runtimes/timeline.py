@@ -79,12 +79,12 @@ class Failure:
 
     @classmethod
     def of(cls, position: int, malloc: Malloc, error: OutOfMemoryError) -> Failure:
-        """The failure the allocator's error tells of."""
+        """Return the failure that the allocator's error describes."""
         return cls(position, malloc, error.allocated, error.reserved, error.limit, error.free)
 
     @property
     def said(self) -> str:
-        """What failed, in words."""
+        """Return the failed request in words."""
         what = self.malloc.label or self.malloc.category.value
         return (
             f"{self.malloc.nbytes:,} bytes requested for {what} with {self.allocated:,} in use and"
@@ -154,12 +154,12 @@ class States:
         self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
     def add(self, asked: int, handle: int | None = None) -> None:
-        """One more event was simulated. asked: how many bytes it asked for (negative: gave back); handle: of
-        what it took."""
+        """Record the state after one more event. asked: bytes requested (negative: freed); handle: of the
+        block taken."""
         self.put(self.allocator.allocated, asked, handle)
 
     def put(self, allocated: int, asked: int, handle: int | None = None) -> None:
-        """As `add`, where the allocator has already gone further than the event."""
+        """Record the state after an event, with `allocated` given: the allocator may already be past it."""
         allocator, position = self.allocator, len(self.allocated)
         before, requested = (self.allocated[-1], self.requested[-1]) if position else (self.start, 0)
         self.allocated.append(allocated)
@@ -190,7 +190,7 @@ class Server:
 
     @property
     def refused(self) -> int:
-        """How often a plan had no room so far."""
+        """Number of times a plan had no room so far."""
         return self._plans.refused
 
     def serve(
@@ -270,7 +270,7 @@ def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bo
 def gathered(
     events: tuple[AllocationEvent, ...], states: States, failure: Failure | None = None
 ) -> Simulation:
-    """Everything that is read from the events that were simulated, and the allocator's state after each.
+    """Return the simulation of the events, from the allocator's state after each.
 
     events: also those from a failure on, which were not simulated.
     """
@@ -354,7 +354,7 @@ class _Held:
         self._held = {piece: min(born, last) for piece, born in self._held.items()}
 
     def pieces(self) -> tuple[HeldRange, ...]:
-        """All of them, by birth and address."""
+        """Return all held pieces, by birth and address."""
         kept = (HeldRange(*piece, born) for piece, born in self._held.items())
         return tuple(sorted((*self._gone, *kept), key=lambda piece: (piece.born, piece.address)))
 
@@ -406,7 +406,7 @@ def _marks(
 
 
 def _phases(events: tuple[AllocationEvent, ...]) -> tuple[str, ...]:
-    """For every event the named event under way: the next one, itself included."""
+    """Return the phase of every event: the name of the next named event, itself included."""
     phases, name = [], ""
     for event in reversed(events):
         if isinstance(event, Event):

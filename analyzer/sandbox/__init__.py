@@ -46,8 +46,8 @@ PROTECTIONS = {
 
 
 class Sandbox:
-    """One program's. protection: a key of `PROTECTIONS`. outside: the process that writes for this one, where
-    there is one."""
+    """Sandbox of one program. protection: a key of `PROTECTIONS`. outside: the process that writes for this
+    one, if any."""
 
     def __init__(
         self,
@@ -100,7 +100,8 @@ class Sandbox:
             yield self
 
     def _ruleset(self, stack: contextlib.ExitStack) -> Any:
-        """What processes may do that this one starts, where it may do more itself."""
+        """Return the rules for child processes where this process itself has more rights; None if there are
+        none."""
         if self.protection != "python":
             return None
         from analyzer.sandbox.landlock import Ruleset
@@ -120,7 +121,7 @@ class Sandbox:
             self.outside.ask("environment", self.environment)
 
     def notes(self, always: bool = True) -> tuple[str, ...]:
-        """What it did, for the reader of an estimate. always: also where it wrote nothing. None of it in a
+        """Return notes on what the sandbox did. always: also where the program wrote nothing. Empty in a
         process that has joined."""
         if self.joined:
             return ()

@@ -56,7 +56,7 @@ class Layer:
 
     def place(self, path: str, follow: bool = True) -> str:
         """The path in the overlay with every link in it followed. follow: the last name, too."""
-        self._remember()
+        self._read_removals()
         names = [
             name
             for name in reversed(os.path.join(self.working_folder(), path).split("/"))
@@ -78,7 +78,7 @@ class Layer:
         return here or "/"
 
     def _link(self, place: str) -> str | None:
-        """Where a link leads; None: it is none."""
+        """Return a link's target; None if the place is not a link."""
         for path in (self.upper + place, place):
             try:
                 return os.readlink(path)
@@ -105,8 +105,8 @@ class Layer:
             place = place.rpartition("/")[0]
         return False
 
-    def _remember(self) -> None:
-        """What any process has removed until now."""
+    def _read_removals(self) -> None:
+        """Read which paths any process has removed so far."""
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._log).st_size > self._read:
                 with open(self._log, "rb") as log:
@@ -116,7 +116,7 @@ class Layer:
                 self._removed.discard("")
 
     def reading(self, path: str, follow: bool = True) -> str:
-        """Where to read what `path` is for the program."""
+        """Return the real path to read for the program's `path`."""
         return (
             path
             if self.untouched() and not path.startswith(self.upper)
@@ -128,7 +128,7 @@ class Layer:
         return os.path.lexists(place) and not self._hidden(place)
 
     def names(self, path: str) -> list[str]:
-        """What a folder holds, in no order."""
+        """Return the names in a folder, unordered."""
         place = self.place(path)
         found = set(os.listdir(self.upper + place)) if os.path.isdir(self.upper + place) else set[str]()
         if self.is_below(place):
@@ -160,8 +160,7 @@ class Layer:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def making(self, place: str) -> str:
-        """Where to make what is new at a place; something outside may be there, and then its content does not
-        matter."""
+        """Return the real path for creating something at a place; an outside file there is ignored."""
         if self.free(place):
             return place
         self._writes()
@@ -174,7 +173,7 @@ class Layer:
         return self.upper + place
 
     def changing(self, place: str) -> str:
-        """Where to change what is at a place, after it was copied there."""
+        """Return the real path for changing a file at a place, after copying it there."""
         if self.free(place) or os.path.lexists(self.upper + place) or not self.is_below(place):
             return place if self.free(place) else self.making(place)
         above, mode = self.making(place), os.lstat(place).st_mode
@@ -189,7 +188,7 @@ class Layer:
         return above
 
     def truncating(self, place: str) -> str:
-        """Where to write a file anew that is at a place: its mode is kept, its content not."""
+        """Return the real path for rewriting a file at a place: its mode is kept, its content is not."""
         new = not os.path.lexists(self.upper + place)
         above = self.making(place)
         if new and self.is_below(place) and not self.free(place):
@@ -204,7 +203,7 @@ class Layer:
             self._writes()
             with open(self._log, "ab") as log:
                 log.write(os.fsencode(place) + b"\0")
-            self._remember()
+            self._read_removals()
 
     def remove(self, place: str, folder: bool) -> None:
         """Remove a file, or an empty folder."""
@@ -255,7 +254,7 @@ class Layer:
         return above
 
     def entries(self, path: str) -> Iterator[Any]:
-        """What `os.scandir` gives of a folder."""
+        """Yield the entries of `os.scandir` for a folder."""
         place = self.place(path)
         for name in self.names(path):
             yield Entry(name, os.path.join(path, name), self._seen(f"{place.rstrip('/')}/{name}"))
@@ -274,11 +273,11 @@ class Entry:
         return f"<DirEntry {self.name!r}>"
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """As `os.stat` of its path."""
+        """Return `os.stat` of the entry."""
         return (os.stat if follow_symlinks else os.lstat)(self.path if follow_symlinks else self._seen)
 
     def inode(self) -> int:
-        """Its number."""
+        """Return the inode number."""
         return self.stat(follow_symlinks=False).st_ino
 
     def _is(self, kind: Any, follow: bool) -> bool:
@@ -288,15 +287,15 @@ class Entry:
             return False
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return self._is(stat.S_ISDIR, follow_symlinks)
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a file."""
+        """Return whether it is a file."""
         return self._is(stat.S_ISREG, follow_symlinks)
 
     def is_symlink(self) -> bool:
-        """Whether it is a link."""
+        """Return whether it is a link."""
         return self._is(stat.S_ISLNK, False)
 
     def is_junction(self) -> bool:

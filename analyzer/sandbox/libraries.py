@@ -48,7 +48,7 @@ _LIBRARIES: tuple[tuple[str, str, int, str, str | Function], ...] = (
 
 
 class _Paths:
-    """Where libraries are sent. aside, work: as in `functions.py`."""
+    """Maps the paths libraries open into the overlay. aside, work: as in `functions.py`."""
 
     def __init__(
         self,

@@ -151,7 +151,7 @@ def divide(
 def _forked(
     protection: str, scratch: Scratch, first: First, complain: Complain, network: bool
 ) -> Outside | None:
-    """In the second process, the first; in the first, None where the second could not be protected so."""
+    """Fork. In the child, return the parent; in the parent, None if the child could not be protected so."""
     (asks, asked), (answers, answered) = (
         (os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in (os.pipe(), os.pipe())
     )
@@ -171,7 +171,7 @@ def _forked(
     try:
         asks.close()
         answered.close()
-        _ends_with(parent)
+        _die_with_parent(parent)
         _protect(protection, scratch.folder, network)
     except Exception:
         os._exit(1)
@@ -189,8 +189,8 @@ def _protect(protection: str, folder: str, network: bool) -> None:
         landlock.Ruleset((folder, "/dev", "/proc"), network).restrict()
 
 
-def _ends_with(parent: int) -> None:
-    """This process is killed when the first is."""
+def _die_with_parent(parent: int) -> None:
+    """Let this process be killed when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:

@@ -32,7 +32,7 @@ _HUB_CHANGES = re.compile(
 
 
 def variables(folder: str) -> dict[str, str]:
-    """What the trackers read. folder: where mlflow may write."""
+    """Return the environment variables that silence trackers. folder: where mlflow may write."""
     return {
         "WANDB_MODE": "disabled", "COMET_AUTO_LOG_DISABLE": "1", "NEPTUNE_MODE": "offline",
         "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns",
@@ -52,7 +52,7 @@ class Services:
         self._names: dict[str, str] = {}
 
     def met(self) -> list[str]:
-        """The lines, each once."""
+        """Return the recorded lines, each once."""
         with contextlib.suppress(FileNotFoundError), open(self._list, encoding="utf-8") as lines:
             return list(dict.fromkeys(lines.read().splitlines()))
         return []
@@ -65,7 +65,7 @@ class Services:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While open, it is so."""
+        """Replace trackers' and sockets' functions while open."""
         told: dict[str, Callable[[Any], Any]] = {
             "socket": self._socket, "wandb": self._wandb, "mlflow": self._mlflow, "neptune": self._neptune,
             "neptune_scale": self._neptune_scale, "huggingface_hub.hf_api": self._hub,
@@ -120,8 +120,8 @@ class Services:
     # -- trackers
     # ---------------------------------------------------------------------------------------------------
 
-    def _instead(self, tracker: str, original: Any, made: Any) -> Any:
-        """For the program another function than for everybody else."""
+    def _for_program(self, tracker: str, original: Any, made: Any) -> Any:
+        """Return a function that calls `made` for the program and `original` for everything else."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             if self._aside():
@@ -132,12 +132,12 @@ class Services:
         return call
 
     def _forced(self, tracker: str, original: Any, **settings: Any) -> Any:
-        return self._instead(
+        return self._for_program(
             tracker, original, lambda *arguments, **named: original(*arguments, **{**named, **settings})
         )
 
     def _by_variable(self, module: ModuleType) -> tuple[()]:
-        """Its variable does all."""
+        """Record a tracker that its environment variable silences."""
         self._write(f"tracker {module.__name__}")
         return ()
 
@@ -153,7 +153,11 @@ class Services:
         yield module.Run, "__init__", self._forced("neptune", module.Run.__init__, mode="offline")
 
     def _mlflow(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
-        yield module, "set_tracking_uri", self._instead("mlflow", module.set_tracking_uri, lambda uri: None)
+        yield (
+            module,
+            "set_tracking_uri",
+            self._for_program("mlflow", module.set_tracking_uri, lambda uri: None),
+        )
         yield module, "start_run", self._forced("mlflow", module.start_run)
         client = module.MlflowClient.__init__
 
@@ -161,7 +165,7 @@ class Services:
             del tracking_uri
             client(self, None, *arguments, **named)
 
-        yield module.MlflowClient, "__init__", self._instead("mlflow", client, made)
+        yield module.MlflowClient, "__init__", self._for_program("mlflow", client, made)
 
     def _hub(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
         def answered(name: str) -> Any:
@@ -187,7 +191,7 @@ class Services:
                     yield (
                         holder,
                         name,
-                        self._instead("the Hugging Face hub", getattr(holder, name), answered(name)),
+                        self._for_program("the Hugging Face hub", getattr(holder, name), answered(name)),
                     )
 
 

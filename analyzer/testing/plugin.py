@@ -65,7 +65,8 @@ class Budget:
 
 
 def _explained(estimate: Estimate, limit: int, baseline: Any) -> str:
-    """What is expected and needed, and the largest shares of the peak; with a baseline, what grew."""
+    """Return the failure message: expected and needed bytes, and the largest shares of the peak; with a
+    baseline, what grew."""
     from analyzer.planning.compare import compare, shares
     from analyzer.report.words import clean, size
 
@@ -88,7 +89,7 @@ def gpu_memory_budget(request: pytest.FixtureRequest) -> Budget:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Announces the marker."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         f"{_NAME}(limit, **options): the GPU memory a model may need, for the fixture of the same name",

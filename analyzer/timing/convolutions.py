@@ -63,7 +63,7 @@ def kind(conv: Convolution) -> str:
 
 
 def convolution(conv: Convolution, rates: Rates) -> Work:
-    """Where it lies in the table."""
+    """Return the convolution's category and place in the table."""
     c, k = conv.c // conv.groups, conv.k // conv.groups
     at = conv.n * (min(conv.inside, conv.outside) if conv.transposed else conv.outside)
     if conv.part == "weight":

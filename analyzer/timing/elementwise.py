@@ -135,7 +135,7 @@ def elementwise(operator: Operator, name: str, rates: Rates) -> list[Work]:
 
 
 def unique(tensors: Sequence[TensorMeta]) -> list[TensorMeta]:
-    """Each piece of memory once."""
+    """Return the tensors without those that are the same piece of memory."""
     return list({(t.storage, t.offset, t.shape, t.stride): t for t in tensors}.values())
 
 

@@ -60,8 +60,7 @@ def _known() -> dict[str, dict[str, Any]]:
 
 
 def rates_of(profile: DeviceProfile) -> Rates | None:
-    """Those of the GPU a profile describes; None where no data sheet's figures are here (a size, a GPU's
-    slice)."""
+    """Return the rates of a profile's GPU; None without data sheet figures (a size, a GPU's slice)."""
     found = _known().get(profile.name)
     if found is None:
         return None

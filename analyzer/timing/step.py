@@ -71,8 +71,8 @@ class Launch:
 
 
 def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
-    """Of a PyTorch program on a GPU; None where it runs no operator, is of several ranks, or nothing is
-    known of the GPU's speed."""
+    """Return the time of a step of a PyTorch program on a GPU; None without operators, with several ranks, or
+    if the GPU's speed is unknown."""
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators or not graph.operators:
         return None
@@ -134,7 +134,7 @@ def _last_step(graph: Graph) -> list[Moment]:
 
 
 def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates) -> dict[int, Launch]:
-    """Every operator of the step in time; nothing of the iteration before it is in the cache any more."""
+    """Return the work of every operator of the step; the cache holds nothing of the previous iteration."""
     operators = graph.operators
     chosen = [operators[moment.operator] for moment in moments if isinstance(moment, Run)]
     residency = Residency(graph.storages, rates.cache_bytes)
@@ -216,7 +216,7 @@ def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
 
 
 def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tuple[float, float]:
-    """How many times as long the device may take, and as short."""
+    """Return the factors by which the device may take longer, and shorter."""
     total = sum(time for _, time, _, _ in kinds)
     squares: dict[str, float] = defaultdict(float)
     counts = Counter[str]()
@@ -229,7 +229,7 @@ def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tup
 
 
 def _sums(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """By name, largest first, without what takes nothing."""
+    """Return sums by name, largest first, without zeros."""
     sums: dict[str, float] = defaultdict(float)
     for name, value in pairs:
         sums[name] += value

@@ -36,7 +36,7 @@ def vectors(name: str, itemsize: int, nbytes: float, read: float, rates: Rates) 
 
 
 def strided(name: str, itemsize: int, elements: float, nbytes: float, read: float, rates: Rates) -> Work:
-    """elements: of the result."""
+    """Return the work of a strided kernel. elements: of the result."""
     return Work(f"strided:{name}:{wide(itemsize)}", (log(elements),), _base(nbytes, rates), read)
 
 
@@ -56,7 +56,7 @@ _ROWS = {
 
 
 def rows(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
-    """count rows of a width."""
+    """Return the work of a kernel over `count` rows of `width` elements."""
     nbytes = _ROWS[name] * count * width * itemsize
     kind = f"{name}-scalar" if "norm" in name and width % 4 else name
     return Work(f"rows:{kind}:{wide(itemsize)}", (log(count), log(width)), _base(nbytes, rates), 0.6 * nbytes)

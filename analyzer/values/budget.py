@@ -79,7 +79,7 @@ class Budget:
 
 
 class Effort:
-    """What may still be spent. kept: bytes of the tensors over `SMALL_ELEMENTS` by storage key. paused:
+    """Work that remains to be spent. kept: bytes of tensors over `SMALL_ELEMENTS` by storage key. paused:
     nothing is followed now."""
 
     def __init__(self, most: int = MOST_ELEMENTS) -> None:

@@ -69,8 +69,8 @@ FROM_NOTHING = frozenset({*SORTING, aten._to_copy.default, aten.copy_.default, *
 
 
 class KnownValues:
-    """What is known of one process's tensors. generator: draws what the program draws on the device; None:
-    nobody knows that."""
+    """Known tensor values of one process. generator: draws what the program draws on the device; None: drawn
+    values are unknown."""
 
     def __init__(
         self, store: Store, budget: Budget | None = None, generator: torch.Generator | None = None
@@ -85,7 +85,7 @@ class KnownValues:
     # -- what is known
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What is computed beside for it; None where that is not known, or too large."""
+        """Return a tensor's value on the CPU; None if it is unknown or too large."""
         return self.store.get(tensor) if tensor.numel() <= self.budget.most(tensor) else None
 
     def sure(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -113,18 +113,18 @@ class KnownValues:
             self.budget.effort.forget(key)
 
     def not_zero(self, tensor: torch.Tensor) -> int | None:
-        """How many elements are not zero, if that is known."""
+        """Return the number of non-zero elements, None if unknown."""
         value = self.sure(tensor)
         return self.counts.not_zero(tensor) if value is None else int(value.count_nonzero())
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
-        """So many elements of a mask are true: as many rows are written where it is."""
+        """Record how many elements of a mask are true: as many rows are written through it."""
         if self.not_zero(mask) is None:
             self.counts.selects(mask, count)
 
     def most_not_zero(self, call: DispatchedCall) -> int | None:
-        """How many elements of a mask that is made or written to by an operator are not zero at most; None
-        where what it is made of does not tell."""
+        """Return an upper bound of the non-zero elements of a mask the operator makes or writes; None if
+        unknown."""
         func, args, kwargs = call
         if func in ZEROS:
             like: Any = kwargs.get("dtype") or getattr(args[0], "dtype", torch.float32)
@@ -241,7 +241,7 @@ class KnownValues:
         return [tensor for tensor, _ in pairs]
 
     def _made_of_numbers(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
-        """Whether numbers of the program's have a part in it."""
+        """Return whether operands or results are floating-point or derived from floating-point values."""
         return self.budget.effort is not None and any(
             tensor.is_floating_point() or self.store.key(tensor) in self._numbers
             for tensor in (*tensors, *results)
@@ -327,7 +327,7 @@ class KnownValues:
 def computed(
     call: DispatchedCall, values: Mapping[int, torch.Tensor], generator: torch.Generator | None
 ) -> list[torch.Tensor] | None:
-    """What the operator returns on the CPU; None where the CPU has no such kernel, or not for this type."""
+    """Run the operator on the CPU and return its results; None if the CPU has no such kernel for the type."""
     func, args, kwargs = call
     named = {name: on_host(value, values) for name, value in kwargs.items() if name != "pin_memory"}
     if "device" in named or func is aten._to_copy.default:

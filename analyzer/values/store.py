@@ -22,7 +22,7 @@ class Store(Protocol):
         """The tensor has this value; stands_in: in the place of one nobody computed."""
 
     def drop(self, key: int, nbytes: int) -> None:
-        """What a storage of so many bytes holds is not known."""
+        """Mark the contents of a storage of `nbytes` bytes as unknown."""
 
     def stands_in(self, tensor: torch.Tensor) -> bool:
         """Whether its value, where it has one, stands in for one nobody computed."""

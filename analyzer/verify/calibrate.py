@@ -197,8 +197,8 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def topology(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What NCCL takes of a rank, from what the ranks saw (`communicators.measured`), as a profile holds it.
-    Where ranks differ, the most."""
+    """Return NCCL's memory on a rank as a profile stores it, from `communicators.measured`; the largest where
+    ranks differ."""
     growths = [_growths(marks) for marks in found["ranks"]]
 
     def most(event: str, ranks: Sequence[int] | None = None) -> int:

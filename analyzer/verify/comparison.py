@@ -54,7 +54,7 @@ def marks(estimate: Estimate, measured: Sequence[Mapping[str, Any]]) -> tuple[Ma
 
 
 def out_of_memory(estimate: Estimate, measured: Mapping[str, Any]) -> RunOutOfMemory | None:
-    """What is known of a run that ended without memory, None if it did not."""
+    """Return how a run ended out of memory, None if it did not."""
     failed = measured.get("out_of_memory")
     if failed is None:
         return None

@@ -47,7 +47,7 @@ def verify_script(
     python: str | None,
     progress: _Tell | None = None,
 ) -> Verification:
-    """As `verify_target`, of a whole program. Raises AnalyzerError."""
+    """Compare prediction and emulation of a whole program, as `verify_target`. Raises AnalyzerError."""
     tell = progress or (lambda _: None)
     name, _ = place_of(script)
     options = _of_its_release(options, python)
@@ -85,7 +85,7 @@ def _of_its_release(options: Options, python: str | None) -> Options:
 
 
 def _measured(found: Emulated) -> Mapping[str, Any]:
-    """What was emulated, as `runs/program.py` says what was measured."""
+    """Return the emulated run in the form of a measured one (`runs/program.py`)."""
     estimate = found.estimate
     top = {name: getattr(estimate, name) for name in ("peak_allocated", "peak_reserved", "peak_requested")}
     trace = (dict(zip(("action", "addr", "size"), entry, strict=False)) for entry in found.seen["events"])

@@ -25,7 +25,7 @@ _LISTED = 8
 
 @dataclass(slots=True)
 class _Slot:
-    """One request and the requests given back right before it."""
+    """One request, with the requests freed right before it."""
 
     nbytes: int | None
     returned: set[int]

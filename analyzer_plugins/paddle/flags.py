@@ -63,7 +63,7 @@ class Flags:
 
     @property
     def garbage_threshold_bytes(self) -> int | None:
-        """How much garbage gathers before it is collected; None: it never is."""
+        """Bytes of garbage at which it is collected; None: never."""
         if self.eager_delete_tensor_gb < 0 or self.memory_fraction_of_eager_deletion == 0:
             return None
         return int(self.eager_delete_tensor_gb * 2**30)

@@ -153,7 +153,7 @@ def _allocator(flags: Flags, free_bytes: int, unlimited: bool = False) -> _Maker
 
 
 def _notes(source: Source, flags: Flags, of_sums: int) -> tuple[str, ...]:
-    """What the figures assume, for whoever reads them."""
+    """Return the assumptions behind the figures."""
     notes = [
         (
             "as a static graph of PaddlePaddle 3.3: the captured operators in their order, one stream;"

@@ -74,7 +74,7 @@ def requests(
     workspace: Workspace,
     backward_bound_bytes: int = 0,
 ) -> tuple[AllocationEvent, ...]:
-    """Every request, in order."""
+    """Return every request of the program, in order."""
     return tuple(_Executor(program, collection, in_place, workspace, backward_bound_bytes).events())
 
 
@@ -296,8 +296,7 @@ def _may_pass(operand: Storage, made: Storage) -> bool:
 
 
 def _runs(graph: Graph) -> list[int]:
-    """For every moment the run it belongs to: 0 before the first feed, then one more with each group of
-    feeds."""
+    """Return the run of every moment: 0 before the first feed, then one more with each group of feeds."""
     numbers, number, feeding = [], 0, False
     for moment in graph.program:
         if isinstance(moment, Run):

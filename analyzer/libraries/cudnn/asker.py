@@ -158,7 +158,7 @@ class Asker:
                 command(self._library),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                 cwd=_ROOT,
-                env={**dropped, "PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": self._search_path(self._library)},
+                env=dropped | {"PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": self._search_path(self._library)},
             )  # fmt: skip
             self._process, self._owner = process, os.getpid()
             atexit.register(self.close)

@@ -23,7 +23,7 @@ _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are n
 
 
 def _size(nbytes: int) -> str:
-    """In MiB, below one in bytes."""
+    """Return bytes as text: in MiB, or in bytes below one MiB."""
     return f"{nbytes / MIB:,.0f} MiB" if nbytes >= MIB or not nbytes else f"{nbytes:,} bytes"
 
 
@@ -53,7 +53,7 @@ def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
 def savings(
     sessions: Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
 ) -> tuple[Saving, ...]:
-    """What the sessions would take with each cheaper setting it does not have, initializers in the file's
+    """Return what the sessions take under each cheaper setting not in use, with initializers in the file's
     order."""
     changes = {
         "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
@@ -98,7 +98,7 @@ def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
 def limits(
     options: SessionOptions, peak_range: tuple[int, int], held_range: tuple[int, int]
 ) -> tuple[str, ...]:
-    """How far the figures can be from a real session's, as far as that is known."""
+    """Return notes on how far the figures can be from a real session's."""
     notes = []
     ranges = [
         f"{name} between {least / MIB:,.0f} and {most / MIB:,.0f} MiB"

@@ -108,7 +108,7 @@ class SessionBatches:
         return Figures(batch, found.peak_in_use, found.held, found.device_bytes, self._naive(batch).total)
 
     def _recorded(self, batch: int | Lanes, lane_count: int = 0) -> Runs | None:
-        """What the session asks for there. Raises as `Polynomial.at` and `ResizedSession.runs`."""
+        """Return the session's requests at a batch. Raises as `Polynomial.at` and `ResizedSession.runs`."""
         self._sessions.resize(batch)
         return self._session.runs(lane_count)
 
@@ -157,7 +157,7 @@ def _same_nodes(graphs: Sequence[RuntimeGraph]) -> None:
 
 
 def _all_but_attributes(node: Node) -> tuple[Any, ...]:
-    """Everything of a node but its attributes."""
+    """Return a node's fields except its attributes, for comparison."""
     return (
         node.index,
         node.name,
@@ -182,7 +182,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _side_by_side(every: Sequence[Mapping[Any, Any]], what: str) -> Iterator[tuple[Any, ...]]:
-    """What the mappings have under the same name. Raises NotTheSame where names differ."""
+    """Yield the values all mappings have under each key. Raises NotTheSame if keys differ."""
     for other in every[1:]:
         if other.keys() != every[0].keys():
             raise NotTheSame(what)

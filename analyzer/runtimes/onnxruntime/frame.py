@@ -28,7 +28,7 @@ class Frame:
     takers: frozenset[int]
 
     def walk(self) -> Iterator[Frame]:
-        """This one, and those of its subgraphs."""
+        """Yield this frame and those of all subgraphs."""
         yield self
         for inner in self.bodies.values():
             yield from inner.walk()

@@ -56,7 +56,7 @@ class Value:
 
 @dataclass(slots=True)
 class Node:
-    """One kernel call. counted: the branch that is followed, of an If. provider: "cuda" or "cpu", set by
+    """One kernel call. counted: the branch of an If that is followed. provider: "cuda" or "cpu", set by
     `placement`."""
 
     index: int
@@ -87,7 +87,7 @@ class Node:
         return self.inputs[place] if place < len(self.inputs) else ""
 
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """An integer-list attribute."""
+        """Return an integer-list attribute."""
         return tuple(self.attributes.get(name, default))
 
 
@@ -160,7 +160,7 @@ class RuntimeGraph:
         return value.data
 
     def origin(self, name: str) -> str:
-        """What tells where a constant's elements come from: equal where they are known to be equal."""
+        """Return a key of a constant's contents: equal keys mean equal elements."""
         value = self.values[name]
         return value.origin or name
 
@@ -183,7 +183,7 @@ class RuntimeGraph:
         return name
 
     def fresh(self, stem: str) -> str:
-        """A value name not used yet."""
+        """Return an unused value name."""
         name = stem
         while name in self.values:
             self.tokens += 1
@@ -191,7 +191,7 @@ class RuntimeGraph:
         return name
 
     def walk(self) -> Iterator[Node]:
-        """Every node, subgraphs' included."""
+        """Yield every node, including those of subgraphs."""
         for node in self.nodes.values():
             yield node
             for body in node.bodies.values():

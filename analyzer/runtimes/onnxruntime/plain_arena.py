@@ -41,7 +41,7 @@ class Steps:
     units: Integers
 
     def at(self, lane: int) -> Steps:
-        """One of the lanes."""
+        """Return the steps of one lane."""
         return Steps(self.events, self.units[lane])
 
 
@@ -87,7 +87,7 @@ class Reached:
 
 
 class PlainArena:
-    """One arena. device_bytes: what the device has to give; None for no end."""
+    """One arena. device_bytes: memory of the device; None: unlimited."""
 
     def __init__(self, options: SessionOptions, device_bytes: int | None) -> None:
         self._doubles = options.arena_extend_strategy == "kNextPowerOfTwo"
@@ -98,7 +98,7 @@ class PlainArena:
         self._chunks = Chunks(MAX_DEAD_BYTES // ROUND_BYTES)
 
     def copy(self) -> PlainArena:
-        """The same arena once more."""
+        """Return a copy of the arena."""
         other = PlainArena.__new__(PlainArena)
         other._doubles, other._device, other._growth = self._doubles, self._device, self._growth
         other._space, other._held, other._chunks = self._space.copy(), self._held, self._chunks.copy()
@@ -106,7 +106,7 @@ class PlainArena:
 
     @property
     def reached(self) -> Reached:
-        """What has been reached so far."""
+        """Peaks so far, in bytes."""
         return Reached(self._chunks.peak * ROUND_BYTES, self._held, self._space.page_bytes)
 
     def simulate(self, simulation: Steps) -> bool:

@@ -188,7 +188,7 @@ def _others(settings: SessionOptions, batch: int | None, release: Release) -> li
 
 
 def _contents(recording: Recording) -> Callable[[Malloc], tuple[tuple[Description, int], ...]]:
-    """What lies in a memory pattern's block, by the nodes that make it."""
+    """Return a function from a memory pattern's block to its tensors with their bytes."""
 
     def contents(malloc: Malloc) -> tuple[tuple[Description, int], ...]:
         if malloc.key not in recording.contents:

@@ -136,7 +136,7 @@ def scratch_rule(node: Node) -> str:
 
 
 def rules() -> tuple[Rule, ...]:
-    """Every named rule of this runtime."""
+    """Return every named rule of this runtime."""
     by_kernel: dict[Kernel, list[str]] = {}
     for provider in RULES.values():
         for op, kernel in provider.items():

@@ -136,12 +136,12 @@ class Running:
         return self.patterns
 
     def results(self) -> list[int]:
-        """What the caller gets."""
+        """Return the requests of the graph's outputs."""
         return [self.living[name] for name in self.graph.outputs if name in self.living]
 
     def held(self) -> list[int]:
-        """What goes when the run is over: the block, outputs, buffers nobody read; not outputs bound by their
-        device."""
+        """Return the requests to free after the run: the pattern's block, outputs, unread buffers; not
+        outputs bound on the device."""
         if self.recorder.options.io_binding == "device" and not self.path:
             kept = self.recorder.bound.setdefault(id(self.current), {})
             outputs = (n for n in self.graph.outputs if self.current.plan.placements[n].kind is Kind.OUTPUT)

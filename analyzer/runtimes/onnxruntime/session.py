@@ -164,8 +164,8 @@ def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: di
 
 
 def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
-    """One run, with the patterns that earlier ones of the same shapes recorded. Returns those later ones
-    have."""
+    """Follow one run with the patterns of earlier runs of the same shapes; return the patterns for later
+    ones."""
     feeds: list[int] = []
     recorder.graph = whole.graph
     if recorder.settings.provider == "cuda":

@@ -68,7 +68,7 @@ class SessionFailure:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSession:
-    """What happened, in bytes. page_bytes: the driver's pages under the regions.
+    """Figures of a simulated session, in bytes. page_bytes: driver pages under the regions.
 
     stages: by their named events ("session", "run 1", ...), in order; none of them, and no regions, after a
     failure.
@@ -104,7 +104,7 @@ def simulate_session(
 
 
 def _stages(simulation: Simulation) -> dict[str, RunFigures]:
-    """Each stage's figures when it is over; its peak counts from what it began with."""
+    """Return each stage's figures at its end; a stage's peak includes what was in use at its start."""
     stages: dict[str, RunFigures] = {}
     begin, marks = 0, iter(simulation.marks)
     for position, (name, kind) in enumerate(zip(simulation.label, simulation.category, strict=True)):
@@ -120,7 +120,7 @@ def _stages(simulation: Simulation) -> dict[str, RunFigures]:
 def _regions(
     events: tuple[AllocationEvent, ...], simulation: Simulation, arena: SessionArena
 ) -> tuple[ArenaRegion, ...]:
-    """Every extension of the arena beside the request that made it necessary."""
+    """Return every extension of the arena with the request that caused it."""
     requests = [
         (event, phase)
         for event, phase in zip(events, simulation.phase, strict=True)
@@ -192,7 +192,7 @@ class Loaded:
         return self._arenas is not None
 
     def runs(self, events: tuple[AllocationEvent, ...], lane_count: int = 0) -> Steps | None:
-        """What such a session asks for after its first stage; None for a session that is not like that.
+        """Return the requests after the first stage; None if this session's first stage differs.
 
         lane_count: as for `steps`. Scratch that a kernel takes in some lanes only has no bytes in the others.
         Raises NotTogether where lanes are simulated in different numbers of orders.
@@ -206,7 +206,8 @@ class Loaded:
         return steps(events[len(self._stage) :], self._options, lane_count)
 
     def typical(self, runs: Steps) -> Reached | None:
-        """What is reached in the order `typical` would choose; None where there is no room."""
+        """Return the peaks in the order of initializers that `typical` would choose; None if there is no
+        room."""
         reached = []
         for loaded in self._arenas or ():
             arena = loaded.copy()
@@ -232,7 +233,7 @@ def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> lis
 
 
 def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -> int:
-    """How many orders are simulated: one where it cannot matter."""
+    """Return the number of initializer orders to simulate, one where the order has no effect."""
     apart = options.use_device_allocator_for_initializers
     if apart or options.arena_extend_strategy != "kNextPowerOfTwo":
         return 1
@@ -242,7 +243,7 @@ def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -
 
 
 def _affordable(event_count: int) -> int:
-    """In how many orders so many events are simulated."""
+    """Return in how many orders this many events are simulated."""
     return min(_ORDERS, max(1, _EVENTS // event_count))
 
 
@@ -255,7 +256,7 @@ def _first_stage(events: tuple[AllocationEvent, ...]) -> tuple[AllocationEvent, 
 def _reached(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
 ) -> Reached:
-    """What the arena reaches, also where it has no room for all."""
+    """Return the arena's peaks, also if a request finds no room."""
     simulation = steps(events, options)
     if simulation is not None:
         arena = PlainArena(options, device_bytes)

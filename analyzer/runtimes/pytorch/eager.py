@@ -48,7 +48,7 @@ _BOUNDED, _EXACT = Basis.BOUNDED.value, Basis.EXACT.value
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What a program asks for, and what it loads.
+    """Allocation events of a program, and the libraries it loads.
 
     libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for
     those that
@@ -64,15 +64,15 @@ class Requests:
 def requests(
     graph: Graph, device: DeviceProfile, allocations: Callable[[Operator], KernelAllocations] | None = None
 ) -> Requests:
-    """Every request of a captured program, in order. `allocations` says what an operator's are, in place of
-    its scratch rule."""
+    """Return every request of a captured program, in order. `allocations` replaces the operators' scratch
+    rules."""
     eager = Eager(graph, device, allocations)
     events = tuple(event for moment in graph.program for event in eager.follow(moment))
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
 
 
 class AnyProgram(Protocol):
-    """What a program consists of, while it is captured or afterwards."""
+    """A program's storages and operators, during or after its capture."""
 
     @property
     def storages(self) -> Sequence[Any]:
@@ -80,7 +80,7 @@ class AnyProgram(Protocol):
 
     @property
     def operators(self) -> Sequence[Operator]:
-        """Every operator so far."""
+        """Operators so far."""
 
 
 class GrowingProgram(NamedTuple):
@@ -111,7 +111,7 @@ class Eager:
         self._keys = itertools.count(-1, -1)
 
     def follow(self, moment: Moment) -> Iterator[AllocationEvent]:
-        """What the allocator is asked for at this moment."""
+        """Yield the allocation events of a moment."""
         match moment:
             case Run(index):
                 yield from self.run(self._graph.operators[index])
@@ -195,7 +195,7 @@ class Eager:
         )
 
     def run(self, operator: Operator) -> Iterator[AllocationEvent]:
-        """One operator, as its scratch rule tells it."""
+        """Yield the allocation events of one operator, by its scratch rule."""
         allocations = self._allocations(operator)
         thread, stream = self._where(operator)
         if allocations.libraries:

@@ -114,7 +114,7 @@ def _round(
                 items.append(("take", each.stream or 0))
                 requested(each)
             else:
-                items.append(("give", *_given(each, number, places)))
+                items.append(("give", *_freed_at(each, number, places)))
     return Round(number, tuple(items), tuple(sizes), found, plain)
 
 
@@ -140,8 +140,8 @@ def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, i
             raise NotExtrapolated("memory that several streams use, or a cache that is emptied")
 
 
-def _given(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many rounds ago what is given back was made, and as the how manieth."""
+def _freed_at(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return a freed allocation as (rounds since it was made, its position in that round)."""
     made = places.get(event.key)
     return (number - made[0], made[1]) if made else (-1, event.key)
 
@@ -160,7 +160,7 @@ def _steps(events: Sequence[Malloc | Free]) -> Iterator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What every round does, as functions of its number.
+    """Contents of every round as functions of its number.
 
     operators: those whose steps may change from round to round: place among the items -> which of `rules` has
     them.
@@ -192,7 +192,7 @@ def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
     rules: list[Callable[[int], tuple[Step, ...]]] = []
     for place in first.operators:
         calls = [sample.operators[place] for sample in samples]
-        woven = _woven(numbers, [_shown(operator) for operator, _ in calls])
+        woven = _combined(numbers, [_shown(operator) for operator, _ in calls])
         if not _varies(woven):
             if any(said != calls[0][1] for _, said in calls):
                 raise NotExtrapolated(f"{calls[0][0].name} takes other memory for the same shapes")
@@ -215,7 +215,7 @@ def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: Devi
     between = sorted({int(number) for number in np.linspace(min(numbers), max(numbers), _LOOKED_AT)})
     seen = set()
     for place, operator in samples[0].plain.items():
-        woven = _woven(numbers, [_shown(sample.plain[place]) for sample in samples])
+        woven = _combined(numbers, [_shown(sample.plain[place]) for sample in samples])
         if woven in seen or not _varies(woven):
             continue
         seen.add(woven)
@@ -235,8 +235,8 @@ _fields = attrgetter(*(one.name for one in fields(TensorMeta)))
 
 
 def _shown(operator: Operator) -> tuple[Any, ...]:
-    """All of a call that its rule may look at, as nested tuples; storages are numbered as they come, since a
-    rule sees which tensors share one."""
+    """Return everything a rule may read of a call, as nested tuples; storages are numbered by appearance, as
+    a rule sees which tensors share one."""
     storages: dict[int, int] = {}
 
     def shown(value: Any) -> Any:
@@ -255,16 +255,16 @@ def _shown(operator: Operator) -> tuple[Any, ...]:
     )
 
 
-def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
-    """One value for all rounds: whole numbers that change are polynomials, other numbers the first one's.
+def _combined(numbers: Sequence[int], values: Sequence[Any]) -> Any:
+    """Combine the rounds' values: changing integers become polynomials, other numbers keep the first round's.
     Raises NotExtrapolated."""
     first = values[0]
     if all(value == first for value in values):
         return first
     if isinstance(first, TensorMeta) and all(isinstance(value, TensorMeta) for value in values):
-        return TensorMeta(*_woven(numbers, [_fields(value) for value in values]))
+        return TensorMeta(*_combined(numbers, [_fields(value) for value in values]))
     if isinstance(first, tuple) and all(isinstance(v, tuple) and len(v) == len(first) for v in values):
-        return tuple(_woven(numbers, parts) for parts in zip(*values, strict=True))
+        return tuple(_combined(numbers, parts) for parts in zip(*values, strict=True))
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return _polynomial(numbers, values)
     if all(isinstance(value, float) and value for value in values):
@@ -289,7 +289,7 @@ def _at(woven: Any, number: int) -> Any:
 def _rule(
     like: Operator, woven: tuple[Any, ...], profile: DeviceProfile
 ) -> Callable[[int], tuple[Step, ...]]:
-    """What the operator's scratch rule says of a round, whose shapes it has there."""
+    """Return a function from a round's number to the operator's allocation steps at that round's shapes."""
     known: dict[int, tuple[Step, ...]] = {}
     storages = [meta.storage for meta in (*like.inputs, *filter(None, like.outputs))]
 
@@ -319,8 +319,8 @@ def _rule(
 
 
 def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
-    """As `_steps`, from the rule: workspaces have been there since the first rounds, and results that write
-    in place are none."""
+    """Yield the steps of `_steps` from the rule: no workspace, which earlier rounds took, and no result
+    written in place."""
     taken: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
     made: set[int] = set()
@@ -339,7 +339,7 @@ def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
 
 
 def keys_of(loop_: Loop) -> tuple[int, int]:
-    """How many rounds' allocations have keys of their own at a time, and how many each round has."""
+    """Return how many rounds have allocation keys of their own at a time, and the keys per round."""
     longest = max((item[1] for item in loop_.items if item[0] == "give"), default=0)
     return longest + 2, len(loop_.sizes)
 
@@ -351,7 +351,7 @@ def key_at(loop_: Loop, number: int, place: int) -> int:
 
 
 def requests(loop_: Loop, numbers: range) -> Iterator[tuple[Integers, Integers]]:
-    """What these rounds ask for, as `onward.simulate_on` takes it, some of them at a time."""
+    """Yield the rounds' requests as `onward.simulate_on` takes them, several rounds at a time."""
     shapes = [[_form(rule(number)) for rule in loop_.rules] for number in numbers]
     begin = 0
     for _, alike in groupby(shapes):
@@ -415,7 +415,7 @@ def _values(size: Polynomial, numbers: range) -> Integers:
 
 
 def key_count(loop_: Loop) -> int:
-    """Every key is below it."""
+    """Return an upper bound of all keys."""
     ring, count = keys_of(loop_)
     most = sum(len(steps) for steps in loop_.steps.values())
     most += _MOST_TAKEN * len(loop_.kinds)

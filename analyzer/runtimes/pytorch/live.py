@@ -103,12 +103,12 @@ class Live:
         )
 
     def _room(self, besides: int) -> int:
-        """What the allocator may hold where the process holds so much besides."""
+        """Return the bytes the allocator may hold if the process holds `besides` bytes elsewhere."""
         return UNLIMITED.nbytes if self._limitless else max(self._profile.usable_bytes - besides, 0)
 
     @property
     def retries(self) -> int:
-        """How often the allocator gave its cache back for a request."""
+        """Number of requests for which the allocator returned its cached segments."""
         return self.allocator.retries
 
     @property
@@ -253,7 +253,7 @@ class Live:
 
     @property
     def position(self) -> int:
-        """How many events there were, here."""
+        """Number of events so far."""
         return len(self.events)
 
     @property
@@ -266,14 +266,14 @@ class Live:
         return self.allocator.size_of(self._handles[storage][0]) if storage in self._handles else 0
 
     def layout(self, storages: Iterable[int]) -> Hashable:
-        """Everything that decides where the allocator puts the next requests, these storages being alive, in
-        this order."""
+        """Return all allocator state that decides where later requests go, given the live storages in this
+        order."""
         blocks = (self._handles[storage][0] for storage in storages if storage in self._handles)
         return self.allocator.layout(), tuple(map(self.allocator.address_of, blocks))
 
     @property
     def events(self) -> Sequence[AllocationEvent]:
-        """Everything asked for so far; where something is written apart, that alone."""
+        """Events so far; while a speculation is recorded, only its own."""
         return self._events if self._apart is None else self._apart
 
     def begin_speculation(self) -> None:
@@ -294,7 +294,7 @@ class Live:
     def iterations(
         self, starts: Sequence[int], first: int
     ) -> tuple[list[extrapolation.Round], dict[int, tuple[int, int]]]:
-        """As `extrapolation.rounds`, of the events here."""
+        """Return the rounds among these events, as `extrapolation.rounds`."""
         assert self._program is not None
         return extrapolation.rounds(self.events, self._program.operators, starts, first)
 
@@ -390,8 +390,8 @@ class Live:
         self._eager.rename(names)
 
     def _write_extrapolated_peak(self) -> None:
-        """Where the most was in use while rounds were extrapolated, it is written down in the end, in one
-        piece."""
+        """Add one allocation that stands for the peak reached while rounds were extrapolated, if that was the
+        highest."""
         states, eager, (allocated, requested) = self._states, self._eager, self._extrapolated_peaks
         if not states.allocated or eager is None or allocated <= max(states.allocated):
             return
@@ -405,7 +405,7 @@ class Live:
 
     @property
     def device_free(self) -> int:
-        """What `mem_get_info` says is free."""
+        """Free bytes, as `mem_get_info` reports them."""
         assert self._eager is not None
         used = device_used(self.allocator.reserved, self._eager.libraries, self._profile)
         if not (self._process.computed or self._eager.libraries):
@@ -414,7 +414,7 @@ class Live:
 
     @property
     def capacity(self) -> int:
-        """The device's memory."""
+        """Bytes of the device's memory."""
         return self._profile.capacity_bytes
 
     @property
@@ -423,7 +423,7 @@ class Live:
         return max(self._profile.listed_bytes, self._profile.capacity_bytes)
 
     def answer(self, graph: Graph) -> Prediction:
-        """Everything asked for, with the categories that only the whole program shows."""
+        """Return the prediction of the whole program, with the categories its graph assigns to storages."""
         assert self._eager is not None
         storages = graph.storages
         self._write_extrapolated_peak()

@@ -33,7 +33,7 @@ _UNKNOWN = Rule(
 
 
 def rules() -> tuple[Rule, ...]:
-    """Every named rule of this runtime, those a user registered included."""
+    """Return every named rule of this runtime, including those a user registered."""
     return (_TENSOR, _inert(), _UNKNOWN, *(_told(rule) for rule in BY_NAME.values()))
 
 
@@ -50,7 +50,7 @@ def names_of(operator: str) -> tuple[str, ...]:
 
 
 def operators() -> tuple[str, ...]:
-    """Every operator with a rule of its own, and every inert one."""
+    """Return the operators with a rule of their own and the inert ones."""
     return (*OF_OPERATOR, *inert.operators())
 
 

@@ -45,7 +45,8 @@ def topological(graph: RuntimeGraph) -> list[Node]:
 
 
 def streams(order: list[Node]) -> list[list[Node]]:
-    """One logical stream a device type, in the order the types first appear; nodes keep their order."""
+    """Split the order into one logical stream per device type, by first appearance; nodes keep their
+    order."""
     by_device: dict[str, list[Node]] = {}
     for node in order:
         by_device.setdefault(node.provider, []).append(node)

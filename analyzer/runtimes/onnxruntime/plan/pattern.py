@@ -32,7 +32,7 @@ def aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPattern:
-    """What the first run leaves to later ones: the block's size in bytes, and the tensors that lie in it.
+    """Pattern the first run leaves to later ones: size of the block in bytes, and the tensors in it.
 
     fullest: name and bytes of those that live when most of the block is in use.
     """
@@ -84,13 +84,12 @@ class PatternPlanner:
         self._living = [entry for entry in self._living if entry[2] != name]
 
     def pattern(self) -> MemoryPattern:
-        """What has been recorded."""
+        """Return the pattern recorded so far."""
         return MemoryPattern(self.size_bytes, frozenset(self.members), self._fullest)
 
 
 class LanesPlanner:
-    """As `PatternPlanner`, for sizes that are another one in each of `lane_count` lanes; `fullest` stays
-    empty.
+    """`PatternPlanner` for sizes that differ in each of `lane_count` lanes; `fullest` stays empty.
 
     A tensor without bytes in some lane lies there at 0, where it is in nobody's way.
     """
@@ -102,7 +101,8 @@ class LanesPlanner:
         self._living: dict[str, tuple[Integers, Integers]] = {}  # where each begins and ends, lane by lane
 
     def allocate(self, name: str, nbytes: int | Lanes) -> None:
-        """Place a tensor in the smallest gap that holds it, otherwise behind the last living one."""
+        """Place a tensor in the smallest gap that holds it, otherwise after the last live one, lane by
+        lane."""
         asked: Any = nbytes.values if isinstance(nbytes, Lanes) else nbytes
         size = self._nothing[0] + aligned(asked)
         begins = np.array([*(begin for begin, _ in self._living.values()), self._size])
@@ -125,6 +125,6 @@ class LanesPlanner:
         self._living.pop(name, None)
 
     def pattern(self) -> MemoryPattern:
-        """What has been recorded; its size is `Lanes`."""
+        """Return the pattern recorded so far; its size is `Lanes`."""
         size: Any = Lanes(self._size)
         return MemoryPattern(size, frozenset(self.members))

@@ -34,7 +34,7 @@ from analyzer.runtimes.onnxruntime.kernels import declared
 
 
 class Kind(enum.Enum):
-    """How a value gets its buffer."""
+    """How a value gets its buffer in the plan."""
 
     EXISTING = "existing"
     STATIC = "static"
@@ -138,8 +138,8 @@ def plan(
 
 
 def _use_counts(graph: RuntimeGraph) -> dict[str, int]:
-    """One for each use as an input, one for being defined, one more for what the caller or the session
-    owns."""
+    """Return the use counts of values: one per use as an input, one for the definition, one more if the
+    caller or the session owns it."""
     counts: dict[str, int] = {}
     for name in (*graph.inputs, *graph.initializers, *graph.outer, *graph.outputs):
         counts[name] = counts.get(name, 0) + 1

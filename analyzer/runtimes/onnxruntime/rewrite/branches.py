@@ -48,8 +48,8 @@ def inline(editor: Editor, node: Node) -> bool:
 
 
 def _names(graph: RuntimeGraph, body: RuntimeGraph, node: Node) -> dict[str, str]:
-    """What the branch's values are called in the graph: as they are where they come from there, as the If's
-    results, or anew."""
+    """Return the names of the branch's values in the graph: outer values and the If's results keep theirs,
+    others get new ones."""
     given = dict(zip(body.outputs, node.outputs, strict=False))
     names = {"": ""}
     for name in body.values:

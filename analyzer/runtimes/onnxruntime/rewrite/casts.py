@@ -78,7 +78,7 @@ def _free_lonely(editor: Editor) -> None:
 
 
 def _operand(editor: Editor, name: str, *, fold: bool) -> str:
-    """The value as float32."""
+    """Return the name of the value converted to float32."""
     value = editor.value(name)
     single = editor.new_value(name, value.shape, value.symbols, INSERTED + name)
     editor.value(single).dtype = _SINGLE

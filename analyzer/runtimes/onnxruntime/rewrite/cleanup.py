@@ -82,13 +82,13 @@ def _identity(editor: Editor, node: Node) -> bool:  # noqa: ARG001
 
 
 def _dropout(editor: Editor, node: Node) -> bool:  # noqa: ARG001
-    """In inference; with a third input the model itself says whether it trains."""
+    """Return whether a Dropout does nothing: in inference; with a third input the model may train."""
     return len(node.inputs) < 3 or not node.inputs[2]
 
 
 def _cast(editor: Editor, node: Node) -> bool:
-    """To the type it has, or where only its shape is asked for (`PreShapeNodeElimination`, from operator set
-    13 on)."""
+    """Return whether a Cast does nothing: to the same type, or if only the shape is read
+    (`PreShapeNodeElimination`, from operator set 13 on)."""
     source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
     if source.dtype and source.dtype == result.dtype:
         return True
@@ -101,7 +101,7 @@ def _cast(editor: Editor, node: Node) -> bool:
 
 
 def _expand(editor: Editor, node: Node) -> bool:
-    """To the shape it has, all of it numbers."""
+    """Return whether an Expand keeps the shape, all of it numbers."""
     source, result = editor.value(node.inputs[0]).symbols, editor.value(node.outputs[0]).symbols
     return source is not None and source == result and all(isinstance(size, int) for size in source)
 
@@ -118,7 +118,8 @@ def _neutral(editor: Editor, node: Node) -> bool:
 
 
 def _slice(editor: Editor, node: Node) -> bool:
-    """From 0 to the largest number, in steps of 1, on every axis it names."""
+    """Return whether a Slice keeps everything: from 0 to the largest number, in steps of 1, on every axis it
+    names."""
     operands = [editor.graph.constant(name) if name else None for name in node.inputs[1:]]
     starts, ends = (
         operands[:2] if len(operands) > 1 else (node.attributes.get("starts"), node.attributes.get("ends"))

@@ -68,7 +68,7 @@ class Editor:
         return self.graph.nodes[next(iter(users))]
 
     def value(self, name: str) -> Value:
-        """The value of that name."""
+        """Return the value of that name."""
         return self.graph.values[name]
 
     def is_constant(self, name: str) -> bool:
@@ -94,7 +94,7 @@ class Editor:
             self._count(name, node.index, 1)
 
     def replace_uses(self, old: str, new: str) -> None:
-        """Everyone who reads `old` reads `new` instead."""
+        """Let all readers of `old` read `new`."""
         for node in self.users(old):
             for place, name in enumerate(node.inputs):
                 if name == old:

@@ -87,12 +87,12 @@ def named() -> frozenset[str]:
 
 
 def names() -> tuple[str, ...]:
-    """Every transformer something is said about, in alphabetical order."""
+    """Return all transformers listed here, in alphabetical order."""
     return tuple(sorted({*FOLLOWED, *ELSEWHERE, *named()}))
 
 
 def about(name: str) -> tuple[str, str] | None:
-    """What is done about a transformer, and where or why; None for one nobody has looked at."""
+    """Return how a transformer is treated, and where or why; None if it is not listed."""
     if name in FOLLOWED:
         return "followed", FOLLOWED[name]
     if name in named():

@@ -65,7 +65,8 @@ class Classes:
         self.steps = [allocations.steps for allocations in self.latest]
 
     def at(self, batch: int) -> list[tuple[int, KernelAllocations]]:
-        """What the classes that vary allocate, each with its number. Raises ArithmeticError."""
+        """Return (class number, allocations) of each class that varies with the batch. Raises
+        ArithmeticError."""
         return [
             (number, kernel_allocations(operator(batch), self._profile)) for number, operator in self._varying
         ]
@@ -107,8 +108,8 @@ class Classes:
         return news
 
     def sizes(self) -> list[int]:
-        """The size of each step that has one, class by class, at the last batch asked about: 0 for a step
-        that is left out there."""
+        """Return the sizes of all steps that have one, class by class, at the last batch; 0 for a step absent
+        there."""
         found: list[int] = []
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             found += _sizes(allocations, steps)
@@ -138,16 +139,16 @@ class Classes:
         return found, holds
 
     def smaller(self, first: int) -> dict[int, Sequence[int]]:
-        """What plans are asked for instead, by the number of their size; the first step's size has number
+        """Return the smaller workspaces of fallback plans, by size number; the first step's size has number
         `first`."""
         found: dict[int, Sequence[int]] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             by_name = {
-                _name(step): step.smaller
+                _step_key(step): step.smaller
                 for step in allocations.steps
                 if isinstance(step, Take) and step.smaller
             }
-            for name in [_name(step) for step in steps if _has_size(step)]:
+            for name in [_step_key(step) for step in steps if _has_size(step)]:
                 if name in by_name:
                     found[first] = by_name[name]
                 first += 1
@@ -163,12 +164,12 @@ def _sizes(allocations: KernelAllocations, steps: tuple[Step, ...]) -> list[Any]
     sized = [step for step in allocations.steps if _has_size(step)]
     if len(allocations.steps) == len(steps):
         return [step.nbytes for step in sized if not isinstance(step, Give)]
-    by_name = {_name(step): step.nbytes for step in sized if not isinstance(step, Give)}
-    return [by_name.get(_name(step), 0) for step in steps if _has_size(step)]
+    by_name = {_step_key(step): step.nbytes for step in sized if not isinstance(step, Give)}
+    return [by_name.get(_step_key(step), 0) for step in steps if _has_size(step)]
 
 
-def _name(step: Step) -> Signature:
-    """What makes a step the same one at another batch."""
+def _step_key(step: Step) -> Signature:
+    """Return a key that identifies a step at every batch."""
     match step:
         case Take(token=token, keep=keep):
             return ("take", token, keep)
@@ -181,23 +182,23 @@ def _name(step: Step) -> Signature:
 def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
     """`known` with the steps of `seen` that it lacks, each in its place; `seen` alone where the orders
     contradict."""
-    if [_name(step) for step in known] == [_name(step) for step in seen]:
+    if [_step_key(step) for step in known] == [_step_key(step) for step in seen]:
         return known
     merged: list[Step] = []
     left, right = list(known), list(seen)
     while left and right:
-        here, there = _name(left[0]), _name(right[0])
+        here, there = _step_key(left[0]), _step_key(right[0])
         if here == there:
             merged.append(left.pop(0))
             right.pop(0)
-        elif all(_name(step) != here for step in right):
+        elif all(_step_key(step) != here for step in right):
             merged.append(left.pop(0))
-        elif all(_name(step) != there for step in left):
+        elif all(_step_key(step) != there for step in left):
             merged.append(right.pop(0))
         else:
             return seen
     merged += left + right
-    left_out = {_name(step) for step in merged} - {_name(step) for step in seen}
+    left_out = {_step_key(step) for step in merged} - {_step_key(step) for step in seen}
     # A result is never left out: without one it is another variant.
     if any(name[0] == "output" for name in left_out):
         return seen
@@ -205,8 +206,8 @@ def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]
 
 
 def _signature(operator: Operator) -> Signature:
-    """Everything a scratch rule may look at: no storage, no place, and of the phase only whether it is the
-    backward pass."""
+    """Return everything a scratch rule may read: no storage, no position, and of the phase only whether it is
+    backward."""
     return (
         operator.name,
         operator.phase is Phase.BACKWARD,

@@ -103,8 +103,8 @@ class EagerBatches:
             self._prepared[batches[place]] = every[:, place]
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
-        """The figures there, under a limit as `Prediction.limited` takes it, for which the smaller workspaces
-        of cuDNN's fallback plans are needed too. Raises ArithmeticError as `Polynomial.at`."""
+        """Return the figures at a batch, under a limit as `Prediction.limited` takes it (which needs the
+        smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
         prepared = self._prepared.get(batch)
         if limit is not None and prepared is not None:
             # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the variants
@@ -150,7 +150,7 @@ class EagerBatches:
         )
 
     def _sizes(self, batch: int) -> Integers:
-        """Every size at one batch, with what the classes allocate there."""
+        """Return every storage and kernel allocation size at one batch."""
         if self._last is not None and self._last[0] == batch:  # once with room, once under a limit
             return self._last[1]
         if self._classes.learn(self._classes.at(batch)):

@@ -115,8 +115,8 @@ def _heads_first(operator: Operator, tensors: Iterable[TensorMeta | None]) -> li
 
 
 def _jagged(operator: Operator, query: TensorMeta, key: TensorMeta) -> tuple[int, int, int]:
-    """How many sequences there are, and the longest of queries and of keys: of rows behind each other, as
-    their arguments say."""
+    """Return the number of sequences and the longest of queries and of keys, from the arguments of a packed
+    batch."""
     rows = operator.tensor("cu_seqlens_q")
     if rows is None or not rows.element_count:
         return query.shape[0], query.shape[2], key.shape[2]
@@ -332,7 +332,7 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
 
 
 def _ragged_flash_backward(operator: Operator, script: Script) -> None:
-    """Of rows behind each other: an accumulator of all of them and 128 more a sequence (`mha_varlen_bwd`,
+    """Allocate for packed sequences: an accumulator of all rows and 128 more per sequence (`mha_varlen_bwd`,
     flash_api.cpp)."""
     query, rows = operator.tensor("query"), operator.tensor("cum_seq_q")
     script.outputs()

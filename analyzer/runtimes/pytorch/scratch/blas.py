@@ -116,7 +116,7 @@ def _cublaslt_each_call(script: Script, device: DeviceProfile) -> None:
 
 
 def _cublaslt_bytes(device: DeviceProfile) -> int:
-    """What cuBLASLt may use where it has a workspace of its own: never more than cuBLAS."""
+    """Return cuBLASLt's own workspace, at most cuBLAS's."""
     return min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes)
 
 
@@ -325,8 +325,8 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
 
 
 def triangular_systems(script: Script, device: DeviceProfile, systems: int, unknowns: int) -> list[int]:
-    """What solving a stack of triangular systems takes besides result and copies: tokens of what is held
-    until the operator's end."""
+    """Allocate for a stack of triangular systems, besides result and copies; return tokens held until the
+    operator ends."""
     held = []
     if systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
         basis = Basis.EXACT if unknowns <= _UNKNOWNS_OF_CUBLAS else Basis.BOUNDED

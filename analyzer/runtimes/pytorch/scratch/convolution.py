@@ -139,7 +139,7 @@ def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry,
 
 
 def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
-    """`use_cudnn_depthwise`."""
+    """Return PyTorch's `use_cudnn_depthwise`."""
     if _wants_channels_last(source, weight):
         return True
     if source.dtype != "float16" or weight.dtype != "float16" or len(source.shape) != 4:
@@ -268,7 +268,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 
 def _settings(operator: Operator) -> ConvolutionSettings:
-    """What the program had set of cuDNN when it called the operator."""
+    """Return the cuDNN settings at the operator's call."""
     settings = operator.settings
     return ConvolutionSettings(
         "benchmark" in settings, "deterministic" in settings, "no_tf32" not in settings

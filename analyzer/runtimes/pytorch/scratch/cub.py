@@ -47,7 +47,7 @@ _OF_PYTORCH = ("float16", "bfloat16", "complex32", "complex64", "complex128")
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """What one thread block works on at once, in elements.
+    """Elements one thread block processes at once.
 
     pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without
     values. distinct: by bytes of a value. later_unique: of `unique` since torch 2.13. by_key: of a scan
@@ -134,7 +134,7 @@ _LATER_UNIQUE = Span(since=(2, 13))
 
 
 def tiles_of(device: DeviceProfile) -> Tiles:
-    """Of the code that runs on a device."""
+    """Return the tiles of the code that runs on a device."""
     return next(tiles for since, tiles in _SINCE.items() if device.compute_capability >= since)
 
 

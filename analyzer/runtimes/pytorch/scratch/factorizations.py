@@ -41,7 +41,7 @@ ELEMENTS = {
 
 
 def count_of(tensor: TensorMeta) -> int:
-    """How many matrices there are."""
+    """Return the number of matrices in a stack."""
     return math.prod(tensor.shape[:-2])
 
 
@@ -65,7 +65,7 @@ def looked_at(script: Script, count: int) -> None:
 
 
 def addressed(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
-    """By cuBLAS, from arrays of addresses."""
+    """Allocate for cuBLAS's batched routines, which take arrays of addresses."""
     tokens = [script.temporary(count * POINTER_BYTES) for _ in range(arrays)]
     take_workspace(script, device)
     for token in tokens[::-1]:

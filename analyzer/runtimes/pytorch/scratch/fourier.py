@@ -56,8 +56,7 @@ class _Transform:
     def run(
         self, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
     ) -> TensorMeta:
-        """One plan over `dims`, in their order, into a result of `shape`, which is returned as it then lies
-        in memory."""
+        """Run one plan over `dims`, in their order; return its result of `shape` as it lies in memory."""
         rest = [dim for dim in range(len(shape)) if dim not in dims]
         rest.sort(key=lambda dim: -source.stride[dim])
         real = not {source.dtype, dtype} <= _WHOLE
@@ -121,7 +120,7 @@ def complex_to_real(operator: Operator, _device: DeviceProfile, script: Script) 
 
 
 def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
-    """What the operator allocates; returned, the lengths unlike any recorded."""
+    """Allocate what the operator does; return the transform lengths unlike any recorded."""
     source = operator.inputs[0]
     dims = tuple(dim % max(len(source.shape), 1) for dim in operator.integers("dim") or ())
     if not dims or not source.element_count:
@@ -168,7 +167,8 @@ def _parts(dims: tuple[int, ...]) -> int:
 
 
 def _buffers(script: Script, turns: int, nbytes: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """How to take the two buffers that so many plans write in turns: one of them is the result."""
+    """Return functions that take the two buffers this many plans write in turns; one of them is the
+    result."""
     result, other = partial(script.output, 0), partial(script.temporary, nbytes)
     return (result, other) if turns % 2 else (other, result)
 

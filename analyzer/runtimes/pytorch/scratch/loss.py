@@ -34,7 +34,7 @@ _NO_REDUCTION = 0
 
 
 def _elements(operator: Operator) -> TensorMeta | None:
-    """Every element's loss, as a tensor: the broadcast of input and target, laid out as a pointwise
+    """Return the losses of all elements as a tensor: input and target broadcast, laid out as a pointwise
     result."""
     source, target = operator.tensor("self"), operator.tensor("target")
     if source is None or target is None:

@@ -69,10 +69,9 @@ def _layer(operator: Operator, device: DeviceProfile, backward: bool = False) ->
 
 
 def _algorithm(layer: Recurrent, device: DeviceProfile, backward: bool) -> Algorithm:
-    """What PyTorch asks cuDNN for (`get_algo`): nothing special of packed sequences, projections and float64;
-    persistent kernels of small layers (`use_rnn_persist_small_h`), and in float16 of some of one layer
-    (`use_persist_common_heuristics`,
-    `use_persist_device_heuristics`)."""
+    """Return the algorithm PyTorch asks cuDNN for (`get_algo`): "standard" for packed sequences, projections
+    and float64; persistent kernels for small layers (`use_rnn_persist_small_h`) and some float16 layers
+    (`use_persist_common_heuristics`, `use_persist_device_heuristics`)."""
     if layer.rows is not None or layer.projection or layer.dtype == "float64":
         return "standard"
     kind = layer.mode.partition("_")[0]

@@ -123,7 +123,7 @@ def staging(
 
 
 def _output_vector(loop: IteratedLoop, element_bytes: int, offset: int) -> int:
-    """How many neighbouring results one load serves: 4, 2 or 1, as alignment, extent and strides divide."""
+    """Return how many neighbouring results one load serves: 4, 2 or 1, by alignment, extent and strides."""
     fastest = loop.reduced_dim_count
     vector = 4
     others = (stride // element_bytes for dim, stride in enumerate(loop.strides[-1]) if dim != fastest)

@@ -192,7 +192,7 @@ class Script:
             self.steps.append(Output(index, nbytes, "" if nbytes is None else self.rule))
 
     def outputs(self) -> None:
-        """All results not yet mentioned are allocated now, in order."""
+        """Allocate all results not yet allocated, in order."""
         mentioned = {step.index for step in self.steps if isinstance(step, Output)} | self.host_outputs
         self.steps.extend(Output(index) for index in range(self.output_count) if index not in mentioned)
 
@@ -206,7 +206,7 @@ class Script:
         self.libraries.add(family)
 
     def finish(self) -> tuple[Step, ...]:
-        """All of it, in order."""
+        """Allocate remaining results, free what is open, and return all steps."""
         if not any(isinstance(step, Output) for step in self.steps):
             self.steps[:0] = [
                 Output(index) for index in range(self.output_count) if index not in self.host_outputs

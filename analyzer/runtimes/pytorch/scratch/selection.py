@@ -78,8 +78,8 @@ def looked_through(
 def selected(
     source: TensorMeta, indices: Sequence[TensorMeta | None], values: TensorMeta, written: bool = False
 ) -> int | None:
-    """How many positions a mask among the indices has, by the values it selects; None where values that are
-    written are spread over all of them."""
+    """Return how many positions a mask among the indices selects, from the shape of `values`; None where the
+    values written are broadcast over all of them."""
     covered = [1 if index is None or index.dtype not in MASKS else len(index.shape) for index in indices]
     behind = len(source.shape) - sum(covered)
     given = [place for place, index in enumerate(indices) if index is not None]

@@ -84,7 +84,7 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: int) -> None:
-    """What sorting along a dimension takes besides its results."""
+    """Allocate for a sort along a dimension, besides its results."""
     size, stride = _along(source, dim)
     if size <= _SMALL_SORT:
         row = script.temporary(size * _INDEX_BYTES)
@@ -232,8 +232,8 @@ def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, size: int) -> None:
-    """What finding the largest k of rows of `size` elements takes besides its results, if thread blocks share
-    a row."""
+    """Allocate for the largest k of rows of `size` elements, besides the results, if thread blocks share a
+    row."""
     rows = source.element_count // size
     least = next((elements for most, elements in _SHARED_ROWS if rows <= most), 400)
     if size < least:

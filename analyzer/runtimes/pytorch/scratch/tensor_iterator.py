@@ -42,7 +42,7 @@ class IteratedLoop:
 
     @property
     def element_count(self) -> int:
-        """Iterations in all."""
+        """Number of iterations."""
         count = 1
         for size in self.shape:
             count *= size
@@ -73,8 +73,8 @@ class IteratedLoop:
         )
 
     def parts(self) -> Iterator[IteratedLoop]:
-        """This loop, halved along the dimension with the largest extent in bytes until 32-bit offsets reach
-        everything."""
+        """Yield the loop, halved along the dimension with the largest extent in bytes until 32-bit offsets
+        suffice."""
         if self.fits_32bit():
             yield self
             return

@@ -69,7 +69,7 @@ class Windows:
         return not self.transposed and not self.dilated and len(self.weight.shape) == _PLANE
 
     def share(self, tensor: TensorMeta) -> int:
-        """Bytes of one group's part."""
+        """Return the bytes of one group's part of a tensor."""
         return bytes_of(tensor) // self.groups
 
 
@@ -104,7 +104,7 @@ def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool
 
 
 def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool, nbytes: int) -> int:
-    """One group: a temporary of `nbytes`, or the result."""
+    """Allocate for one group's forward: a temporary of `nbytes`, which is returned, or the result if 0."""
     volumes = windows.transposed and len(windows.weight.shape) == _VOLUME
     # The result is made like the input first, and resized.
     before = script.temporary(windows.share(windows.source)) if volumes else -1
@@ -148,8 +148,8 @@ def _one_backward(
     wanted: tuple[bool, ...],
     sizes: tuple[int, int, int] | None,
 ) -> list[tuple[int, int]]:
-    """One group: the results, or temporaries of these sizes, which are returned, each with its result's
-    place."""
+    """Allocate for one group's backward: results, or temporaries of `sizes`, returned with the results'
+    places."""
     made: list[tuple[int, int]] = []
 
     def result(index: int) -> None:

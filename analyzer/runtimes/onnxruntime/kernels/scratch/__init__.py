@@ -61,7 +61,7 @@ KNOWN_CONTRIB = frozenset(
 
 
 def scratch(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """What the node's kernel takes besides its outputs, as far as that is known."""
+    """Return the (bytes, basis) of scratch buffers the node's kernel takes besides its outputs, if known."""
     rule = RULES[node.provider].get(node.kernel)
     return [] if rule is None else [(n, basis) for n, basis in rule.takes(node, graph, settings) if n > 0]
 

@@ -22,7 +22,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, Ker
 def taken(
     rule: Estimate, node: Node, graph: RuntimeGraph, settings: KernelSettings, lane_count: int
 ) -> Takes:
-    """What the rule says of the node; sizes may be `Lanes`, zero in lanes where there is no such request."""
+    """Return the rule's scratch for a node; sizes may be `Lanes`, zero in lanes without the request."""
     if not lane_count:
         return rule(node, graph, settings)
 

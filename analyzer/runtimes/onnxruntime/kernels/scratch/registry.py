@@ -21,7 +21,7 @@ Takes = list[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
-    """What decides scratch: provider, convolution search mode, device, threads of the CPU provider."""
+    """Settings that decide scratch: provider, convolution search mode, device, CPU provider's threads."""
 
     provider: str
     search: str

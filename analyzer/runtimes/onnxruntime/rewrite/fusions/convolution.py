@@ -164,8 +164,8 @@ def pad(editor: Editor, node: Node) -> None:
 
 
 def _zeros_around(editor: Editor, node: Node) -> tuple[int, ...] | None:
-    """What a Pad adds before each axis from the third on, then behind each; None if it adds elsewhere,
-    something else than zeros, or nobody knows."""
+    """Return a Pad's zeros before, then after each axis from the third on; None if it pads elsewhere, with
+    other values, or unknown amounts."""
     if node.attributes.get("mode", "constant") != "constant" or len(node.inputs) > _PAD_INPUTS:
         return None
     if editor.graph.opset < _PAD_INPUTS_OPSET:

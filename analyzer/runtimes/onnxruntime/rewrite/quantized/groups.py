@@ -64,7 +64,7 @@ class Group:
 
     @property
     def result(self) -> Node:
-        """The only Q."""
+        """The group's only QuantizeLinear."""
         return self.results[0]
 
 
@@ -92,7 +92,7 @@ def signed_to_unsigned(editor: Editor) -> None:
 
 
 def to_integers(editor: Editor) -> None:
-    """Every group that the CPU provider has an integer operator for, in execution order."""
+    """Replace every group that has an integer operator on the CPU provider, in execution order."""
     for node in editor.order():
         if node.index not in editor.graph.nodes or node.domain:
             continue

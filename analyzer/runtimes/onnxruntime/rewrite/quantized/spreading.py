@@ -58,7 +58,7 @@ _INT32 = 6  # TensorProto.DataType
 
 
 def spread(editor: Editor) -> None:
-    """What level basic does for quantization at the end of each round."""
+    """Apply the quantization steps at the end of each round of level basic."""
     propagate(editor)
     quantize_weights(editor)
     one_reader_each(editor)

@@ -29,8 +29,8 @@ _UNKNOWN_RANK = 5
 
 
 def run(editor: Editor, *, layout: bool = False) -> None:
-    """One pass over the graph, in execution order. `layout`: after a layout change its Transposes are pushed
-    at any cost."""
+    """Make one pass over the graph in execution order. `layout`: push the Transposes of a layout change at
+    any cost."""
     nodes = editor.order()
     leading: set[str] = set()
     for node in reversed(nodes):
@@ -60,7 +60,7 @@ def _rank(value: Value) -> int:
 
 
 def _cost(editor: Editor, node: Node, perm: Perm, leading: set[str]) -> int:
-    """What pushing costs: negative where it is worth it."""
+    """Return the cost of pushing a Transpose past the node; negative if worth it."""
     cost = 0
     for place in inputs_of(editor, node):
         name = node.inputs[place]

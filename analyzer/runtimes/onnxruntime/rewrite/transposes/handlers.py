@@ -87,7 +87,7 @@ def _with_axis(editor: Editor, node: Node, perm: Perm, default: int | None) -> b
 
 
 def _moved_axis(node: Node, perm: Perm, default: int | None) -> int | None:
-    """Where the node's axis lies before the Transpose; None without one, or with one that cannot be."""
+    """Return the node's axis before the Transpose; None if it has none or an invalid one."""
     axis = node.attributes.get("axis", default)
     return perm[axis] if axis is not None and -len(perm) <= axis < len(perm) else None
 
@@ -226,7 +226,8 @@ def _unary(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _softmax(editor: Editor, node: Node, perm: Perm) -> bool:
-    """From operator set 13 on the axis is one, before it the first of several."""
+    """Push through a Softmax that normalizes one axis (operator set 13); older ones flatten the later
+    axes."""
     return _with_axis(editor, node, perm, -1) if editor.graph.opset >= 13 else False
 
 

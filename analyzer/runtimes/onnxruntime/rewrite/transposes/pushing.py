@@ -93,7 +93,8 @@ def transpose_output(editor: Editor, node: Node, place: int, perm: Perm) -> None
 
 
 def merge(editor: Editor, transpose: Node, node: Node, perm: Perm) -> bool:
-    """Two Transposes in a row, `node` the second, become one, or none if they cancel."""
+    """Merge two consecutive Transposes, `node` the second, into one, or none if they cancel. Returns whether
+    it did."""
     second = perm_of(editor, node)
     if second is None or len(second) != len(perm):
         return False

@@ -71,7 +71,7 @@ def _change(editor: Editor, node: Node) -> tuple[tuple[int, ...], tuple[int, ...
 
 
 def _sizes(before: tuple[int, ...], target: list[int], zero_is_zero: bool) -> tuple[int, ...] | None:
-    """What the target says of these sizes; None if it cannot be (`FinalizeReshapeShape`)."""
+    """Return the shape a Reshape's target gives for these sizes; None if invalid (`FinalizeReshapeShape`)."""
     sizes = list(target)
     for axis, size in enumerate(sizes):
         if size == 0 and not zero_is_zero:
@@ -117,8 +117,7 @@ def _split(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[int, .
 
 
 def _into_transpose(editor: Editor, node: Node) -> Node:
-    """A Transpose in place of the Reshape, which is another node; what it reads and how is set by whoever
-    merges it."""
+    """Replace the Reshape by a new Transpose; the caller sets its input and permutation when it merges it."""
     made = editor.add("Transpose", "Transpose", [node.inputs[0]], list(node.outputs), {}, "", node.provider)
     editor.remove(node)
     return made
