@@ -193,6 +193,7 @@ def _require_file(path: Path) -> None:
 
 
 def _build(target: Target, device: str, real: bool) -> Program:
+    """Build the module that a target names. Raises TargetError."""
     import torch
     from torch import nn
 
@@ -200,7 +201,7 @@ def _build(target: Target, device: str, real: bool) -> Program:
         namespace = _execute(target)
         found = _attribute(namespace, target)
         if not isinstance(found, nn.Module):
-            found = _call(found, target)
+            found = _call_factory(found, target)
     if not isinstance(found, nn.Module):
         hint = f"{target.attr} must be, or return, a torch.nn.Module"
         raise TargetError(f"{target.name}: {target.attr} gave {_kind_of(found)}, which is no model", hint)
@@ -257,7 +258,7 @@ def _attribute_hint(target: Target, part: str, public: list[str], namespace: Mod
     return f"define make_model() in it, or name the model: {target.path or target.module}:attr{listed}"
 
 
-def _call(found: Any, target: Target) -> Any:
+def _call_factory(found: Any, target: Target) -> Any:
     if not callable(found):
         hint = f"{target.attr} must be a torch.nn.Module, or a class or function that makes one"
         raise TargetError(f"{target.name}: {target.attr} is {_kind_of(found)}, which is no model", hint)

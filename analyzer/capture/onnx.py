@@ -105,7 +105,7 @@ class _Builder:
         self._initializers(scope.structure, scope.actual, values)
         self.program.append(Mark("model"))
         for name in scope.structure.inputs:
-            values[name] = self._value(name, *scope.types(name), Category.INPUT)
+            values[name] = self._add_storage(name, *scope.types(name), Category.INPUT)
             self.program.append(Birth(values[name].storage))
         self.program.append(Mark("0.input"))
         self._nodes(scope, values, {})
@@ -115,7 +115,9 @@ class _Builder:
             "onnx", tuple(self.storages), tuple(self.operators), tuple(self.program), self.batch, notes
         ).check()
 
-    def _value(self, name: str, value: ValueType, seen: ValueType | None, category: Category) -> TensorMeta:
+    def _add_storage(
+        self, name: str, value: ValueType, seen: ValueType | None, category: Category
+    ) -> TensorMeta:
         sizes = value.sizes
         if sizes is None or (not value.dtype and value.kind == "tensor"):
             sizes = sizes or ()
@@ -124,7 +126,7 @@ class _Builder:
         index = len(self.storages)
         self.storages.append(Storage(index, nbytes_of(element_count(sizes), dtype), category, display(name)))
         symbols = () if category is Category.PARAMETER else _symbols(sizes, seen)
-        return TensorMeta(index, sizes, _strides(sizes), dtype, symbols=symbols)
+        return TensorMeta(index, sizes, _contiguous_strides(sizes), dtype, symbols=symbols)
 
     def _initializers(self, structure: Structure, actual: Inferred, values: dict[str, TensorMeta]) -> None:
         """Births of a graph's parameters and of those of the subgraphs that run."""
@@ -133,7 +135,7 @@ class _Builder:
         for name in structure.initializers:
             value = actual.types[name]
             if name in used:
-                values[name] = self._value(name, value, None, Category.PARAMETER)
+                values[name] = self._add_storage(name, value, None, Category.PARAMETER)
                 self.program.append(Birth(values[name].storage))
             else:
                 unused_count += 1
@@ -162,18 +164,18 @@ class _Builder:
                 dying.setdefault(last[name], []).append(name)
         for place, node in enumerate(structure.nodes):
             made = {
-                name: shared.get(name) or self._value(name, *scope.types(name), Category.ACTIVATION)
+                name: shared.get(name) or self._add_storage(name, *scope.types(name), Category.ACTIVATION)
                 for name in node.output
                 if name
             }
             if place in structure.subgraphs:
                 self._subgraphs(scope, place, values, made)
             values |= made
-            self._run(scope, place, values)
+            self._add_operator(scope, place, values)
             for name in (*dying.get(place, ()), *(n for n in made if n not in last and n not in kept)):
                 self.program.append(Death(values[name].storage))
 
-    def _run(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
+    def _add_operator(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
         node = scope.structure.nodes[place]
         keywords = {attribute.name: plain(attribute) for attribute in node.attribute}
         captured = reads(scope.structure, place)
@@ -208,7 +210,7 @@ class _Builder:
             body = _Scope(inner, types, known, f"{scope.prefix}{owner}/{attribute}")
             local = {name: values[name] for name in inner.captured} | self.parameters[id(inner)]
             for name in inner.inputs:
-                local[name] = self._value(name, *body.types(name), Category.ACTIVATION)
+                local[name] = self._add_storage(name, *body.types(name), Category.ACTIVATION)
                 self.program.append(Birth(local[name].storage))
             before = set(local)
             self._nodes(body, local, _shared(node, inner, types, made))
@@ -256,7 +258,7 @@ def _all_reads(structure: Structure) -> set[str]:
     return used
 
 
-def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
     strides = [1] * len(sizes)
     for axis in range(len(sizes) - 1, 0, -1):
         strides[axis - 1] = strides[axis] * max(sizes[axis], 1)

@@ -130,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(given: list[str]) -> int:
+    """Run the command line; return the exit code."""
     debug = "--debug" in given
     try:
         result = group.main(_without_debug(given), prog_name="analyze", standalone_mode=False)

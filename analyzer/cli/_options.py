@@ -247,7 +247,7 @@ def _number(name: str, text: str) -> float:
         raise OptionError(f"--value {name}={text!r} is no number", "such as --value sr=16000") from None
 
 
-def _truth(name: str, text: str) -> bool:
+def _boolean(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise OptionError(
             f"--assume {name}={text!r} is neither true nor false", "write NAME=true or NAME=false"
@@ -301,4 +301,4 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
 
 def assumptions(texts: Sequence[str]) -> dict[str, bool | str]:
     """`--assume NAME=true`, or `--assume FILE.py:LINE=VALUE`, as a mapping. Raises OptionError."""
-    return {name: text if ".py:" in name else _truth(name, text) for name, text in pairs("--assume", texts)}
+    return {name: text if ".py:" in name else _boolean(name, text) for name, text in pairs("--assume", texts)}

@@ -22,6 +22,7 @@ class _Verify(Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        """Parse the arguments; `verify run` is a command of its own."""
         if args[:1] == ["run"]:
             return verify_run.make_context("verify run", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)

@@ -59,7 +59,7 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     file."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
-        return _read(Path(name_or_path))
+        return _read_profile(Path(name_or_path))
     whole, sliced, part = text.partition(":")
     found = _meant(whole)
     if found is None:
@@ -98,9 +98,9 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
     if isinstance(device, int):
         if device < 1:
             raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
-        return _sized(f"{device} bytes", device)
+        return _of_size(f"{device} bytes", device)
     if isinstance(device, str) and is_size(device) and _meant(device) is None:
-        return _sized(device.strip(), parse_size(device))
+        return _of_size(device.strip(), parse_size(device))
     return load(device), ""
 
 
@@ -109,7 +109,8 @@ def capacity_of(device: str | int | Path) -> int:
     return resolve(device)[0].usable_bytes
 
 
-def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
+def _of_size(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
+    """Return a profile with this much memory, and a note on how the size was read."""
     profile = dataclasses.replace(load(DEFAULT).of_memory(nbytes), name=text, nvml_names=())
     meant = ""
     if (gib := as_on_the_box(text)) is not None:
@@ -167,6 +168,7 @@ def _capacity_range(content: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _this_machine() -> tuple[DeviceProfile, str]:
+    """Return this machine's profile, or the default one, and a note on the choice."""
     name = nvml.name()
     profile = _profile_named(name)
     if profile is not None:
@@ -203,10 +205,10 @@ def _by_nvml_name() -> dict[str, str]:
 
 @cache
 def _known(name: str) -> DeviceProfile:
-    return _read(PROFILES / f"{name}.json")
+    return _read_profile(PROFILES / f"{name}.json")
 
 
-def _read(path: Path) -> DeviceProfile:
+def _read_profile(path: Path) -> DeviceProfile:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -230,6 +232,7 @@ def _is_names(value: Any) -> bool:
 
 
 def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a check that a value is a mapping whose values all pass `of`."""
     return lambda value: isinstance(value, dict) and all(of(part) for part in value.values())
 
 

@@ -119,6 +119,7 @@ def first_entry(variable: str | None) -> int | str | None:
 
 
 def _handle(pynvml: Any, variable: str | None) -> Any:
+    """Return NVML's handle of the GPU that CUDA_VISIBLE_DEVICES names first. Raises NoGpuError."""
     wanted = first_entry(variable)
     said = f"CUDA_VISIBLE_DEVICES={variable}"
     if wanted is None:

@@ -109,6 +109,7 @@ class CudnnAnswers:
         raise Unanswered(f"no plan is known for cuDNN's operations {', '.join(map(str, kinds))}")
 
     def _convolution(self, call: Convolution, fused: bool) -> list[int]:
+        """Return the workspaces of a convolution's plans; an inexact answer adds a doubt."""
         what = (
             f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with"
             f" {_by(call.w_shape)})"
@@ -139,6 +140,7 @@ class CudnnAnswers:
         return answer
 
     def _attention(self, operations: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Return the workspace of an attention graph; an unmeasured one adds a doubt."""
         first = next(operation for operation in operations if operation["kind"] in _ATTENTIONS)
         query, key = (tuple(first[name][0][_SIZES]) for name in _ATTENTIONS[first["kind"]])
         keys = key[3] if first["kind"] == _MATMUL else key[2]

@@ -163,6 +163,7 @@ def run_together(
 def _together(
     processes: Sequence[LaunchedProcess], decides: int, stops: Callable[[int, int], bool] | None
 ) -> list[int | None]:
+    """Run the processes side by side; return their exit codes, None for those that were ended."""
     started: list[subprocess.Popen[bytes]] = []
     codes: list[int | None] = [None] * len(processes)
     try:

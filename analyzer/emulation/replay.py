@@ -50,7 +50,7 @@ def without_folder(line: str) -> str:
     return f"{Path(path).name}:{number}" if path else line
 
 
-def _places(
+def _operator_ranges(
     operators: Sequence[Sequence[Any]],
 ) -> list[tuple[int, int, Description, dict[int, tuple[str, tuple[int, ...]]]]]:
     found = []
@@ -164,7 +164,7 @@ class _Replay:
         }  # fmt: skip
         self._marks: list[SimulatedMark] = []
         self._allocated = self._requested = self._peak = 0
-        self._operators = _places(found["operators"])
+        self._operators = _operator_ranges(found["operators"])
         self._ends = [after for _, after, _, _ in self._operators]
         self._roles = sorted(
             (int(count), {int(address): kind for address, kind in lying.items()})
@@ -239,6 +239,7 @@ class _Replay:
             reserved[-1] = min(reserved[-1], self._blocks.reserved)
 
     def _step(self) -> None:
+        """Mark the end of an optimizer step."""
         name = f"{self._steps_over}.step"
         self._steps_over += 1
         del self._steps[0], self._frees[:1]
@@ -248,6 +249,7 @@ class _Replay:
     def _add(
         self, event: AllocationEvent, delta: int, asked: int, label: str, phase: str, address: int
     ) -> None:
+        """Append an event with the state after it."""
         self._allocated, self._requested = self._allocated + delta, self._requested + asked
         self._peak = max(self._peak, self._allocated)
         self.events.append(event)
@@ -267,6 +269,7 @@ class _Replay:
             self._columns["category"][request.born] = category.value
 
     def _categories(self) -> Iterator[Category]:
+        """Yield the category of every request, by its operator and life."""
         told = self._told()
         for number, request in enumerate(self.requests):
             place = request.description

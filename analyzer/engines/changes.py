@@ -118,6 +118,7 @@ def _most(rank: RankMemory) -> float:
 
 
 def _share(found: EngineMemory) -> float:
+    """Return the share of the GPU's memory the engine may use."""
     rank = found.rank
     said = found.settings.get("gpu_memory_utilization")
     if isinstance(said, int | float) and said:

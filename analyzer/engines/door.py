@@ -142,7 +142,7 @@ class Door:
             torch = within_reach(self.python)
             if torch is None:
                 raise MissingDependencyError("no CUDA build of PyTorch is within reach", _install_hint())
-            return Answer(self._emulated(request(torch)))
+            return Answer(self._emulate(request(torch)))
         traced: Answer | AnalyzerError
         try:
             traced = trace()
@@ -171,7 +171,7 @@ class Door:
         if self.tell is not None:
             self.tell(f"tracing met: {doubt}; emulating torch {torch.version}")
         try:
-            found = self._emulated(request(torch))
+            found = self._emulate(request(torch))
             ended = found.incomplete
         except AnalyzerError as error:
             ended = error.message
@@ -180,7 +180,7 @@ class Door:
         said = f"tracing met: {doubt}; so torch {torch.version} itself was run, emulated"
         return replace(found, notes=(said, *found.notes)), ""
 
-    def _emulated(self, request: Request) -> Estimate:
+    def _emulate(self, request: Request) -> Estimate:
         found, outside = emulate(request), sandbox.outside()
         if outside is not None and found.incomplete is None:
             # Of what the traced program wrote: what the emulated one did is kept.

@@ -58,7 +58,7 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
         return Taken(0)
     pairs = [(use, _nearest(use.size, profile)) for use in used]
     nbytes = max(topology.code_bytes for _, topology in pairs) + sum(
-        _communicator(use, topology, profile) for use, topology in pairs
+        _communicator_bytes(use, topology, profile) for use, topology in pairs
     )
     if any(use.sent_to or use.received_from for use in used):
         nbytes += max(topology.exchange_code_bytes for _, topology in pairs)
@@ -80,7 +80,7 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
     return (
         topology.code_bytes,
         topology.exchange_code_bytes,
-        _communicator(Communicator(size), topology, profile),
+        _communicator_bytes(Communicator(size), topology, profile),
         topology.ring_bytes,
         topology.send_bytes,
         topology.receive_bytes,
@@ -97,7 +97,7 @@ def _nearest(size: int, profile: DeviceProfile) -> Topology:
     raise AssertionError(f"{DEFAULT}'s profile has figures of one rank and of several")
 
 
-def _communicator(use: Communicator, topology: Topology, profile: DeviceProfile) -> int:
+def _communicator_bytes(use: Communicator, topology: Topology, profile: DeviceProfile) -> int:
     return (
         topology.communicator_bytes
         + (_SHARP if use.size > 2 and profile.name in BEHIND_SWITCHES else 0)

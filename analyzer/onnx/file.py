@@ -312,6 +312,7 @@ class _Bounds:
 
 
 def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bounds) -> list[bytes]:
+    """Copy a protobuf message without its large tensor contents; return the parts."""
     if depth > _DEEPEST:
         raise _WireError("nested too deeply")
     inner = _MESSAGES[kind]
@@ -337,7 +338,7 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bound
                     kept = place
                     if message:
                         content = _copy(view, body, place, message, depth + 1, bounds)
-                        parts += [_encode(tag), _encode(sum(map(len, content))), *content]
+                        parts += [_encode_varint(tag), _encode_varint(sum(map(len, content))), *content]
         elif wire == 0:
             number, place = _varint(view, place, end)
             if kind == "tensor" and tag >> 3 == 2:  # TensorProto.data_type, serialized before the contents
@@ -355,6 +356,7 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bound
 
 
 def _varint(view: Any, place: int, end: int) -> tuple[int, int]:
+    """Read a variable-length integer; return (value, next place). Raises _WireError."""
     value = shift = 0
     while place < end and shift < 70:
         byte = view[place]
@@ -366,7 +368,7 @@ def _varint(view: Any, place: int, end: int) -> tuple[int, int]:
     raise _WireError(f"no number at byte {place}")
 
 
-def _encode(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -119,20 +119,20 @@ def _check_names(structure: Structure, values: Mapping[str, float], assume: Mapp
         if name not in structure.inputs:
             known = ", ".join(map(display, structure.inputs)) or "none"
             raise InputError(f"the model has no input {display(name)!r}", f"its inputs are: {known}")
-    conditions = dict.fromkeys(_conditions(structure)) if assume else {}
+    conditions = dict.fromkeys(_condition_names(structure)) if assume else {}
     for name in assume:
         if name not in conditions:
             known = ", ".join(display(item) for item in list(conditions)[:10] if item) or "none"
             raise InputError(f"no If has the condition or the name {display(name)!r}", f"there are: {known}")
 
 
-def _conditions(structure: Structure) -> Iterator[str]:
+def _condition_names(structure: Structure) -> Iterator[str]:
     for node in structure.nodes:
         if node.op_type == "If" and node.domain in DEFAULT_DOMAINS:
             yield from (node.input[0], node.name)
     for inner in structure.subgraphs.values():
         for graph in inner.values():
-            yield from _conditions(graph)
+            yield from _condition_names(graph)
 
 
 MOST_NODES = 250_000  # a language model exported operator by operator has some 20,000

@@ -85,10 +85,10 @@ def prepare(
     initializers = {tensor.name: _readable(tensor, folder) for tensor in graph.initializer}
     initializers |= {sparse.values.name: _dense(sparse) for sparse in graph.sparse_initializer}
     if len(initializers) != len(graph.initializer) + len(graph.sparse_initializer):
-        raise _duplicate([tensor.name for tensor in graph.initializer], "initializer")
+        raise _duplicate_error([tensor.name for tensor in graph.initializer], "initializer")
     inputs = {item.name: from_type_proto(item.type) for item in graph.input}
     if len(inputs) != len(graph.input):
-        raise _duplicate([item.name for item in graph.input], "input")
+        raise _duplicate_error([item.name for item in graph.input], "input")
     overridable = frozenset(inputs) & initializers.keys() if ir_version >= OVERRIDABLE_IR else frozenset()
     inputs = {name: value for name, value in inputs.items() if name not in initializers}
     producers: dict[str, Any] = {}
@@ -104,12 +104,12 @@ def prepare(
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and len(node.output) == 1:
             tensor = constant_tensor(node)
             if tensor is not None:
-                _claim(node.output[0], node, producers, initializers, inputs)
+                _check_unique_producer(node.output[0], node, producers, initializers, inputs)
                 initializers[node.output[0]] = _readable(tensor, folder)
                 continue
         for name in node.output:
             if name:
-                _claim(name, node, producers, initializers, inputs)
+                _check_unique_producer(name, node, producers, initializers, inputs)
                 producers[name] = node
         nodes.append(node)
         check_rank(node, shape_of)
@@ -162,7 +162,7 @@ def _reads(node: Any, inner: Mapping[str, Structure]) -> list[str]:
     return [*node.input, *(name for sub in inner.values() for name in sub.captured)]
 
 
-def _claim(
+def _check_unique_producer(
     name: str,
     node: Any,
     producers: Mapping[str, Any],
@@ -184,7 +184,7 @@ def _claim(
         )
 
 
-def _duplicate(names: list[str], what: str) -> TargetError:
+def _duplicate_error(names: list[str], what: str) -> TargetError:
     seen: set[str] = set()
     twice = (name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     name = next(twice, names[0] if names else "")

@@ -50,6 +50,7 @@ class Numbers:
         self._tuples: dict[tuple[tuple[int, ...], ...], Any] = {}
 
     def polynomial(self, values: Sequence[int], what: str) -> Polynomial:
+        """Return the polynomial through one value per capture. Raises NotTheSame if there is none."""
         key = tuple(values)
         found = self._made.get(key)
         if found is None:
@@ -73,12 +74,14 @@ class Numbers:
                 varying[entry.name] = self.polynomial(values, f"{what}'s {entry.name}")
 
         def at(batch: int) -> Record:
+            """Return the record at a batch."""
             found: Any = {name: polynomial.at(batch) for name, polynomial in varying.items()}
             return dataclasses.replace(first, **found)  # type: ignore[type-var]
 
         return at
 
     def operator(self, calls: Sequence[Operator]) -> Callable[[int], Operator]:
+        """Return a function from batch to the operator, from its calls in all captures. Raises NotTheSame."""
         first = calls[0]
         place = place_of(first)
         rest = [(c.phase, c.step, c.module, c.source, c.writes, c.domain) for c in calls]
@@ -143,6 +146,7 @@ class Numbers:
         return found
 
     def tensor(self, tensors: Sequence[TensorMeta], place: str) -> Any:
+        """Return the tensor, or a function from batch to it. Raises NotTheSame."""
         first = tensors[0]
         fixed = [(t.storage, t.dtype, t.requires_grad, t.symbols, t.conjugated) for t in tensors]
         if any(other != fixed[0] for other in fixed[1:]):

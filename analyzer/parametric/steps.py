@@ -128,19 +128,19 @@ def _likeness(operator: Operator) -> Any:
         operator.source,
         operator.stream,
         operator.settings,
-        _shown(operator.arguments),
-        _shown(operator.outputs),
-        tuple([(name, _shown(value)) for name, value in operator.keywords.items()]),
+        _comparable(operator.arguments),
+        _comparable(operator.outputs),
+        tuple([(name, _comparable(value)) for name, value in operator.keywords.items()]),
     )
 
 
-def _shown(argument: Argument) -> Any:
+def _comparable(argument: Argument) -> Any:
     kind = type(argument)
     if kind is TensorMeta:
         tensor: Any = argument
         return (tensor.shape, tensor.stride, tensor.dtype, tensor.offset, tensor.requires_grad)
     if kind is tuple:
-        return tuple([_shown(part) for part in argument])  # type: ignore[union-attr]
+        return tuple([_comparable(part) for part in argument])  # type: ignore[union-attr]
     if kind is float:
         return (kind, argument == 0)
     return (kind, argument)
@@ -150,15 +150,16 @@ def _with_numbers(later: Operator, mine: Operator) -> Operator:
     """`later` with the numbers of its counterpart."""
     return dataclasses.replace(
         later,
-        arguments=_transferred(later.arguments, mine.arguments),
-        outputs=_transferred(later.outputs, mine.outputs),
+        arguments=_with_sizes_of(later.arguments, mine.arguments),
+        outputs=_with_sizes_of(later.outputs, mine.outputs),
         keywords={
-            name: _transferred(value, mine.keywords.get(name)) for name, value in later.keywords.items()
+            name: _with_sizes_of(value, mine.keywords.get(name)) for name, value in later.keywords.items()
         },
     )
 
 
-def _transferred(later: Any, mine: Any) -> Any:
+def _with_sizes_of(later: Any, mine: Any) -> Any:
+    """Return a later step's argument with the shapes, strides and numbers of its counterpart in the first."""
     if type(later) is not type(mine):
         raise NotTheSame("the first step")
     if isinstance(later, TensorMeta):
@@ -175,5 +176,5 @@ def _transferred(later: Any, mine: Any) -> Any:
     if isinstance(later, tuple):
         if len(later) != len(mine):
             raise NotTheSame("the first step")
-        return tuple([_transferred(*pair) for pair in zip(later, mine, strict=True)])
+        return tuple([_with_sizes_of(*pair) for pair in zip(later, mine, strict=True)])
     return mine if isinstance(later, int) else later

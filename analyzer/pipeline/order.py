@@ -41,7 +41,11 @@ def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None
             for ours, theirs in zip_longest(called[first].get(group, ()), called[other].get(group, ())):
                 if ours is None or theirs is None:
                     if whole:
-                        raise _alone(first, ours, other) if theirs is None else _alone(other, theirs, first)
+                        raise (
+                            _missing_call_error(first, ours, other)
+                            if theirs is None
+                            else _missing_call_error(other, theirs, first)
+                        )
                     break
                 if ours[0] != theirs[0]:
                     raise CaptureError(
@@ -52,7 +56,7 @@ def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None
                     )
 
 
-def _alone(rank: int, call: Call | None, other: int) -> CaptureError:
+def _missing_call_error(rank: int, call: Call | None, other: int) -> CaptureError:
     assert call is not None
     return CaptureError(
         f"rank {rank} calls {call[0]} at {_line(call)}, and rank {other} never does",

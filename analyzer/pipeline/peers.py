@@ -163,7 +163,7 @@ class Peers:
                     self._refuse(peer, self._everybody_waits(peer.asked))
         for connection in wait(list(running)):
             assert isinstance(connection, Connection)
-            self._hear(running[connection])
+            self._take_message(running[connection])
         return None
 
     def _next(self, own: AwaitedValue | None, somebody_runs: bool) -> int | None:
@@ -225,7 +225,8 @@ class Peers:
         self._peers[rank] = _Peer(process, ours)
         ours.send(dataclasses.replace(self._work, rank=dataclasses.replace(self._work.rank, rank=rank)))
 
-    def _hear(self, peer: _Peer) -> None:
+    def _take_message(self, peer: _Peer) -> None:
+        """Take one message of a rank: a value, a question, its result or its end."""
         rank = next(rank for rank, known in self._peers.items() if known is peer)
         try:
             kind, *said = peer.connection.recv()

@@ -43,6 +43,7 @@ def every_rank(
 
 
 def _worst(found: Sequence[Estimate]) -> Estimate:
+    """Return the estimate of the rank that needs most, with all ranks' figures."""
     worst = max(range(len(found)), key=lambda rank: _need(found[rank]))
     lines = [
         f"rank {rank}: peak allocated {estimate.peak_allocated:,} bytes, reserved {estimate.peak_reserved:,}"

@@ -97,7 +97,7 @@ def _paths(
         position = 0  # the runtime has an order of its own: whoever reads it
     found = holders(graph, position, {index for index in storages if index >= 0})
     return [
-        _of_storage(graph, found[index]) if index in found else _holder_in_runtime(graph, malloc)
+        _holder_path(graph, found[index]) if index in found else _holder_in_runtime(graph, malloc)
         for index, (malloc, _) in zip(storages, tensors, strict=True)
     ]
 
@@ -110,7 +110,7 @@ def _moment(graph: Graph, event: AllocationEvent) -> int:
     return int(nodes[event.storage]["birth"] or 0) if isinstance(event, Malloc) and event.storage >= 0 else 0
 
 
-def _of_storage(graph: Graph, holder: Holder) -> tuple[str, ...]:
+def _holder_path(graph: Graph, holder: Holder) -> tuple[str, ...]:
     words = (_OF_FILES if graph.framework == "onnx" else _WORDS)[holder.kind]
     path = [words] if holder.operator is None else [words, _operator_label(graph.operators[holder.operator])]
     if holder.kind == "graph":

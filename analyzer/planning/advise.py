@@ -91,6 +91,7 @@ def advise(
 
 
 def _advice(target: Any, trials: Trials, numbers: bool) -> Advice:
+    """Analyse the job, search its ways, and return the advice."""
     options = trials.options
     base, found = trials.with_graph([])
     if found is None or base.estimate is None:
@@ -109,6 +110,7 @@ def _advice(target: Any, trials: Trials, numbers: bool) -> Advice:
 
 
 def _answer(target: Any, trials: Trials, base: Way, tried: Sequence[Way], numbers: bool) -> Advice:
+    """Rank the ways tried: those that fit first, then by speed; with a bound if none fits."""
     assert base.estimate is not None
     rank = {"fits": 0, "may not fit": 1}
     ways = sorted(

@@ -125,7 +125,7 @@ def parse_choice(text: str) -> Choice:
 def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
     if choice.allocator == ASYNCHRONOUS:
         return _lower_bound(choice, analysis, available)
-    allocator = _made(choice, analysis, available)
+    allocator = _allocator(choice, analysis, available)
     simulation = simulate(analysis.events, allocator)
     return UnderAllocator(
         choice.allocator,
@@ -139,7 +139,7 @@ def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
     )
 
 
-def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
+def _allocator(choice: Choice, analysis: Analysis, available: int) -> Any:
     major = analysis.profile.compute_capability[0]
     from_device = {
         _AVAILABLE: available,

@@ -80,7 +80,7 @@ class Intervals:
         self.intervals: tuple[Interval, ...] = ()
         if subject.runtime is not None:
             with uncollected():
-                self.intervals = tuple(self._found(low, high))
+                self.intervals = tuple(self._divide(low, high))
 
     def on(self, subject: Subject) -> Intervals | None:
         """The same intervals on the subject's device: programs are not joined once more. None where one is
@@ -219,7 +219,8 @@ class Intervals:
             raise NotTheSame("a runtime that is asked about each batch", anywhere=True)
         return parametric, figures
 
-    def _found(self, low: int, high: int) -> list[Interval]:
+    def _divide(self, low: int, high: int) -> list[Interval]:
+        """Divide the range into intervals of one program each, from captures at both ends."""
         found: list[Interval] = []
         for end in (high, low):
             try:
@@ -232,7 +233,7 @@ class Intervals:
             self._at(low)
         while low <= high:
             if low == 1 or high - low < _SHORT - 1:
-                found.append(self._alone(low))
+                found.append(self._single(low))
             elif len(self.captured) >= MOST_CAPTURES:
                 found.append(Interval(low, high))
             else:
@@ -240,7 +241,7 @@ class Intervals:
             low = found[-1].high + 1
         return found
 
-    def _alone(self, batch: int, ends: str = "") -> Interval:
+    def _single(self, batch: int, ends: str = "") -> Interval:
         try:
             return Interval(batch, batch, *self._parametric(batch), ends)
         except AnalyzerError as error:
@@ -259,7 +260,7 @@ class Intervals:
         try:
             best = self._joined(low, low + 1, low + 2)
         except NotTheSame as different:
-            return self._alone(low, different.where)
+            return self._single(low, different.where)
         good, bad = low + 2, high
         while bad - good > 1:
             middle = (good + bad) // 2

@@ -102,7 +102,7 @@ def _side_by_side(
         searches.done({})
     for variant in offered:
         steps.begin(variant[0])
-        found.append(_tried(target, options, base.estimate, work, variant, steps.tell, searches=searches))
+        found.append(_strategy(target, options, base.estimate, work, variant, steps.tell, searches=searches))
         if searches is not None:
             searches.done(variant[2])
     return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
@@ -180,7 +180,7 @@ def first_that_fits(
     steps = Countdown(len(ordered), progress)
     for variant in ordered:
         steps.begin(variant[0])
-        tried = _tried(target, options, base.estimate, work, variant, steps.tell, needs=False)
+        tried = _strategy(target, options, base.estimate, work, variant, steps.tell, needs=False)
         verdict = "" if tried.estimate is None else tried.estimate.verdict()
         if verdict == "fits":
             return tried
@@ -215,7 +215,7 @@ def _analysed(
     return analysis(target, Subject(target, options).at(batch), progress, needs)
 
 
-def _tried(
+def _strategy(
     target: Any,
     options: Options,
     base: Estimate,
@@ -282,12 +282,12 @@ def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, i
     pairs = [[part for part in parts if part is not None] for parts in sets]
     if free:
         pairs.append([part for part in (free[0], mixed, recomputed) if part is not None])
-    combined = [_together(parts) for parts in pairs if len(parts) >= _PAIR]
+    combined = [_merged(parts) for parts in pairs if len(parts) >= _PAIR]
     more = _more_gpus(options, target)
     return [*singles, *{name: (name, cost, changes) for name, cost, changes in combined}.values(), *more]
 
 
-def _together(parts: list[tuple[str, int, dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
+def _merged(parts: list[tuple[str, int, dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
     changes: dict[str, Any] = {}
     for _, _, part in parts:
         changes |= part

@@ -36,7 +36,7 @@ _AMP = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 def script(recipe: Recipe) -> str:
     """The program, ready to be run or followed."""
-    parts = (_head(recipe), _loaded(recipe), _adapted(recipe), _ends(recipe))
+    parts = (_import_lines(recipe), _loading_lines(recipe), _adapter_lines(recipe), _closing_lines(recipe))
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
@@ -53,7 +53,7 @@ def auto_class(recipe: Recipe) -> str:
     return _AUTO[recipe.task]
 
 
-def _head(recipe: Recipe) -> Iterator[str]:
+def _import_lines(recipe: Recipe) -> Iterator[str]:
     yield (
         f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by'
         ' analyze."""'
@@ -100,7 +100,7 @@ def _safe(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable() and letter not in '"\\')
 
 
-def _loaded(recipe: Recipe) -> Iterator[str]:
+def _loading_lines(recipe: Recipe) -> Iterator[str]:
     auto, dtype = auto_class(recipe), f"torch.{recipe.dtype}"
     attention = f", attn_implementation={recipe.attention!r}" if recipe.attention else ""
     if recipe.parallel is not None and recipe.parallel.kind == "fsdp2":
@@ -154,7 +154,7 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
     yield "del skeleton, held, checkpoint"
 
 
-def _adapted(recipe: Recipe) -> Iterator[str]:
+def _adapter_lines(recipe: Recipe) -> Iterator[str]:
     placed = ".cuda()" if recipe.loading == "cpu" else ""
     if recipe.task in trainers.TRAINERS:  # which adapts the model itself, and sets its mode
         if placed:
@@ -210,7 +210,7 @@ def _spread(parallel: Parallelism) -> Iterator[str]:
     yield 'model.to_empty(device="cuda")'
 
 
-def _ends(recipe: Recipe) -> Iterator[str]:
+def _closing_lines(recipe: Recipe) -> Iterator[str]:
     if recipe.task in trainers.TRAINERS:
         yield from trainers.trained(recipe, _adapter(recipe))
         return

@@ -105,6 +105,7 @@ def _rollouts(recipe: Recipe) -> Iterator[str]:
 
 
 def _settings(recipe: Recipe) -> Iterator[tuple[str, object]]:
+    """Yield the trainer's settings: (name, source code of the value)."""
     yield "output_dir", "folder.name"
     yield "per_device_train_batch_size", recipe.batch
     yield "gradient_accumulation_steps", recipe.accumulation

@@ -51,6 +51,7 @@ def room_of(column: Column, columns: Sequence[Column], width: int) -> int:
 
 
 def _kept(columns: Sequence[Column], width: int) -> list[int]:
+    """Return the indices of the columns that fit; those with the highest rank go first."""
     kept = list(range(len(columns)))
     while sum(columns[n].least or columns[n].width for n in kept) > width:
         least_needed = max(kept, key=lambda n: columns[n].rank)

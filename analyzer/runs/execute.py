@@ -121,6 +121,7 @@ class _Executor(fx.Interpreter):
         raise AssertionError("placeholders are made in run_node")
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node; afterwards free the storages whose last use it was."""
         if n.op == "placeholder":
             next(self.args_iter)
             meta = n.meta["tensor"]

@@ -47,7 +47,7 @@ def describe(target: object, options: Options) -> dict[str, Any]:
                 f"{field.name} is a function, which cannot go to another process",
                 "name it: a name of torch.optim, or file.py:function",
             )
-        plain[field.name] = _plain(value)
+        plain[field.name] = _json_value(value)
     return {"target": os.fspath(target), "options": plain}
 
 
@@ -115,11 +115,11 @@ def result_of(result: Mapping[str, Any], what: str) -> dict[str, Any]:
     )
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
+        return {str(name): _json_value(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [_json_value(entry) for entry in value]
     if isinstance(value, TensorSpec):
         return {
             "shape": list(value.shape),

@@ -82,7 +82,7 @@ def _gpu() -> Gpu:
 
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
-        others = {pid: used for pid, used in _processes(handle).items() if pid != os.getpid()}
+        others = {pid: used for pid, used in _bytes_by_process(handle).items() if pid != os.getpid()}
         return Gpu(nvml.text(name), nvml.text(driver), memory.total, memory.free, memory.used, others)
 
 
@@ -90,7 +90,7 @@ def process_bytes(uuid: str | None = None) -> int | None:
     """Return NVML's bytes of this process on the GPU with this UUID, or the first visible one; None if NVML
     cannot tell. Raises NoGpuError."""
     with nvml.first_visible() if uuid is None else nvml.named(uuid) as handle:
-        return _processes(handle).get(os.getpid())
+        return _bytes_by_process(handle).get(os.getpid())
 
 
 def device_bytes() -> int:
@@ -130,11 +130,11 @@ def host_free_bytes() -> int | None:
     `memory.current`, cgroup v2; `memory.limit_in_bytes`, v1), as Linux's documentation has them.
     """
     found = []
-    available = re.search(r"MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")))
+    available = re.search(r"MemAvailable:\s+(\d+) kB", _read_or_empty(Path("/proc/meminfo")))
     if available:
         found.append(1024 * int(available[1]))
     for folder, most, now in _CONTROLLERS:
-        limit, used = _text(folder / most).strip(), _text(folder / now).strip()
+        limit, used = _read_or_empty(folder / most).strip(), _read_or_empty(folder / now).strip()
         if limit.isdigit() and used.isdigit():
             found.append(max(int(limit) - int(used), 0))
     return min(found, default=None)
@@ -146,7 +146,7 @@ _CONTROLLERS = (
 )
 
 
-def _text(path: Path) -> str:
+def _read_or_empty(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
@@ -171,7 +171,7 @@ def check_host(needed_bytes: int, written_bytes: int, force: bool) -> list[str]:
     return []
 
 
-def _processes(handle: Any) -> dict[int, int]:
+def _bytes_by_process(handle: Any) -> dict[int, int]:
     import pynvml
 
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)

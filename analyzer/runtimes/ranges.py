@@ -94,7 +94,7 @@ def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int |
     assert prediction.limited is not None
     ends = []
     for sign, limit in ((-1, least), (1, most)):
-        events = tuple(_moved(event, sign) for event in prediction.events)
+        events = tuple(_at_bound(event, sign) for event in prediction.events)
         simulation = simulate(events, prediction.limited(*limit))
         ends.append(None if simulation.failure is not None else simulation.peak_reserved)
     return ends[0], ends[1]
@@ -121,7 +121,7 @@ def under_pressure(
     if prediction.limited is None or with_room_bytes <= tight:
         return ()
     found = [with_room_bytes] if with_room_bytes <= easy else []
-    variants = {tuple(_moved(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
+    variants = {tuple(_at_bound(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
     for events in variants:
         for room in (tight, easy):
             simulation = simulate(events, prediction.limited(max(room, 0), True))
@@ -140,11 +140,11 @@ def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> R
 
 def _simulated_with(prediction: Prediction, sign: int, measured: bool) -> Simulation | None:
     """The program with every assumed request at its least or most; None where nothing is assumed."""
-    events = tuple(_moved(event, sign, measured=measured) for event in prediction.events)
+    events = tuple(_at_bound(event, sign, measured=measured) for event in prediction.events)
     return simulate(events, prediction.allocator()) if events != prediction.events else None
 
 
-def _moved(event: AllocationEvent, sign: int, *, measured: bool = False) -> AllocationEvent:
+def _at_bound(event: AllocationEvent, sign: int, *, measured: bool = False) -> AllocationEvent:
     if not sign or not isinstance(event, Malloc):
         return event
     if event.less is not None:

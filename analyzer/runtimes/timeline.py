@@ -206,7 +206,7 @@ class Server:
         if isinstance(event, Malloc):
             if event.key in self._live:
                 raise KeyError(f"a request has the key {event.key}, which is alive")
-            self._live[event.key] = handle, asked = self._taken(
+            self._live[event.key] = handle, asked = self._serve(
                 event,
                 event.nbytes if nbytes is None else nbytes,
                 event.smaller if smaller is None else smaller,
@@ -227,7 +227,8 @@ class Server:
             allocator.over("empty_cache")
         return 0, None
 
-    def _taken(self, event: Malloc, nbytes: int, smaller: Sequence[int]) -> tuple[int | None, int]:
+    def _serve(self, event: Malloc, nbytes: int, smaller: Sequence[int]) -> tuple[int | None, int]:
+        """Serve a request; return (handle, bytes served), (None, 0) for one the program may fail."""
         try:
             if event.apart:
                 return self.allocator.reserve(nbytes), nbytes

@@ -95,7 +95,7 @@ class Sandbox:
                 from analyzer.sandbox.renaming import folders_renamed
 
                 stack.enter_context(folders_renamed())
-            stack.enter_context(_environment(variables))
+            stack.enter_context(_variables_set(variables))
             stack.enter_context(self._services.open())
             yield self
 
@@ -273,7 +273,7 @@ def join() -> None:
 
 
 @contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
+def _variables_set(variables: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

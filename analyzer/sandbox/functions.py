@@ -124,6 +124,8 @@ class Functions:
     # ----------------------------------------------------------------------------------------------------
 
     def _reads(self, original: Function, follow: bool) -> Function:
+        """Return a replacement for a function that reads a path."""
+
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside() or isinstance(path, int):
                 return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
@@ -138,6 +140,8 @@ class Functions:
         return call
 
     def _changes(self, original: Function, follow: bool) -> Function:
+        """Return a replacement for a function that changes what is at a path."""
+
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside():
                 return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
@@ -148,6 +152,8 @@ class Functions:
         return call
 
     def _makes(self, original: Function) -> Function:
+        """Return a replacement for a function that creates a path."""
+
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside():
                 return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
@@ -160,6 +166,8 @@ class Functions:
         return call
 
     def _removes(self, original: Function, folder: bool) -> Function:
+        """Return a replacement for a function that removes a path."""
+
         def call(path: Any, *, dir_fd: int | None = None) -> None:
             if self._aside():
                 return original(path, **_said(dir_fd=dir_fd))  # type: ignore[no-any-return]
@@ -172,6 +180,8 @@ class Functions:
         return call
 
     def _renames(self, original: Function) -> Function:
+        """Return a replacement for a function that renames a path."""
+
         def call(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
             if self._aside():
                 folders = _said(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
@@ -188,6 +198,8 @@ class Functions:
         return call
 
     def _links(self, original: Function, hard: bool) -> Function:
+        """Return a replacement for a function that creates a link."""
+
         def call(src: Any, dst: Any, *arguments: Any, **named: Any) -> None:
             if self._aside():
                 return original(src, dst, *arguments, **named)  # type: ignore[no-any-return]

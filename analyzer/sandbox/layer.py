@@ -91,7 +91,7 @@ class Layer:
         """Whether the overlay has nothing to do with a place."""
         return f"{place}/".startswith(self._as_outside)
 
-    def _seen(self, place: str) -> str:
+    def _real_path(self, place: str) -> str:
         above = self.upper + place
         return (
             place if self.free(place) or (not os.path.lexists(above) and not self._hidden(place)) else above
@@ -120,7 +120,7 @@ class Layer:
         return (
             path
             if self.untouched() and not path.startswith(self.upper)
-            else self._seen(self.place(path, follow))
+            else self._real_path(self.place(path, follow))
         )
 
     def is_below(self, place: str) -> bool:
@@ -149,7 +149,7 @@ class Layer:
         """The folders above a place, in `upper`."""
         parent = place.rpartition("/")[0]
         above = self.upper + parent
-        if os.path.isdir(above) or not os.path.isdir(self._seen(parent or "/")):
+        if os.path.isdir(above) or not os.path.isdir(self._real_path(parent or "/")):
             return  # there already, or an error whoever writes there will get
         self._folders_to(parent)
         os.mkdir(above)
@@ -198,7 +198,7 @@ class Layer:
             os.close(os.open(above, os.O_CREAT | os.O_WRONLY, stat.S_IMODE(mode)))
         return above
 
-    def _gone(self, place: str) -> None:
+    def _record_removal(self, place: str) -> None:
         if os.path.lexists(place):
             self._writes()
             with open(self._log, "ab") as log:
@@ -207,9 +207,9 @@ class Layer:
 
     def remove(self, place: str, folder: bool) -> None:
         """Remove a file, or an empty folder."""
-        seen = self._seen(place)
+        seen = self._real_path(place)
         if not self.free(place) and os.path.lexists(seen):
-            self._check(self._seen(place.rpartition("/")[0] or "/"))
+            self._check(self._real_path(place.rpartition("/")[0] or "/"))
             if stat.S_ISDIR(os.lstat(seen).st_mode) != folder:
                 number = errno.ENOTDIR if folder else errno.EISDIR
                 raise OSError(number, os.strerror(number), place)
@@ -218,14 +218,14 @@ class Layer:
         if self.free(place) or seen.startswith(self.upper):
             (os.rmdir if folder else os.unlink)(seen)
         if not self.free(place):
-            self._gone(place)
+            self._record_removal(place)
 
     def rename(self, source: str, target: str) -> None:
         """Give what is at one place another; what is there goes, as `os.replace` does."""
         if source == target or (self.free(source) and self.free(target)):
             os.rename(source, target)
             return
-        there, seen = self._seen(source), self._seen(target)
+        there, seen = self._real_path(source), self._real_path(target)
         is_folder = os.path.isdir(there) and not os.path.islink(there)
         if os.path.lexists(there) and os.path.lexists(seen):
             over_folder = os.path.isdir(seen) and not os.path.islink(seen)
@@ -243,7 +243,7 @@ class Layer:
             os.rename(moved, made)
         for place in (source, target):
             if not self.free(place):
-                self._gone(place)
+                self._record_removal(place)
 
     def _whole(self, place: str) -> str:
         """Copy what is at a place, with all that is in it."""
@@ -257,14 +257,14 @@ class Layer:
         """Yield the entries of `os.scandir` for a folder."""
         place = self.place(path)
         for name in self.names(path):
-            yield Entry(name, os.path.join(path, name), self._seen(f"{place.rstrip('/')}/{name}"))
+            yield Entry(name, os.path.join(path, name), self._real_path(f"{place.rstrip('/')}/{name}"))
 
 
 class Entry:
     """An `os.DirEntry` of the overlay."""
 
     def __init__(self, name: str, path: str, seen: str) -> None:
-        self.name, self.path, self._seen = name, path, seen
+        self.name, self.path, self._real_path = name, path, seen
 
     def __fspath__(self) -> str:
         return self.path
@@ -274,7 +274,7 @@ class Entry:
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return `os.stat` of the entry."""
-        return (os.stat if follow_symlinks else os.lstat)(self.path if follow_symlinks else self._seen)
+        return (os.stat if follow_symlinks else os.lstat)(self.path if follow_symlinks else self._real_path)
 
     def inode(self) -> int:
         """Return the inode number."""

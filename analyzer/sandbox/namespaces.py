@@ -136,7 +136,7 @@ class _Root:
             if not nearest:
                 self._as_outside(outside, writable=False)
                 return
-            self._anew(outside, inside)
+            self._rebuild_folder(outside, inside)
             return
         for point in nearest:
             if os.path.lexists(inside + point.removeprefix(outside.rstrip("/"))):
@@ -164,6 +164,7 @@ class _Root:
             self._overlay("/dev/shm", os.path.join(memory, "upper"))
 
     def _overlay(self, outside: str, upper: str = "") -> None:
+        """Mount an overlay over an outside folder."""
         number = len(self._overlays) + 1
         upper = upper or os.path.join(self._folder, str(number))
         work = f"{upper}.work"
@@ -197,6 +198,7 @@ class _Root:
             os.chown(made, found.st_uid, found.st_gid)
 
     def _as_outside(self, outside: str, writable: bool) -> None:
+        """Mount an outside folder as it is, read-only unless `writable`."""
         inside = self.path + outside
         _mount(outside, inside, "", _BIND | _REC)
         self._others.append(outside)
@@ -212,7 +214,8 @@ class _Root:
                 ctypes.c_size_t(len(how)),
             )
 
-    def _anew(self, outside: str, inside: str) -> None:
+    def _rebuild_folder(self, outside: str, inside: str) -> None:
+        """Make an outside folder anew: its links, and a mount for each of its entries."""
         for name in os.listdir(outside):
             path, made = os.path.join(outside, name), os.path.join(inside, name)
             if os.path.islink(path):

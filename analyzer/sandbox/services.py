@@ -57,7 +57,7 @@ class Services:
             return list(dict.fromkeys(lines.read().splitlines()))
         return []
 
-    def _write(self, line: str) -> None:
+    def _record(self, line: str) -> None:
         if line not in self._said:
             self._said.add(line)
             with contextlib.suppress(OSError), open(self._list, "a", encoding="utf-8") as lines:
@@ -101,6 +101,8 @@ class Services:
             yield module.socket, name, self._connecting(getattr(module.socket, name), kinds, module)
 
     def _connecting(self, original: Any, kind: int, module: Any) -> Any:
+        """Return a replacement for a socket's connecting method, which records the host."""
+
         def call(connection: Any, *arguments: Any) -> Any:
             address = arguments[-1]
             if (
@@ -110,7 +112,7 @@ class Services:
             ):
                 host = self._names.get(address[0], address[0])
                 if not address[0].startswith("127.") and host not in ("::1", "localhost", "0.0.0.0", ""):
-                    self._write(f"host {host}")
+                    self._record(f"host {host}")
                     if not self._network:
                         raise OSError(errno.ENETUNREACH, f"--no-network: no connection to {host}")
             return original(connection, *arguments)
@@ -126,7 +128,7 @@ class Services:
         def call(*arguments: Any, **named: Any) -> Any:
             if self._aside():
                 return original(*arguments, **named)
-            self._write(f"tracker {tracker}")
+            self._record(f"tracker {tracker}")
             return made(*arguments, **named)
 
         return call
@@ -138,7 +140,7 @@ class Services:
 
     def _by_variable(self, module: ModuleType) -> tuple[()]:
         """Record a tracker that its environment variable silences."""
-        self._write(f"tracker {module.__name__}")
+        self._record(f"tracker {module.__name__}")
         return ()
 
     def _wandb(self, module: Any) -> Iterator[tuple[Any, str, Any]]:

@@ -86,7 +86,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
     low = min(_played(moments, launches, faster, host.RANGE[0]), seconds)
     high = max(_played(moments, launches, slower, host.RANGE[1]), seconds)
     handed = sum(launch.host for launch in launches.values())
-    busy = _busiest(launches)
+    busy = _busiest_stream_seconds(launches)
     source = "measured on H100" if rates.measured else f"scaled from H100 by {profile.name}'s data sheet"
     return StepTime(
         seconds=seconds,
@@ -192,7 +192,7 @@ def _played(moments: list[Moment], launches: dict[int, Launch], device: float, s
     return ends[-1] - ends[-2]
 
 
-def _busiest(launches: dict[int, Launch]) -> float:
+def _busiest_stream_seconds(launches: dict[int, Launch]) -> float:
     streams: dict[int, float] = defaultdict(float)
     for launch in launches.values():
         streams[launch.operator.stream] += launch.device

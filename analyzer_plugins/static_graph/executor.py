@@ -140,7 +140,7 @@ class _Executor:
                         self._kept.clear()
                     yield from self._bound(operator.phase is Phase.BACKWARD)
                     yield from self._operator(operator)
-            yield from self._dies(position)
+            yield from self._deaths(position)
 
     def _bound(self, backward: bool) -> Iterator[AllocationEvent]:
         """The bound of what the framework's backward pass holds besides is taken from the backward pass's
@@ -208,7 +208,7 @@ class _Executor:
             named = index if index < self._captured_count else -1
             yield Malloc(index, storage.nbytes, storage.category, operator, named, label=label, rule=VARIABLE)
 
-    def _dies(self, position: int) -> Iterator[AllocationEvent]:
+    def _deaths(self, position: int) -> Iterator[AllocationEvent]:
         for index in self._read.get(position, ()):
             yield from self._gathers(index, None)
         for index in self._dying.get(position, ()):

@@ -161,6 +161,7 @@ class _Rewriting:
         return self._dialect.fan_in_apart and named and whole
 
     def _view(self, operator: Operator, output: TensorMeta) -> TensorMeta:
+        """Return the result of a view: a new variable where it is a kernel, else its operand's."""
         source = next((meta for meta in operator.inputs if meta.storage == output.storage), None)
         if source is None or not self._is_kernel(operator, source, output):
             if source is not None:
@@ -198,11 +199,12 @@ class _Rewriting:
         known = self._absorbed.get((kind, look))
         if known is None:
             self._absorbed[kind, look] = True  # for views of views that lead back here
-            known = all(self._takes(reader, kind, look) for reader in self._readers[look])
+            known = all(self._accepts_view(reader, kind, look) for reader in self._readers[look])
             self._absorbed[kind, look] = known
         return known
 
-    def _takes(self, reader: Operator, kind: str, look: Look) -> bool:
+    def _accepts_view(self, reader: Operator, kind: str, look: Look) -> bool:
+        """Return whether a reader takes this view as it is, without a kernel for it."""
         if reader.name in _COPIES or reader.phase is Phase.OPTIMIZER:
             return True
         flags = RESHAPES | TRANSPOSITIONS

@@ -363,7 +363,7 @@ class PyTorchAllocator(Allocator):
         """A new segment's block, outside the pool; None if it would pass the fraction or the driver has no
         room."""
         taken = self._segment_bytes(size, pool.small)
-        if not self._room(taken):
+        if not self._has_room(taken):
             return None
         segment = Segment(self._space.take(taken), taken, pool, number=len(self.segment_events))
         self._number(segment.first)
@@ -371,7 +371,7 @@ class PyTorchAllocator(Allocator):
         self._reserve("segment_alloc", segment.address, taken)
         return segment.first
 
-    def _room(self, taken: int) -> bool:
+    def _has_room(self, taken: int) -> bool:
         after = self.reserved + taken
         return (self._limit is None or after <= self._limit) and (
             self._allowed is None or after <= self._allowed

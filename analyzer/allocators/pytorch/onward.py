@@ -97,6 +97,8 @@ class _Plain:
         self._blocks = _best_fit.Blocks(np.array(rows, np.int64).reshape(-1, 5), self._others, large)
 
     def _rows(self, segment: Segment, keys: Mapping[int, int]) -> list[tuple[int, int, int, int, int]]:
+        """Return a segment's blocks as rows: (address in units, units, pool, whether first, key or -1 for
+        free)."""
         shift = self._placed(segment) - segment.address // UNIT_BYTES
         return [
             (
@@ -122,7 +124,7 @@ class _Plain:
     def _take(self, units: int, number: int) -> int:
         """A new segment, as `caching.py` takes one."""
         allocator, size = self._allocator, units * UNIT_BYTES
-        if not allocator._room(size):
+        if not allocator._has_room(size):
             bounds = [bound for bound in (allocator._limit, allocator._allowed) if bound is not None]
             raise OutOfMemoryError(size, allocator.allocated, allocator.reserved, min(bounds), ())
         stream = next(stream for stream, found in self._streams.items() if found == number)

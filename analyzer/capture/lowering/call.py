@@ -97,6 +97,8 @@ FUNCTIONS: dict[tuple[str, str], Function] = {}
 
 
 def lowers(*names: str, domain: str = "") -> Callable[[Function], Function]:
+    """Register a function as the PyTorch code of these ONNX operators."""
+
     def register(function: Function) -> Function:
         for name in names:
             FUNCTIONS[domain, name] = function

@@ -47,6 +47,7 @@ def _padded(call: NodeCall, x: Tensor, kernel: Sequence[int], rank: int) -> tupl
 def _pads(
     call: NodeCall, sizes: Sequence[int], kernel: Sequence[int], rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the padding before and after each spatial axis, also for `auto_pad`."""
     auto = call.get("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
         pads = tuple(call.get("pads", (0,) * 2 * rank))

@@ -151,6 +151,7 @@ class OperatorRecorder:
             self._listen()
 
     def _listen(self) -> None:
+        """Register a kernel in front of every ATen operator that runs on CUDA."""
         has = torch._C._dispatch_has_kernel_for_dispatch_key
         for name in torch._C._dispatch_get_all_op_names():
             if not name.startswith("aten::") or name in _UNSEEN or has(name, "BackendSelect"):
@@ -177,6 +178,7 @@ class OperatorRecorder:
             skip(OperatorRecorder._called.__code__)
 
     def _called(self, func: Any, plain: tuple[int, ...], keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run an operator through `_follow`, outermost calls only."""
         if not self._hidden and _COMPILER in sys.modules:
             self._hide()
         keys = keyset & self._keys
@@ -205,9 +207,10 @@ class OperatorRecorder:
                 gc.enable()
 
     def _follow(self, func: Any, run: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator, and record it with its results if it took memory."""
         before = self._seen
         if "convolution" in func._schema.name:
-            self._set()
+            self._note_settings()
         result = self.values.call(func, run, args, kwargs)
         self._launched(func, result)
         after = self._seen = self.count()
@@ -224,7 +227,7 @@ class OperatorRecorder:
             self.places.here()
         return result
 
-    def _set(self) -> None:
+    def _note_settings(self) -> None:
         cudnn = torch.backends.cudnn
         settings = (
             ("benchmark", cudnn.benchmark),
@@ -264,6 +267,7 @@ class OperatorRecorder:
             _RUNTIME.emulated_launches(kind)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
+        """Record the end of an optimizer step; end the program when its memory is steady."""
         _RUNTIME.emulated_stepped()
         self.steps.append(self.count())
         self.freed_by_steps.append(self._blocks("freed"))

@@ -169,6 +169,7 @@ class Cudnn:
         return self._get(plan, Attribute.EXECUTION_PLAN_WORKSPACE_SIZE)
 
     def _graph(self, question: Question) -> ctypes.c_void_p:
+        """Build the operation graph of one convolution; return its descriptor."""
         names = CONVOLUTIONS[question.operation]
         tensors = []
         for uid, shape in zip(b"xwy", (question.x_shape, question.w_shape, question.y_shape), strict=True):

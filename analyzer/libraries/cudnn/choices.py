@@ -155,6 +155,7 @@ class Choices:
         return (plans[place]._replace(share_first=None, split=False), *others)
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+        """Return the plans with those that a description does not list, as a GPU's handle would list them."""
         first, *others = self._first_plans.with_unlisted(call, plans)  # looks at a description's bytes
         if call.w_shape[1] == 1 < call.groups and self._asker is not None and not self._asker.lists_compiled:
             others = [Plan(UNKNOWN_ENGINE, 0, share_first=0.5), *others]
@@ -181,6 +182,7 @@ class Choices:
         return tuple(size for size in sizes if size < nbytes)
 
     def _recorded(self, call: Convolution, settings: ConvolutionSettings, trial: bool) -> Workspace | None:
+        """Return the workspace recorded for a call, None if there is none. trial: of cuDNN's timing runs."""
         if self._record is None or not self._record_holds():
             return None
         source = self._source()
@@ -212,6 +214,7 @@ class Choices:
         return next((nbytes for nbytes in found if nbytes is not None), None)
 
     def _recorded_question(self, question: Question) -> Workspace | None:
+        """Return the workspace recorded for an ONNX Runtime question, None if there is none."""
         call = question.convolution()
         if self._record is None or not self._record_holds() or call.y_shape != question.y_shape:
             return None
@@ -226,6 +229,7 @@ class Choices:
         return {} if table is None else table.answers(call, figure)
 
     def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
+        """Return the workspace of the first plan; a bounded one if no plan is known."""
         call = question.convolution()
         if plans:
             return _asked(call, self._with_unlisted(call, plans[:1]))
@@ -242,6 +246,8 @@ class Choices:
     def _of_plans(
         self, call: Convolution, plans: tuple[Plan, ...] | None, settings: ConvolutionSettings, trial: bool
     ) -> Workspace:
+        """Return the workspace of the plan chosen under the settings. trial: the largest of all timed
+        plans."""
         chosen = [] if plans is None else reading.passing(plans, call.dtype, settings)
         if not chosen:
             return self._unknown(call)

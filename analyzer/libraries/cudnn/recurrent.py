@@ -112,6 +112,7 @@ class Recurrent:
 
     @property
     def _forward_bytes(self) -> int:
+        """Bytes of the forward workspace."""
         state, result, up = self._state, self._rows * self.hidden, self._up
         both, gates = self.directions == 2, self._gates
         total = self._weight_bytes + up(2 * state if self._persists else gates * self.directions * state)
@@ -129,6 +130,7 @@ class Recurrent:
 
     @property
     def _backward_bytes(self) -> int:
+        """Bytes of the backward workspace."""
         state, result, up = self._state, self._rows * self.hidden, self._up
         both, persists = self.directions == 2, self._persists
         total = self._weight_bytes + up(2 * state if persists or both else state)

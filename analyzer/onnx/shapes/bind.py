@@ -119,6 +119,7 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
 def _described(
     declared: Mapping[str, ValueType], batch: int | None, described: Described
 ) -> tuple[dict[str, ValueType], dict[str, int]]:
+    """Check the described inputs; return their types and the sizes of named dimensions. Raises InputError."""
     shapes: dict[str, ValueType] = {}
     symbols: dict[str, int] = {}
     dimensions = {

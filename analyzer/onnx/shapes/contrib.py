@@ -91,6 +91,7 @@ def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, 
 
 
 def _delegated(node: Any, inputs: _Inputs, delegate: _Delegate) -> _Results:
+    """Infer a contrib operator's results with ONNX's operator of the same shapes (`DELEGATES`)."""
     import onnx
 
     target, which = DELEGATES[node.op_type]
@@ -165,6 +166,7 @@ def _matmul_n_bits(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _skip_layer_norm(_node: Any, inputs: _Inputs) -> _Results:
+    """Return the result, mean and inverse deviation of each row, and the sum of the inputs."""
     first = inputs[0]
     if first is None or first.shape is None:
         return []

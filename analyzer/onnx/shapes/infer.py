@@ -187,7 +187,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
                 types[name] = structure.declared[name]
         return
     if problem and not inexact:
-        raise _contradiction(node, inputs, problem, structure, context)
+        raise _contradiction_error(node, inputs, problem, structure, context)
     bound_of = bounds.bounds(node, inputs, result.values.get if result.values else (lambda _: None))
     for position, name in enumerate(outputs):
         if not name:
@@ -270,7 +270,7 @@ def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
     )
 
 
-def _contradiction(
+def _contradiction_error(
     node: Any, inputs: list[ValueType | None], problem: str, structure: Structure, context: Context
 ) -> AnalyzerError:
     shapes = ", ".join(display_shape(item.shape) if item is not None else "?" for item in inputs)

@@ -103,6 +103,7 @@ def _run_nodes(
     declared: Mapping[str, ValueType] | None = None,
     data_prop: bool = False,
 ) -> dict[str, ValueType]:
+    """Run ONNX's inference on some nodes alone; return the types of their results."""
     import onnx
 
     for node in nodes:

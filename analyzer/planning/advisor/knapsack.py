@@ -44,7 +44,7 @@ def cheapest(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[i
         return ()
     within = limit
     for _ in range(_AGAIN):
-        chosen = _solved(costs, rows, within)
+        chosen = _solve(costs, rows, within)
         if chosen is None:
             return None
         over = max(row.bytes_of(chosen) for row in rows) - limit
@@ -54,7 +54,8 @@ def cheapest(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[i
     return None
 
 
-def _solved(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[int, ...] | None:
+def _solve(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[int, ...] | None:
+    """Return the items of least cost that keep every row within the limit; None if there is no choice."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 

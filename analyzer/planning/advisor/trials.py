@@ -107,6 +107,7 @@ class Trials:
         return {**merged, "runtime_options": settings} if "runtime_options" in merged else merged
 
     def _analysis(self, options: Options, merged: Mapping[str, Any]) -> Analysis:
+        """Analyse under changed options, with the captures of an earlier way that has the same program."""
         if options.batch is None or self._subject.runtime is None:
             return analysis(self._target, options)
         program = repr(

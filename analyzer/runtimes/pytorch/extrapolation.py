@@ -86,6 +86,7 @@ def _round(
     operators: Sequence[Operator],
     places: dict[int, tuple[int, int]],
 ) -> Round:
+    """Return one round's events as numbered items, with sizes and the operators' steps."""
     items: list[tuple[Any, ...]] = []
     sizes: list[int] = []
     found: dict[int, tuple[Operator, tuple[Step, ...]]] = {}
@@ -99,7 +100,7 @@ def _round(
         part = [event for event, _ in group]
         if any(isinstance(event, Malloc) and event.storage < 0 for event in part):
             results = [event for event in part if isinstance(event, Malloc) and event.storage >= 0]
-            found[len(items)] = operators[operator], tuple(_steps(part))
+            found[len(items)] = operators[operator], tuple(_steps_of_events(part))
             streams = {event.stream or 0 for event in part if isinstance(event, Malloc)}
             if len(streams) > 1:
                 raise NotExtrapolated("an operator that takes memory on several streams")
@@ -146,7 +147,7 @@ def _freed_at(event: Free, number: int, places: dict[int, tuple[int, int]]) -> t
     return (number - made[0], made[1]) if made else (-1, event.key)
 
 
-def _steps(events: Sequence[Malloc | Free]) -> Iterator[Step]:
+def _steps_of_events(events: Sequence[Malloc | Free]) -> Iterator[Step]:
     taken: list[int] = []
     for event in events:
         if isinstance(event, Free):
@@ -319,8 +320,8 @@ def _rule(
 
 
 def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
-    """Yield the steps of `_steps` from the rule: no workspace, which earlier rounds took, and no result
-    written in place."""
+    """Yield the steps of the rule, without workspaces, which earlier rounds took, and results written in
+    place."""
     taken: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
     made: set[int] = set()

@@ -166,6 +166,7 @@ class Live:
             self._process.launch(kernel)
 
     def _simulate(self, event: AllocationEvent) -> None:
+        """Simulate one event; while a speculation is recorded, only store it."""
         if self._apart is not None:
             self._apart.append(event)
             return
@@ -191,7 +192,7 @@ class Live:
             self.allocator.wait(event.stream, event.by)
         elif isinstance(event, EmptyCache):
             self.allocator.over("empty_cache")
-        self._happened(event, asked, handle)
+        self._record_state(event, asked, handle)
         if isinstance(event, Event):
             self.allocator.over(event.name, event.value)
 
@@ -207,7 +208,7 @@ class Live:
         for event in events:
             self._simulate(event)
 
-    def _happened(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
+    def _record_state(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
         states = self._states
         self._events.append(event)
         states.add(asked, handle)
@@ -234,7 +235,7 @@ class Live:
         self.failures += 1
         failed = len(self._events)
         self._failed = Failure.of(failed, failing, error)
-        self._happened(replace(failing, fails=True), 0)
+        self._record_state(replace(failing, fails=True), 0)
         self._eager.lost(failing)
         for event in self._events[begin:failed]:
             if (

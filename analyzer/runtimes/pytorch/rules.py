@@ -34,7 +34,7 @@ _UNKNOWN = Rule(
 
 def rules() -> tuple[Rule, ...]:
     """Return every named rule of this runtime, including those a user registered."""
-    return (_TENSOR, _inert(), _UNKNOWN, *(_told(rule) for rule in BY_NAME.values()))
+    return (_TENSOR, _inert(), _UNKNOWN, *(_explained(rule) for rule in BY_NAME.values()))
 
 
 def names_of(operator: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def operators() -> tuple[str, ...]:
     return (*OF_OPERATOR, *inert.operators())
 
 
-def _told(rule: ScratchRule) -> Rule:
+def _explained(rule: ScratchRule) -> Rule:
     covered = tuple(operator for operator, owner in OF_OPERATOR.items() if owner.name == rule.name)
     sure = tuple(basis.value for basis in rule.sure)
     releases = f"torch {rule.span}" if str(rule.span) else ""

@@ -35,10 +35,11 @@ def names() -> tuple[str, ...]:
 def answers() -> dict[str, Any]:
     """Name below torch -> the constant, or a function that says it. Of versions the local part is the
     build's."""
-    return {name.removesuffix(_CALL): _answer(name, value) for name, value in table().items()}
+    return {name.removesuffix(_CALL): _replacement(name, value) for name, value in table().items()}
 
 
-def _answer(name: str, value: Any) -> Any:
+def _replacement(name: str, value: Any) -> Any:
+    """Return what replaces a name: its recorded value, a function that returns it, or a version."""
     said = tuple(value) if isinstance(value, list) else value
     if name.endswith("__version__"):
         release = str(torch.__version__).partition("+")[0]

@@ -140,6 +140,7 @@ class Communication:
         return [list(tensors)]
 
     def _stream_of(self, device: torch.device) -> Any:
+        """Return the stream on which inputs are copied to a device; None for the host."""
         if device.type == "cpu":
             return None
         self._only([device.index])

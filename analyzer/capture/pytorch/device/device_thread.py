@@ -73,6 +73,7 @@ class DeviceThread:
             self._worker.shutdown()
 
     def _on_it(self, run: Callable[[], Any]) -> Any:
+        """Run a function on this thread, counted and under the capture's modes."""
         self._there = True
         self._count()
         try:

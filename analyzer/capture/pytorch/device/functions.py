@@ -224,6 +224,8 @@ class _Answers:
         }
 
     def _grouped_on_cuda(self, *arguments: Any) -> dict[Any, Any]:
+        """Group tensors by device and type (`_group_tensors_by_device_and_dtype`), with meta tensors on the
+        GPU."""
         return {
             (self._recorder.gpu if where.type == "meta" else where, dtype): group
             for (where, dtype), group in self._grouped(*arguments).items()

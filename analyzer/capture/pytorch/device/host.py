@@ -82,6 +82,7 @@ class HostMemory:
         return made
 
     def _remember(self, made: torch.Tensor, func: Callable[..., Any]) -> None:
+        """Remember how an untouched host tensor was made, until it is freed."""
         key = id(made)
 
         def gone(reference: weakref.ref[torch.Tensor]) -> None:

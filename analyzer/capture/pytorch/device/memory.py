@@ -195,6 +195,7 @@ class MemoryAnswers:
         return _Statistics(found, num_alloc_retries=memory.retries, num_ooms=memory.failures)
 
     def _nested(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return the statistics as nested dictionaries (`memory_stats_as_nested_dict`)."""
         found: dict[str, Any] = {}
         for name, value in self._statistics().items():
             *path, last = name.split(".")

@@ -88,8 +88,8 @@ class Placement:
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.type: self._type,
             torch.device: _device,
-            torch.tensor: self._from_data,
-            torch.as_tensor: self._from_data,
+            torch.tensor: self._tensor,
+            torch.as_tensor: self._tensor,
         }
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
@@ -125,19 +125,19 @@ class Placement:
         wanted = getattr(torch, name.rpartition(".")[2]).dtype
         return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted, non_blocking)
 
-    def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
+    def _tensor(self, data: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)
         if device is None and _default_device.CURRENT_DEVICE is not None:
             device = _default_device.CURRENT_DEVICE
         if kwargs.pop("pin_memory", False):
-            return Pinned.mark(self._from_data(data, **kwargs))
+            return Pinned.mark(self._tensor(data, **kwargs))
         if isinstance(data, torch.Tensor):
             dtype = kwargs.get("dtype")
             if device is not None:
                 return self._to(data, device, dtype)
             return data if dtype is None else data.to(dtype)
         # A list of 0-d tensors is read element by element.
-        tensor = torch.tensor(_plain(data, self._recorder), device="cpu", **kwargs)
+        tensor = torch.tensor(_host_values(data, self._recorder), device="cpu", **kwargs)
         return tensor if device is None else self._to(tensor, device)
 
     def _cuda(
@@ -200,9 +200,9 @@ def _legacy_name(dtype: torch.dtype) -> str:
     return next(name for name, kind in kinds.items() if kind.dtype is dtype)
 
 
-def _plain(data: Any, recorder: Recorder) -> Any:
+def _host_values(data: Any, recorder: Recorder) -> Any:
     if isinstance(data, torch.Tensor):
         return recorder.values.host_value(data).item()
     if isinstance(data, (list, tuple)):
-        return [_plain(part, recorder) for part in data]
+        return [_host_values(part, recorder) for part in data]
     return data

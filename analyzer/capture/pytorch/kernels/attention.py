@@ -112,6 +112,7 @@ class AttentionChoice:
         return "math"
 
     def _dense(self, q: Any, k: Any, v: Any, mask: Any, gqa: bool, supports_gqa: bool) -> bool:
+        """Return whether shapes, heads and mask suit a fused kernel."""
         if 0 in (q.size(2), k.size(2), v.size(2)) or q.size(0) != k.size(0) or q.size(0) != v.size(0):
             return False
         same_heads = q.size(1) == k.size(1) == v.size(1)

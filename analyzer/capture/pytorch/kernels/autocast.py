@@ -185,6 +185,7 @@ class _CastCache:
         self._copies.clear()
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor in `dtype`; a weight's cast is cached until autocast ends."""
         if (
             not tensor.is_floating_point()
             or tensor.dtype in (dtype, torch.float64)
@@ -231,6 +232,7 @@ def overload(name: str) -> Any:
 
 
 def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]:
+    """Return an operator's autocast kernel under a policy of PyTorch's ("lower_precision", "fp32", ...)."""
     names = [argument.name for argument in operator._schema.arguments]
 
     def target(arguments: Any) -> torch.dtype | None:

@@ -129,6 +129,8 @@ def _remember(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward_of(name: str) -> Callable[..., Any]:
+    """Return the backward function of an operator on regions of an image."""
+
     def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:
         rois, *extra = ctx.saved_tensors
         scale, height, width, *rest = ctx.steps

@@ -98,7 +98,7 @@ def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
         if pairs > _MOST_COUNTED:
             return None
         ones = [
-            _ones(rows, across, matrix.shape)
+            _pattern_of_ones(rows, across, matrix.shape)
             for rows, across, matrix in ((begins, columns, one), (other_begins, other_columns, other))
         ]
         product = torch.sparse.mm(*ones).coalesce()
@@ -108,7 +108,7 @@ def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
         return _Counted(int(column.numel()), pairs, offsets.int(), column.int())
 
 
-def _ones(begins: torch.Tensor, columns: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+def _pattern_of_ones(begins: torch.Tensor, columns: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     rows = torch.arange(shape[0]).repeat_interleave(begins.diff())
     indices = torch.stack([rows, columns])
     return torch.sparse_coo_tensor(

@@ -152,6 +152,7 @@ class Paged:
             )
 
     def _get(self, *shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
+        """Return a paged tensor, which lies in host memory."""
         del device
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             made = self._recorder.storages.host(torch.empty(shape, dtype=dtype, device="meta"))

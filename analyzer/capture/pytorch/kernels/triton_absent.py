@@ -202,12 +202,14 @@ class Autotuner(KernelInterface):
         self._copies: dict[str, Any] = {}
 
     def _hook(self, named: dict[str, Any], reset_only: bool = False) -> None:
+        """Before a trial: clear the arguments in `reset_to_zero` and copy those in `restore_value`."""
         for name in self._zeroed:
             named[name].zero_()
         if not reset_only:
             self._copies = {name: named[name].clone() for name in self._restored}
 
     def _restore(self, named: dict[str, Any], exception: Exception | None = None) -> None:
+        """After a trial: write the copies back."""
         del exception
         for name in self._restored:
             named[name].copy_(self._copies[name])

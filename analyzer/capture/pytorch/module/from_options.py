@@ -146,6 +146,7 @@ def loss_for(program: Program, options: Options, batch: Batch) -> tuple[Callable
 
 
 def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[str]) -> Callable[..., Any]:
+    """Return the loss function of the options or the target; a default adds a note."""
     chosen = options.loss
     if callable(chosen):
         return chosen

@@ -53,6 +53,7 @@ class Evaluations:
             self._judge(model)
 
     def _judge(self, model: int) -> None:
+        """Add a note if a model's output still holds what a backward pass would need."""
         line, result = self._open.pop(model, ("", None))
         if result is not None and result() is None:
             self._note(

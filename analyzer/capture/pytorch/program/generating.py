@@ -170,6 +170,8 @@ class Tokens:
                 yield
 
     def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the replacement of `GenerationMixin._sample`, which extrapolates long generations."""
+
         @functools.wraps(original)
         def _sample(model: torch.nn.Module, input_ids: torch.Tensor, *given: Any, **named: Any) -> Any:
             prompt = _prompt(model, input_ids, named) if self._phases.looking and not given else None
@@ -178,13 +180,14 @@ class Tokens:
                 return original(model, input_ids, *given, **named)
             self._phases.looking = False
             try:
-                return self._told(call)
+                return self._generate(call)
             finally:
                 self._phases.looking = True
 
         return _sample
 
-    def _told(self, call: _Call) -> Any:
+    def _generate(self, call: _Call) -> Any:
+        """Generate the call's tokens, extrapolated over its stretches; run all of them where that fails."""
         stretches = [*self._stretches(call)]
         if not stretches:
             return call()

@@ -100,6 +100,7 @@ class _Numbers:
     count: int = 0
 
     def take(self) -> int:
+        """Return the lowest free number."""
         if self.free:
             return heappop(self.free)
         self.count += 1
@@ -124,7 +125,7 @@ class Repetition:
         """A segment is over. Whether the program is steady since."""
         normal = self._normal() if self._boundaries else None
         self._assign()
-        self._boundaries.append(self._here(normal))
+        self._boundaries.append(self._boundary(normal))
         del self._boundaries[: -2 * LONGEST - 1]
         for period in range(1, (len(self._boundaries) - 1) // 2 + 1):
             if self._repeats(period):
@@ -141,7 +142,8 @@ class Repetition:
                 return as_before and steps > 0
         return False
 
-    def _here(self, normal: NormalForm | None) -> Boundary:
+    def _boundary(self, normal: NormalForm | None) -> Boundary:
+        """Return the boundary at the current end of the recording."""
         recorder, memory = self._recorder, self._memory
         steps, self._steps = recorder.step - self._steps, recorder.step
         held = {role: (storage, memory.block_bytes(storage)) for storage, role in self._roles.items()}

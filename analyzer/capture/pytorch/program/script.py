@@ -219,6 +219,7 @@ class Phases:
         return path
 
     def _adopt(self, root: torch.nn.Module) -> None:
+        """Name the modules of a root model and label its weights."""
         for name, part in root.named_modules():
             self._paths[id(part)] = name
             if not any(True for _ in part.children()):

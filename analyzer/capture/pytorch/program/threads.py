@@ -104,6 +104,7 @@ class Threads:
             raise self._ended_by from None
 
     def _followed(self, thread: threading.Thread, run: Callable[[], None]) -> None:
+        """Run a thread's own function under the capture's modes; its error is kept for the main thread."""
         del thread.run  # the class's own again, and no circle
         here = self._recorder.places.here
         try:

@@ -136,7 +136,7 @@ def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any
     with outside():
         if sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor)) > _MOST_BYTES:
             return None
-        memo = {id(t): _zeros(t) for t in tensors if isinstance(t, torch.Tensor)}
+        memo = {id(t): _zeros_like(t) for t in tensors if isinstance(t, torch.Tensor)}
         inputs, named = tree_map_only(torch.Tensor, lambda t: memo[id(t)], (tuple(inputs), named))
         more = {"example_kwarg_inputs": named} if named else {}
         try:
@@ -145,7 +145,7 @@ def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any
             return None
 
 
-def _zeros(tensor: torch.Tensor) -> torch.Tensor:
+def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
     zeros = torch.zeros(tensor.shape, dtype=tensor.dtype)
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(zeros, tensor.requires_grad)

@@ -245,6 +245,7 @@ class Recorder(TorchDispatchMode):
                 raise
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator and record it if it reaches the device."""
         schema = self._schemas.get(id(func)) or self._schema(func)
         if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(schema)):
             if args and type(args[0]) in _NUMBERS:
@@ -372,6 +373,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _record(self, schema: Schema, args: Any, kwargs: Any, out: Any, *, values: bool = True) -> None:
+        """Append a call to the recorded operators, with its results' storages and known values."""
         storages = self.storages
         results = (
             [out]

@@ -27,6 +27,7 @@ def of_ormqr(node: Any, _values: Any, begun: tuple[Any, ...]) -> tuple[Any, Any]
 
 
 def _gradients(matrix: Any, tau: Any, begun: tuple[Any, ...], flipped: bool) -> tuple[Any, Any]:
+    """Return the gradients of vectors and scales of Householder reflectors."""
     (*batch, rows, _), count = matrix.shape, tau.shape[-1]
     vectors = matrix.tril(-1)
     vectors.diagonal(0, -2, -1).fill_(1.0)

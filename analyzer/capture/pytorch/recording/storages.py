@@ -192,7 +192,7 @@ class Storages:
             self._places.phase,
             bounded=self._sized_by_bound(tensor),
         )
-        index = self._begin(key, growing, born)
+        index = self._add(key, growing, born)
 
         def died(reference: Any, key: int = key) -> None:
             if self._closed or self._references.get(key) is not reference:
@@ -204,7 +204,7 @@ class Storages:
         self._references[key] = weakref.ref(storage, died)
         return index
 
-    def _begin(self, key: int, growing: GrowingStorage, born: bool = False) -> int:
+    def _add(self, key: int, growing: GrowingStorage, born: bool = False) -> int:
         index = self.live[key] = len(self.all)
         self.all.append(growing)
         if not born:
@@ -219,7 +219,7 @@ class Storages:
             return
         if not self._twins.resized(key, storage.nbytes()):
             self._known.forget(key)
-        self._begin(key, replace(self.all[index], nbytes=storage.nbytes()))
+        self._add(key, replace(self.all[index], nbytes=storage.nbytes()))
         self.happened(Death(index))
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:

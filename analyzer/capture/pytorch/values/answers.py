@@ -112,6 +112,8 @@ class ProgramValues:
             self._known.relate(call, most, made)
 
     def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
+        """Compute an operator's values beside it if its inputs are known; otherwise forget its results'
+        values."""
         func, args, _ = call
         if not (schema.from_nothing or schema.decides) and self._twins.lack(inputs):
             # What an unknown value goes into is unknown.

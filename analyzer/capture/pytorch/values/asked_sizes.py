@@ -78,6 +78,7 @@ def _tree(number: int) -> Tree:
 
 
 def _arithmetic(name: str, reflected: bool) -> Callable[[_Size, Any], Any]:
+    """Return an `int` operation whose result remembers the expression that made it."""
     plain = getattr(int, f"__{'r' if reflected else ''}{name}__")
 
     def method(self: _Size, other: Any) -> Any:
@@ -91,6 +92,7 @@ def _arithmetic(name: str, reflected: bool) -> Callable[[_Size, Any], Any]:
 
 
 def _comparison(name: str) -> Callable[[_Size, Any], Any]:
+    """Return an `int` comparison that records the question and its answer."""
     plain = getattr(int, f"__{name}__")
 
     def method(self: _Size, other: Any) -> Any:

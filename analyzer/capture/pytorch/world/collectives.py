@@ -85,7 +85,7 @@ class Collectives:
         module = torch.ops._c10d_functional
         return {
             **{
-                overload.default: self._reported(overload.default)
+                overload.default: self._counted_functional(overload.default)
                 for overload in (
                     module.all_reduce,
                     module.all_reduce_,
@@ -193,12 +193,14 @@ class Collectives:
         return self._done(func, args, kwargs, args[0])
 
     def _barrier(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record a barrier, which sums one number on the device."""
         self._in_barrier = tensor  # until the next one
         if tensor.device.type == "meta":
             tensor.new_empty(1, dtype=torch.float32)  # what NCCL adds up, given back at once
         return self._done(c10d.barrier.default, (tensor, *args), kwargs, tensor)
 
     def _all_gather(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Copy this rank's tensor to every rank's part; the device needs one buffer for all parts."""
         kept = []
         for parts, own in zip(outputs, inputs, strict=True):
             if own.device.type == "meta" and all(part.shape == own.shape for part in parts):
@@ -210,12 +212,14 @@ class Collectives:
         return self._done(c10d.allgather_.default, (outputs, inputs, *args), kwargs, outputs, kept or None)
 
     def _all_gather_into(self, func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Repeat this rank's values, if known, for every rank's part of the output."""
         for output, own in zip(_listed(outputs), _listed(inputs), strict=True):
             if self._recorder.values.known(own) is not None and output.numel() % max(1, own.numel()) == 0:
                 output.copy_(own.flatten().repeat(output.numel() // max(1, own.numel())).view(output.shape))
         return self._done(func, (outputs, inputs, *args), kwargs, outputs)
 
     def _reduce_scatter(self, outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        """Take this rank's part; the device copies the inputs to one buffer first."""
         for output, parts in zip(outputs, inputs, strict=True):
             if output.device.type == "meta" and all(part.shape == output.shape for part in parts):
                 flat = output.new_empty((len(parts), *output.shape))
@@ -274,7 +278,8 @@ class Collectives:
             self._recorder.values.forget(tensor)
         return self._done(c10d.recv_any_source_.default, (tensors, *args), kwargs, tensors, [])
 
-    def _reported(self, func: Any) -> Callable[..., Any]:
+    def _counted_functional(self, func: Any) -> Callable[..., Any]:
+        """Return a functional collective's replacement, which reports its group and records the operator."""
         position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
 
         def call(*args: Any, **kwargs: Any) -> Any:

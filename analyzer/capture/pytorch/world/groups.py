@@ -189,6 +189,7 @@ def _were_asked(dtensor: Any) -> bool:
 def _replacements(
     rank: Rank, recorder: Recorder, messages: Messages, used: Communicators, post: Post | None
 ) -> dict[str, Any]:
+    """Return what replaces functions of `torch.distributed`, by name, for one rank."""
     c10d = "torch.distributed.distributed_c10d."
     made: list[Store] = []  # C++ forgets what Python wrote of a store nobody holds
 

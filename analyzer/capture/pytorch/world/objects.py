@@ -58,6 +58,8 @@ class Objects:
     def _broadcast_objects(
         self, object_list: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
     ) -> None:
+        """Broadcast Python objects: for real where this rank is the root or the others' values are
+        carried."""
         within: Any = group or dist.GroupMember.WORLD
         root = named.get("group_src")
         if root is None:

@@ -97,6 +97,7 @@ class _Tells:
         return self.function(*args, **kwargs)
 
     def _refuse(self) -> None:
+        """Report that the process used the GPU and raise an error in it."""
         self.connection.send("asked")
         raise RuntimeError(
             "processes of the program's own have no GPU here" if self.recorder is None else _REFUSED

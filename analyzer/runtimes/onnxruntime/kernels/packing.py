@@ -93,7 +93,7 @@ def _blocks(node: Node, graph: RuntimeGraph) -> Packed:
     return [Buffer(name, graph.values[name].nbytes)] if graph.is_constant(name) else []
 
 
-def _filter(node: Node, graph: RuntimeGraph) -> Packed:
+def _convolution_filter(node: Node, graph: RuntimeGraph) -> Packed:
     name = node.inputs[1]
     value = graph.values[name]
     if not graph.is_constant(name) or value.dtype != "float32":
@@ -203,7 +203,7 @@ def _quantized_filter(node: Node, graph: RuntimeGraph) -> Packed:
 PACKED: dict[str, Callable[[Node, RuntimeGraph], Packed]] = {
     **dict.fromkeys(("LSTM", "GRU"), _recurrent_weights),
     "com.microsoft.MatMulNBits": _blocks,
-    "ConvTranspose": _filter,
+    "ConvTranspose": _convolution_filter,
     **dict.fromkeys(("QLinearConv", "com.microsoft.QLinearConv"), _quantized_filter),
     "QLinearMatMul": _integer_operand(3),
     "com.microsoft.QGemm": _integer_operand(3),

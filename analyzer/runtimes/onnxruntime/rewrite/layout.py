@@ -36,11 +36,11 @@ def to_channels_last(editor: Editor) -> None:
             continue
         rank = len(value.symbols or ())
         if rank == 4:
-            _wrap(editor, node, rank)
+            _wrap_in_transposes(editor, node, rank)
     transposes.run(editor, layout=True)
 
 
-def _wrap(editor: Editor, node: Node, rank: int) -> None:
+def _wrap_in_transposes(editor: Editor, node: Node, rank: int) -> None:
     last = (0, *range(2, rank), 1)
     first = (0, rank - 1, *range(1, rank - 1))
     transpose_input(editor, node, 0, last)

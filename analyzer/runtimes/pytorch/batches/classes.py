@@ -80,7 +80,9 @@ class Classes:
             yield number, list(self._many(operator, np.array(batches, np.int64)))
 
     def _many(self, operator: AtBatch, batches: Integers) -> Iterator[Variant]:
-        def asked(lanes: Integers) -> KernelAllocations | None:
+        """Yield (lanes, allocations) of a class at several batches, together where its rule allows it."""
+
+        def allocations_at(lanes: Integers) -> KernelAllocations | None:
             try:
                 if len(lanes) == 1:
                     return kernel_allocations(operator(int(batches[lanes[0]])), self._profile)
@@ -92,7 +94,7 @@ class Classes:
             except ArithmeticError:
                 return None
 
-        for lanes, allocations in in_parts(np.arange(len(batches)), asked):
+        for lanes, allocations in in_parts(np.arange(len(batches)), allocations_at):
             if allocations is not None:
                 yield lanes, allocations
 
@@ -211,16 +213,16 @@ def _signature(operator: Operator) -> Signature:
     return (
         operator.name,
         operator.phase is Phase.BACKWARD,
-        _shown(operator.arguments),
-        _shown(operator.outputs),
-        tuple([(name, _shown(value)) for name, value in operator.keywords.items()]),
+        _comparable(operator.arguments),
+        _comparable(operator.outputs),
+        tuple([(name, _comparable(value)) for name, value in operator.keywords.items()]),
         operator.settings,
     )
 
 
-def _shown(argument: Argument) -> Any:
+def _comparable(argument: Argument) -> Any:
     if type(argument) is TensorMeta:
         return (argument.shape, argument.stride, argument.dtype, argument.offset)
     if type(argument) is tuple:
-        return tuple([_shown(part) for part in argument])
+        return tuple([_comparable(part) for part in argument])
     return (type(argument), argument)  # 1, 1.0 and True are no equal arguments

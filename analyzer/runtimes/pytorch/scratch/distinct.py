@@ -71,7 +71,7 @@ def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script
         return
     dim = operator.argument("dim")
     if dim is not None and (dim != 0 or len(source.shape) != 1):
-        _rows(operator, device, script, source, sorts=False)
+        _distinct_rows(operator, device, script, source, sorts=False)
         return
     script.temporary(contiguous_copy_bytes(source))
     inverse, counts = operator.argument("return_inverse"), operator.argument("return_counts")
@@ -85,10 +85,12 @@ def unique_rows(operator: Operator, device: DeviceProfile, script: Script) -> No
     """
     source = operator.tensor("self")
     if source is not None and source.element_count:
-        _rows(operator, device, script, source, sorts=not operator.name.endswith("consecutive"))
+        _distinct_rows(operator, device, script, source, sorts=not operator.name.endswith("consecutive"))
 
 
-def _rows(operator: Operator, device: DeviceProfile, script: Script, source: TensorMeta, sorts: bool) -> None:
+def _distinct_rows(
+    operator: Operator, device: DeviceProfile, script: Script, source: TensorMeta, sorts: bool
+) -> None:
     dim = operator.integer("dim") % max(len(source.shape), 1)
     first = [dim, *(place for place in range(len(source.shape)) if place != dim)]
     flat = replace(

@@ -75,6 +75,7 @@ def _rows_backward(
     script: Script,
     wanted: tuple[bool, ...],
 ) -> None:
+    """Allocate for the gradients of a row-wise normalization: copies, results and partial sums."""
     grad, source, weight = (operator.tensor(name) for name in ("grad_out", "input", "weight"))
     if grad is None or source is None:
         return

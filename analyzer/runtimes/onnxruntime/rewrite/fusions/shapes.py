@@ -121,6 +121,7 @@ def gather_slice_to_split(editor: Editor) -> None:
 
 
 def _split_one(editor: Editor, name: str) -> None:
+    """Replace Gathers or Slices that cover one axis of a value by a single Split."""
     symbols = editor.value(name).symbols
     parts = [user for user in editor.users(name) if is_op(user, "Gather", "Slice") and user.inputs[0] == name]
     if symbols is None or len(parts) < 2:

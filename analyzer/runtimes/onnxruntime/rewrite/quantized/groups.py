@@ -159,7 +159,7 @@ def _types(editor: Editor, group: Group) -> list[str]:
     return [quantized_type(editor, node) for node in (*group.sources, *group.results)]
 
 
-def _put(
+def _replace_group(
     editor: Editor, group: Group, op: str, domain: str, inputs: list[str], outputs: list[str], **extra: Any
 ) -> bool:
     """The integer operator in the group's place."""
@@ -201,7 +201,7 @@ def _drop(editor: Editor, group: Group, *, wide: bool, narrow: bool) -> bool:
     return True
 
 
-def _moving(editor: Editor, group: Group) -> bool:
+def _drop_around_data_movement(editor: Editor, group: Group) -> bool:
     return _drop(editor, group, wide=True, narrow=False)
 
 
@@ -242,7 +242,7 @@ def _split(editor: Editor, group: Group) -> bool:
         return False
     by_output = {result.inputs[0]: result.outputs[0] for result in group.results}
     outputs = [by_output[name] for name in node.outputs if name]
-    return _put(editor, group, "Split", "", [source.inputs[0], *node.inputs[1:]], outputs)
+    return _replace_group(editor, group, "Split", "", [source.inputs[0], *node.inputs[1:]], outputs)
 
 
 def _unary(editor: Editor, group: Group) -> bool:
@@ -251,7 +251,7 @@ def _unary(editor: Editor, group: Group) -> bool:
         return False
     inputs = [*_operands(editor, group.sources[0]), *_operands(editor, group.result)[1:]]
     extra = {"opset": since_version("Softmax", editor.graph.opset)} if group.node.op == "Softmax" else {}
-    return _put(
+    return _replace_group(
         editor, group, f"QLinear{group.node.op}", MICROSOFT, inputs, list(group.result.outputs), **extra
     )
 
@@ -262,7 +262,9 @@ def _binary(editor: Editor, group: Group) -> bool:
         return False
     inputs = [name for source in group.sources for name in _operands(editor, source)]
     inputs += _operands(editor, group.result)[1:]
-    return _put(editor, group, f"QLinear{group.node.op}", MICROSOFT, inputs, list(group.result.outputs))
+    return _replace_group(
+        editor, group, f"QLinear{group.node.op}", MICROSOFT, inputs, list(group.result.outputs)
+    )
 
 
 def _concat(editor: Editor, group: Group) -> bool:
@@ -271,7 +273,7 @@ def _concat(editor: Editor, group: Group) -> bool:
         return False
     inputs = _operands(editor, group.result)[1:]
     inputs += [name for source in group.sources for name in _operands(editor, source)]
-    return _put(editor, group, "QLinearConcat", MICROSOFT, inputs, list(group.result.outputs))
+    return _replace_group(editor, group, "QLinearConcat", MICROSOFT, inputs, list(group.result.outputs))
 
 
 def _where(editor: Editor, group: Group) -> bool:
@@ -283,7 +285,7 @@ def _where(editor: Editor, group: Group) -> bool:
     inputs = [group.node.inputs[0]]
     inputs += [name for source in group.sources for name in _operands(editor, source)]
     inputs += _operands(editor, group.result)[1:]
-    return _put(editor, group, "QLinearWhere", MICROSOFT, inputs, list(group.result.outputs))
+    return _replace_group(editor, group, "QLinearWhere", MICROSOFT, inputs, list(group.result.outputs))
 
 
 def _conv(editor: Editor, group: Group) -> bool:
@@ -299,7 +301,7 @@ def _conv(editor: Editor, group: Group) -> bool:
         bias = [group.sources[2].inputs[0]]
     inputs = [name for source in group.sources[:2] for name in _operands(editor, source)]
     inputs += [*_operands(editor, group.result)[1:], *bias]
-    return _put(editor, group, "QLinearConv", "", inputs, list(group.result.outputs))
+    return _replace_group(editor, group, "QLinearConv", "", inputs, list(group.result.outputs))
 
 
 def _matmul(editor: Editor, group: Group) -> bool:
@@ -313,9 +315,9 @@ def _matmul(editor: Editor, group: Group) -> bool:
         if quantized_type(editor, group.result) != data:
             return False
         inputs = [*left, *right, *_operands(editor, group.result)[1:]]
-        return _put(editor, group, "QLinearMatMul", "", inputs, list(group.result.outputs))
+        return _replace_group(editor, group, "QLinearMatMul", "", inputs, list(group.result.outputs))
     inputs = [name for pair in zip(left, right, strict=True) for name in pair]
-    return _put(editor, group, "MatMulIntegerToFloat", MICROSOFT, inputs, list(group.node.outputs))
+    return _replace_group(editor, group, "MatMulIntegerToFloat", MICROSOFT, inputs, list(group.node.outputs))
 
 
 def _gemm(editor: Editor, group: Group) -> bool:
@@ -341,7 +343,7 @@ def _gemm(editor: Editor, group: Group) -> bool:
         outputs = list(group.result.outputs)
     kept = {key: item for key, item in group.node.attributes.items() if key != "beta"}
     group.node.attributes = kept
-    return _put(editor, group, "QGemm", MICROSOFT, inputs, outputs)
+    return _replace_group(editor, group, "QGemm", MICROSOFT, inputs, outputs)
 
 
 def _by_blocks(editor: Editor, node: Node) -> None:
@@ -399,7 +401,7 @@ ACTIONS: dict[str, Callable[[Editor, Group], bool]] = {
             "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Squeeze", "Tile",
             "Transpose", "Unsqueeze",
         ),
-        _moving,
+        _drop_around_data_movement,
     ),
     "ArgMax": _position,
     **dict.fromkeys(("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax"), _unary),

@@ -148,6 +148,7 @@ def _before(editor: Editor, node: Node) -> Edge | None:
 
 
 def _backward(editor: Editor, node: Node) -> None:
+    """Move a QuantizeLinear up past nodes that only move data."""
     edge = _before(editor, node)
     while edge is not None:
         maker = editor.maker.get(edge.value)
@@ -162,6 +163,7 @@ def _backward(editor: Editor, node: Node) -> None:
 
 
 def _forward(editor: Editor, node: Node) -> None:
+    """Move a DequantizeLinear down past nodes that only move data."""
     uses = edges(editor, node.outputs[0])
     if len(uses) != 1 or uses[0].node is None:
         return

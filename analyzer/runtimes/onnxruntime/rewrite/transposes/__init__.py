@@ -45,7 +45,7 @@ def run(editor: Editor, *, layout: bool = False) -> None:
             maker = editor.maker.get(name)
             if maker is not None and is_transpose(maker):
                 perm = perm_of(editor, maker)
-                if perm is not None and _process(editor, maker, node, perm, place, leading, layout):
+                if perm is not None and _push_or_merge(editor, maker, node, perm, place, leading, layout):
                     break
 
 
@@ -82,7 +82,7 @@ def _cost(editor: Editor, node: Node, perm: Perm, leading: set[str]) -> int:
     return cost
 
 
-def _process(
+def _push_or_merge(
     editor: Editor, transpose: Node, node: Node, perm: Perm, place: int, leading: set[str], layout: bool
 ) -> bool:
     if not _handled(node) or place not in inputs_of(editor, node):

@@ -44,6 +44,7 @@ _SOFTMAX = frozenset({"Softmax", "Hardmax", "LogSoftmax"})
 
 
 def _broadcast(editor: Editor, node: Node, perm: Perm) -> bool:
+    """Push through an elementwise operator whose operands broadcast."""
     for place in inputs_of(editor, node):
         symbols = editor.value(node.inputs[place]).symbols
         if symbols is None or len(symbols) > len(perm):
@@ -78,6 +79,7 @@ def _broadcast(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _with_axis(editor: Editor, node: Node, perm: Perm, default: int | None) -> bool:
+    """Push through an operator with one axis, which is renumbered."""
     axis = _moved_axis(node, perm, default)
     if axis is None:
         return False
