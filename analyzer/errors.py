@@ -26,8 +26,7 @@ class TargetError(AnalyzerError):
 
 
 class NotExtrapolated(Exception):
-    """Raised, with the reason, where repetitions cannot be extrapolated from a few runs and have to be
-    run."""
+    """Raised, with the reason, where repetitions cannot be extrapolated and have to be run."""
 
 
 class InputError(AnalyzerError):

@@ -23,8 +23,7 @@ def tensors_in(structure: Any) -> Iterator[Any]:
 
 
 def with_tensors(structure: Any, tensors: Iterator[Any]) -> Any:
-    """The structure with other tensors in their places; a mapping of another kind (a tokenizer's) becomes a
-    dictionary."""
+    """Return the structure with other tensors; other mappings (a tokenizer's) become dicts."""
     if hasattr(structure, "shape"):
         return next(tensors)
     if isinstance(structure, Mapping):

@@ -15,8 +15,7 @@ Call = tuple[str, str]
 
 
 def calls_of(rank: int) -> str:
-    """The channel of a `Post` on which a rank says, in the end, what it called: [[[ranks, group], [Call,
-    ...]], ...] in JSON."""
+    """Return the channel of a rank's calls: [[[ranks, group], [Call, ...]], ...] in JSON."""
     return f"collectives of rank {rank}"
 
 
@@ -35,8 +34,7 @@ class Post(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Rank `rank` of `world_size`, `local_world_size` of them on each machine. Raises OptionError where that
-    cannot be.
+    """Rank `rank` of `world_size`, `local_world_size` a machine. Raises OptionError if invalid.
 
     launched: by `torchrun`, though it is the only one.
     """

@@ -52,8 +52,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a model is: `path` for files, `module` for `package.module:attr`; `attr` for Python; `name` to
-    show."""
+    """Where a model is: `path`, or `module` of `package.module:attr`; `attr`; `name` to show."""
 
     kind: Kind
     name: str
@@ -112,8 +111,7 @@ def parse(text: str | os.PathLike[str]) -> Target:
 
 
 def _is_config(name: str) -> bool:
-    """Whether a target is a model's configuration: `hf:ORG/NAME`, a JSON file, or a folder with a config.json
-    in it."""
+    """Return whether a target is a configuration: `hf:ORG/NAME`, JSON file, folder with one."""
     path = Path(name)
     return (
         name.startswith("hf:")
@@ -152,8 +150,7 @@ def load_function(text: str) -> Callable[..., Any]:
 
 
 def require_torch(what: str) -> None:
-    """`what`: why it is needed, as the beginning of a sentence. Raises MissingDependencyError unless torch
-    can be imported."""
+    """Raise MissingDependencyError without torch. `what`: reason that begins the sentence."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
             f"{what}, and torch is not installed",
@@ -162,8 +159,7 @@ def require_torch(what: str) -> None:
 
 
 def describe_error(error: BaseException, path: Path | str | None) -> str:
-    """`file.py:12: ValueError: message` with the innermost line of `path` the error passed through, if
-    any."""
+    """Return `file.py:12: ValueError: message`, of the innermost line of `path` if any."""
     line = ""
     if path is not None:
         wanted = os.path.realpath(path)
@@ -384,8 +380,7 @@ def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
 
 
 def missing_package(error: BaseException) -> str:
-    """The package an ImportError is for want of, also where a library raised one of its own for another's; ""
-    if nobody says."""
+    """Return the package an ImportError lacks, also through another library's; "" if unknown."""
     seen: BaseException | None = error
     while seen is not None:
         name = getattr(seen, "name", None) if isinstance(seen, ImportError) else None

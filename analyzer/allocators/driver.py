@@ -39,8 +39,7 @@ ORIGIN = 1 << 46
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Free memory a new process finds: holes of whole pages and gaps in shared pages, as (address, size) in
-    bytes."""
+    """Free memory a new process finds: holes of whole pages and gaps in pages, as (address, bytes)."""
 
     holes: tuple[tuple[int, int], ...]
     gaps: tuple[tuple[int, int], ...] = ()
@@ -108,8 +107,7 @@ class AddressSpace:
         self._free(address, size)
 
     def _free(self, address: int, size: int) -> None:
-        """Return these pages to the holes; a chunk that is wholly free goes back to the free address
-        ranges."""
+        """Return the pages to the holes; a wholly free chunk goes back to the free address ranges."""
         address, size = _joined(self._holes, address, size, self._chunks)
         if self._chunks.get(address) != size:
             insort(self._holes, (address, size))
@@ -131,8 +129,7 @@ class AddressSpace:
         return address
 
     def _chunk(self, size: int) -> int:
-        """A new chunk lies at the upper end of the highest free range that has room, else below the lowest
-        chunk."""
+        """Reserve a chunk at the end of the highest free range with room, else below the lowest chunk."""
         for at in range(len(self._ranges) - 1, -1, -1):
             start, room = self._ranges[at]
             if room >= size:
@@ -148,8 +145,7 @@ class AddressSpace:
 def _joined(
     free: list[tuple[int, int]], address: int, size: int, borders: Container[int] = ()
 ) -> tuple[int, int]:
-    """Merge the range with its neighbours in `free`, which are removed from it, never across `borders`.
-    Return (address, size)."""
+    """Remove the range's neighbours from `free` and merge them with it, never across `borders`."""
     at = bisect_left(free, (address,))
     if address + size not in borders and at < len(free) and free[at][0] == address + size:
         size += free.pop(at)[1]

@@ -205,8 +205,7 @@ class NaiveBestFitAllocator(_PaddleAllocator):
         return self._hand_out(block, nbytes)
 
     def _share(self) -> int:
-        """The chunk size, in whole 256 B: a fraction of the memory available at that moment, or the size
-        set."""
+        """Return the chunk size in whole 256 B: a fraction of the free memory, or the size set."""
         return int(self._fraction * max(0, self._available - self.reserved)) // ROUND_BYTES * ROUND_BYTES
 
 

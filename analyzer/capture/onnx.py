@@ -149,8 +149,7 @@ class _Builder:
                 self._initializers(inner, types, self.parameters.setdefault(id(inner), {}))
 
     def _nodes(self, scope: _Scope, values: dict[str, TensorMeta], shared: Mapping[str, TensorMeta]) -> None:
-        """Run a graph's nodes; `values` holds its inputs and initializers. `shared`: results the owner
-        already has."""
+        """Add a graph's nodes; `values`: inputs and initializers; `shared`: results the owner has."""
         self.notes += scope.actual.notes
         structure = scope.structure
         last: dict[str, int] = {}
@@ -266,8 +265,7 @@ def _contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int, ...]:
-    """The planner's view of a shape, as ONNX Runtime knows it when a session is created; empty when it is all
-    numbers."""
+    """Return the shape as ONNX Runtime's planner knows it at creation; () if it is all numbers."""
     if seen is None or seen.shape is None or len(seen.shape) != len(sizes):
         return ("",) * len(sizes)
     if all(isinstance(size, int) for size in seen.shape):

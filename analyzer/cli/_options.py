@@ -34,8 +34,7 @@ _INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IG
 
 
 def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
-    """An option for every field of `Options` that names its flags; only for these `names`, where any are
-    given."""
+    """Return an option for every field of `Options` with flags, or only for `names`."""
     made: list[Callable[[Any], Any]] = []
     for field in dataclasses.fields(Options):
         if (flags := field.metadata["flags"]) and (not names or field.name in names):
@@ -57,8 +56,7 @@ def analysis_options(function: _Function) -> _Function:
 
 
 def options_without_batch(function: _Function) -> _Function:
-    """Add the options of `analysis_options` except the batch, for commands that search for it or take a
-    range."""
+    """Add all of `analysis_options` but the batch, which the command searches or ranges over."""
     names = [field.name for field in dataclasses.fields(Options) if field.name not in ("batch", "batches")]
     for option in reversed((click.argument("target"), *_click_options(*names))):
         function = option(function)
@@ -120,8 +118,7 @@ def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path |
 
 
 def format_option(*shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:
-    """`--format` with the forms that kinds of results have (`report/formats.py`); the command gets it as
-    `form`."""
+    """Add `--format` with the forms of these results (`report/formats.py`), as `form`."""
     forms = tuple(dict.fromkeys(form for kind in shown for form in formats.names(kind)))
     return click.option(
         "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=help_text
@@ -173,8 +170,7 @@ def engine_options(function: _Function) -> _Function:
 
 
 def debug_option(function: _Function) -> _Function:
-    """`--debug` of a command whose words may be a program's; the command line itself looks at it
-    (`analyzer.cli.main`)."""
+    """Add `--debug` where other words may be a program's; `analyzer.cli.main` reads it."""
     return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(
         function
     )
@@ -205,8 +201,7 @@ def output_option(function: _Function) -> _Function:
 
 
 def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `analyzer.analyze` the parsed options stand for; what was not said is left out. Raises
-    OptionError."""
+    """Return the keywords of `analyzer.analyze` for the given options. Raises OptionError."""
     named = [field.name for field in dataclasses.fields(Options) if field.metadata["flags"]]
     keywords = {name: options[name] for name in named if options.get(name) is not None}
     if "batches" in keywords:

@@ -41,8 +41,7 @@ def complain(kind: str, message: str, hint: str = "") -> None:
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Raises OptionError now rather than after a long analysis if `path`, given by `option`, cannot be
-    written."""
+    """Raise OptionError before a long analysis if `path`, given by `option`, is not writable."""
     if path is None:
         return
     if path == STDOUT:
@@ -134,8 +133,7 @@ def _start_emulated(request: str) -> str:
 
 
 def wants_color(path: Path | None) -> bool:
-    """Colour only on a terminal, and not where NO_COLOR (https://no-color.org) or TERM=dumb speaks against
-    it."""
+    """Return whether to colour: on a terminal, without NO_COLOR or TERM=dumb."""
     return (
         path is None
         and sys.stdout.isatty()
@@ -183,8 +181,7 @@ def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 class Stages:
-    """Progress over several pieces of work: how many are done, which is under way, and about how long the
-    rest takes."""
+    """Progress over several pieces of work: how many are done, the current one, the time left."""
 
     def __init__(self, tell: Callable[[str], None], names: Sequence[str]) -> None:
         self._tell, self._names = tell, names

@@ -145,8 +145,7 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
 
 
 def _vllm_arguments(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
-    """Yield the options given on the command line as vLLM's arguments. Raises OptionError for those of the
-    arithmetic."""
+    """Yield the options given as vLLM's arguments. Raises OptionError for the arithmetic's."""
     for name in given.params:
         if given.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             continue

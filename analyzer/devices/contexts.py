@@ -60,8 +60,7 @@ _OLD = (
 
 
 def of_release(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with the context and library code of the torch it is to predict
-    (`DeviceProfile.releases`)."""
+    """Return the profile with context and library code of its torch (`DeviceProfile.releases`)."""
     release, (major, _) = profile.releases["torch"], profile.compute_capability
     for span, (first, past), code, (cudnn, off) in _OLD:
         if release in span and first <= major < past and not profile.measured:

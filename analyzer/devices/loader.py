@@ -49,14 +49,12 @@ _UNSAID = 4
 
 
 def names() -> tuple[str, ...]:
-    """Names of the profiles that come with this package. Files with other endings than .json are profiles'
-    data."""
+    """Return the names of the shipped profiles; files other than .json are their data."""
     return tuple(sorted(path.stem for path in PROFILES.glob("*.json")))
 
 
 def load(name_or_path: str | Path) -> DeviceProfile:
-    """The profile of a known name, or in a JSON file. Raises OptionError for an unknown name or a faulty
-    file."""
+    """Load a profile by name or JSON file. Raises OptionError for an unknown name or faulty file."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
         return _read_profile(Path(name_or_path))
@@ -129,8 +127,7 @@ def _of_size(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
 
 
 def stands_in(device: str | int | Path | None) -> bool:
-    """Whether `resolve` takes the default for want of another: nobody named a device, and none that is known
-    is here."""
+    """Return whether `resolve` takes the default: no device is named and no known one is here."""
     return device is None and _profile_named(nvml.name()) is None
 
 

@@ -52,15 +52,13 @@ def first_visible() -> Iterator[Any]:
 
 @contextmanager
 def named(uuid: str) -> Iterator[Any]:
-    """NVML's handle of the GPU with this UUID ("GPU-..."), valid inside the `with`. Raises as
-    `first_visible`."""
+    """Open the GPU with this UUID ("GPU-..."), valid in the `with`. Raises as `first_visible`."""
     with _opened() as pynvml:
         yield pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
 def link(uuids: Sequence[str]) -> str:
-    """Return how the GPUs with these UUIDs are connected: "NVLink" if all pairs are, else "PCIe"; "none" for
-    a single GPU."""
+    """Return how these GPUs are connected: "NVLink" if all pairs are, else "PCIe"; "none" for one GPU."""
     if len(uuids) == 1:
         return "none"
     with _opened() as pynvml:
@@ -97,8 +95,7 @@ def _opened() -> Iterator[Any]:
 
 
 def first_entry(variable: str | None) -> int | str | None:
-    """The first entry of `CUDA_VISIBLE_DEVICES`: an index, the beginning of a UUID; None where it leaves no
-    GPU visible.
+    """Return the first entry of `CUDA_VISIBLE_DEVICES`: an index, a UUID's beginning, or None.
 
     Only the text is read: whether there is such a GPU is another question.
     """

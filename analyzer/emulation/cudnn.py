@@ -60,8 +60,7 @@ _FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """One cuDNN request whose workspace is not the library's own answer. timed: counts only if plans are
-    timed."""
+    """A cuDNN request whose workspace is not its own answer. timed: counts only if plans are timed."""
 
     what: str
     workspace: Workspace

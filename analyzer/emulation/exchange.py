@@ -37,8 +37,7 @@ class Exchange:
         return []
 
     def hear(self, question: Question) -> Sequence[int]:
-        """The words of a channel. Raises Unanswered where the rank that would say them has ended, or nobody
-        says them in time."""
+        """Return a channel's words. Raises Unanswered if its rank has ended or the time is over."""
         channel, rank = question["channel"], int(question["rank"])
         until = time.monotonic() + self._longest
         with self._changed:

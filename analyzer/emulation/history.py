@@ -178,8 +178,7 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
 
 
 def _assumed(found: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note for each value the user assumed: read, or without effect; in the words of `analyze
-    run`."""
+    """Return a note for each assumed value: read, or without effect; worded as in `analyze run`."""
     return tuple(
         (
             f"{place}: {value} is assumed, as was said"

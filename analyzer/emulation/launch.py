@@ -39,8 +39,7 @@ CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """The PyTorch of an environment: its version, the release of CUDA it was built with, and the folder of
-    packages it lies in."""
+    """An environment's PyTorch: version, CUDA release, and the folder of packages it lies in."""
 
     python: Path
     version: str
@@ -55,8 +54,7 @@ def interpreter(python: str | os.PathLike[str]) -> Path:
 
 
 def find_torch(python: str | os.PathLike[str] | None) -> Torch:
-    """The PyTorch that `python` has; None: this interpreter. It is not imported. Raises OptionError,
-    MissingDependencyError."""
+    """Find the PyTorch of `python` (None: this one). Raises OptionError, MissingDependencyError."""
     path = interpreter(sys.executable if python is None else python)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise OptionError(
@@ -140,8 +138,7 @@ class LaunchedProcess:
 
 
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
-    """The exit code of a command; what it prints goes to this process's stderr. A signal's number is
-    negative."""
+    """Run a command, printing to stderr; return its exit code, negative for a signal."""
     (code,) = run_together([LaunchedProcess(command, variables)])
     assert code is not None  # it decides, so it ended by itself
     return code
@@ -150,8 +147,7 @@ def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str])
 def run_together(
     processes: Sequence[LaunchedProcess], decides: int = 0, stops: Callable[[int, int], bool] | None = None
 ) -> list[int | None]:
-    """Processes beside each other, until the one that decides has ended, or one that ended stops all; then
-    all are ended.
+    """Run processes until the deciding one ends or one stops all; then end the others.
 
     stops: told the number and the exit code of each other one that ended. Returns exit codes as `run` does;
     None: it was ended here.
@@ -218,8 +214,7 @@ def _end(number: int, _: object = None) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and its kin wait while a process starts, which nobody would end otherwise; what is yielded
-    raises them afterwards."""
+    """Delay signals while a process starts, so that it is ended; the yielded function raises them."""
     waiting: list[int] = []
 
     def check() -> None:

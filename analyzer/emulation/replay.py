@@ -70,8 +70,7 @@ def _operator_ranges(
 
 @dataclass(slots=True)
 class _Blocks:
-    """The device memory an allocator holds, as its history tells: free blocks by address, and what the live
-    ones take."""
+    """Device memory of an allocator, from its history: free blocks by address, and live ones."""
 
     free: list[tuple[int, int]] = field(default_factory=list)
     segments: dict[int, tuple[int, bool]] = field(default_factory=dict)  # address -> bytes, expandable

@@ -73,8 +73,7 @@ class Workspaces:
         return [nbytes]
 
     def solver(self, question: Question) -> list[int]:
-        """Elements of a routine's work area, or of the newer interface bytes on the device and on the
-        host."""
+        """Return elements of a work area, or bytes on device and host for the newer interface."""
         routine, numbers = question["routine"], question["numbers"]
         if routine not in cusolver.ROUTINES:
             raise Unanswered(f"no work area is known of cuSOLVER's {routine}")

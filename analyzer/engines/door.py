@@ -41,8 +41,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """estimate: what is known. analysis: of the traced program, where the estimate is its. error: what ended
-    a program early."""
+    """estimate: known so far. analysis: of the traced program. error: what ended a program early."""
 
     estimate: Estimate
     analysis: Analysis | None = None
@@ -150,7 +149,7 @@ class Door:
         except (CaptureError, MissingDependencyError) as error:
             traced, doubt = error, error.message
         if self.engine == "auto" and doubt is not None and not unless():
-            found, said = self._instead(request, options, doubt)
+            found, said = self._emulated_estimate(request, options, doubt)
             if found is not None:
                 return Answer(found)
             traced = _with_doubt(traced, doubt, said)
@@ -158,11 +157,10 @@ class Door:
             raise traced
         return traced
 
-    def _instead(
+    def _emulated_estimate(
         self, request: Callable[[Torch], Request], options: Options, doubt: str
     ) -> tuple[Estimate | None, str]:
-        """The emulated estimate in the place of one that leaves a doubt; None: there is none, and why, or
-        what would help."""
+        """Return the emulated estimate that replaces a doubtful one; else None, and why."""
         from analyzer.engines.reach import within_reach
 
         torch = within_reach(self.python)

@@ -41,8 +41,7 @@ _ASK_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An environment. packages: what was asked for; nbytes: what it takes on disk; complete: whether its
-    installation ended."""
+    """An environment. packages: requested; nbytes: on disk; complete: whether installation ended."""
 
     name: str
     folder: Path
@@ -89,8 +88,7 @@ def installed(package: str, near: releases.Release) -> list[Engine]:
 
 
 def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
-    """Make an environment with these packages ("torch==2.11.0"), the first of which names it. tell: is told
-    of sizes and progress.
+    """Make an environment with these packages, named for the first. tell: receives progress.
 
     Raises OptionError for what names no package, RunError where pip fails or there is no room on the disk.
     """
@@ -138,8 +136,7 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
 
 
 def remove(name: str) -> Engine:
-    """Remove an environment by its name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError for one that is
-    not there."""
+    """Remove an environment by name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError."""
     known = {engine.name: engine for engine in every()}
     engine = known.get(name.replace("==", "-"))
     if engine is None:
@@ -209,8 +206,7 @@ def _download(python: Path, folder: Path, wheels: Sequence[_Wheel], tell: Callab
 
 
 def _has_pip() -> bool:
-    """Whether this Python has pip. (Looking for the module would change which distutils setuptools takes,
-    `_distutils_hack`.)"""
+    """Return whether this Python has pip, without importing it (which would affect distutils)."""
     try:
         metadata.distribution("pip")
     except metadata.PackageNotFoundError:

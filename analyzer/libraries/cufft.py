@@ -87,8 +87,7 @@ def workspace_bytes(plan: FourierPlan) -> int:
 
 
 def is_recorded(plan: FourierPlan) -> bool:
-    """Whether plans of such lengths were recorded, so that the workspace is known rather than carried
-    over."""
+    """Return whether plans of such lengths were recorded, so that the workspace is exact."""
     last, dimensions, longest = plan.lengths[-1], len(plan.lengths), max(plan.lengths)
     if dimensions > 1 and longest > (_LONGEST_IN_PLANES if dimensions == 2 else _LONGEST_IN_VOLUMES):
         return False

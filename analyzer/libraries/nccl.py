@@ -44,8 +44,7 @@ _SHARP = (24 + 1) * 2 * 2**20  # pages of 2 MiB: a collective channel's each, an
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Bytes NCCL holds. stands_in: what was measured and stands in for what was not, in words; "" where all
-    was measured."""
+    """Bytes NCCL holds. stands_in: words on what replaced figures not measured, "" if none."""
 
     nbytes: int
     stands_in: str = ""
@@ -88,8 +87,7 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
 
 
 def _nearest(size: int, profile: DeviceProfile) -> Topology:
-    """Return the figures measured for the nearest number of ranks; a single rank is compared with single
-    ranks only, on any GPU."""
+    """Return figures of the nearest measured number of ranks; a single rank only of single ranks."""
     for known in (profile.nccl, load(DEFAULT).nccl):
         able = [topology for topology in known if (topology.ranks == 1) == (size == 1)]
         if able:

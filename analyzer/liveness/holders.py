@@ -70,8 +70,7 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
 
 
 def _owner(storage: Storage) -> Kind | None:
-    """Return the kind of object that has the storage as an attribute; None if it has only an operator's
-    name."""
+    """Return the kind of object that has the storage as an attribute, None if none has."""
     if storage.category is Category.GRADIENT:
         return "model" if storage.name.endswith(".grad") else None
     return None if storage.name.startswith("aten::") else _OWNERS.get(storage.category)

@@ -173,8 +173,7 @@ def saved_at(graph: Graph, position: int) -> tuple[int, ...]:
 
 
 def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
-    """Device storages born in forward or loss: positions of their birth and of the last backward operator to
-    read them."""
+    """Return, of forward storages read in backward, (birth, last backward read) positions."""
     view = view_of(graph)
     ran = dict(view.nodes(data="position"))
     read: dict[int, tuple[int, int]] = {}
@@ -206,8 +205,7 @@ def _step_ends(graph: Graph) -> Callable[[int], int]:
 
 
 def forward_ends(graph: Graph) -> list[int]:
-    """Positions of the last forward or loss operator before each run of backward operators: one a
-    micro-batch."""
+    """Return the position of the last forward or loss operator of each micro-batch."""
     ends = []
     forward = -1
     for position, moment in enumerate(graph.program):

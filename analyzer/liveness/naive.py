@@ -111,8 +111,7 @@ def from_leaves(
     ddp_factor: int = 1,
     mode: str = "train",
 ) -> Naive:
-    """The sum from the outputs of leaf layers in execution order, the last one left out of O, counted in
-    float32."""
+    """Return the sum of leaf outputs in order, O without the last one, counted in float32."""
     mixed = precision_factor != 1
     return formula(
         data_bytes=data_bytes,

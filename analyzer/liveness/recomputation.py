@@ -42,8 +42,7 @@ class Recomputation:
 def recomputation(
     graph: Graph, saved: Collection[int], again: Callable[[Operator], bool], kept: Collection[int] = ()
 ) -> Recomputation:
-    """Return the fewest bytes of the storages `saved` to keep, if operators for which `again` is true may run
-    again.
+    """Return the fewest bytes of `saved` to keep if operators with `again` true may rerun.
 
     kept: storages that are kept in any case.
     """

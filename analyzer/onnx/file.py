@@ -123,8 +123,7 @@ def check_versions(model: Any, shown: str, hint: str = "export the model again")
 
 
 def check_external(model: Any, folder: Path) -> None:
-    """Raises TargetError if a tensor's external data lies outside `folder`: weights are never read from
-    there."""
+    """Raise TargetError if a tensor's external data lies outside `folder`; it is never read."""
     checked: set[str] = set()
     for tensor in tensors(model.graph):
         if tensor.data_location == _EXTERNAL:

@@ -91,8 +91,7 @@ def read(
 
 
 def opened(path_or_model: Any) -> OpenedModel:
-    """A path, an `onnx.ModelProto` or its serialized bytes, ready for sizes. Raises TargetError for what is
-    no sound model."""
+    """Open a path, `onnx.ModelProto` or its bytes. Raises TargetError for an invalid model."""
     folder = None
     short: tuple[str, ...] = ()
     if isinstance(path_or_model, str | Path):
@@ -139,8 +138,7 @@ MOST_NODES = 250_000  # a language model exported operator by operator has some 
 
 
 def _inlined(model: Any) -> Any:
-    """The model with its local functions replaced by their bodies. Raises TargetError, also for more than
-    `MOST_NODES` of it."""
+    """Return the model with local functions inlined. Raises TargetError beyond `MOST_NODES`."""
     import onnx
     import onnx.inliner
 
@@ -167,8 +165,7 @@ def _inlined(model: Any) -> Any:
 
 
 def _inlined_count(model: Any) -> int:
-    """Return the number of nodes after every function is replaced by its body; a recursive one counts as one
-    node."""
+    """Return the number of nodes after inlining every function; a recursive one is one node."""
     functions = {(function.domain, function.name): function for function in model.functions}
     known: dict[tuple[str, str], int] = {}
 

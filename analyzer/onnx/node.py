@@ -47,8 +47,7 @@ _CONTRIB_ATTRIBUTES = {
 
 
 def check_node(node: Any, opset: int) -> None:
-    """Raise TargetError if the node is none of its operator. opset: version of ONNX's own operators in the
-    model."""
+    """Raise TargetError for an invalid node. opset: the model's version of ONNX's operators."""
     default = node.domain in DEFAULT_DOMAINS
     schema = _schema(node.op_type, opset) if default else None
     attributes = _CONTRIB_ATTRIBUTES
@@ -110,6 +109,5 @@ def _check_names(node: Any, names: Any, formals: Any, least: int, most: int, wha
 
 
 def _count(names: Any) -> int:
-    """Return the number of names up to the last non-empty one: empty names stand for omitted optional
-    ones."""
+    """Return the number of names up to the last non-empty one (empty: optional, omitted)."""
     return max((place for place, name in enumerate(names, 1) if name), default=0)

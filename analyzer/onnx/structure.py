@@ -143,8 +143,7 @@ def prepare(
 
 
 def _check_subgraphs(node: Any) -> None:
-    """Refuse two subgraphs of one name, and branches of an If that want inputs: nothing could give them
-    any."""
+    """Refuse two subgraphs of one name, and branches of an If with inputs."""
     graphs = [attribute for attribute in node.attribute if attribute.HasField("g")]
     if len({attribute.name for attribute in graphs}) < len(graphs):
         raise TargetError(f"{node_name(node)} has two subgraphs of one name", DAMAGED)
@@ -262,8 +261,7 @@ _LARGEST_RANK = 1024
 
 
 def check_rank(node: Any, shape_of: Callable[[str], Shape | None]) -> None:
-    """Refuse a shape of thousands of dimensions, which inference would spell out. shape_of: what is known of
-    a value."""
+    """Refuse shapes of thousands of dimensions, which inference would expand."""
     place = _SHAPE_INPUTS.get(node.op_type)
     if place is None or place >= len(node.input):
         return
@@ -307,8 +305,7 @@ def _dense(sparse: Any) -> Any:
 
 
 def tensor_type(tensor: Any) -> ValueType:
-    """The value type of an initializer. Raises TargetError for an impossible shape or an unknown element
-    type."""
+    """Return an initializer's type. Raises TargetError for an impossible shape or type."""
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None or any(size < 0 for size in tensor.dims):
         raise TargetError(

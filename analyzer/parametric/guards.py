@@ -56,8 +56,7 @@ class SizeGuards:
 
 
 def _fitted(batches: Sequence[int], trees: Sequence[Tree]) -> _AtBatch | None:
-    """The tree as a function of the batch; None where the captures' trees differ, or a size is no
-    polynomial."""
+    """Return the tree with polynomial sizes; None if the captures' trees differ."""
     numbers = [tree for tree in trees if isinstance(tree, int)]
     parts = [tree for tree in trees if isinstance(tree, tuple)]
     if not parts:

@@ -130,8 +130,7 @@ class Numbers:
         raise NotTheSame(place)
 
     def integers(self, values: Sequence[tuple[int, ...]], place: str) -> Any:
-        """Combine tuples of one place (shapes, strides) from all captures, as `value` does; equal tuples are
-        shared."""
+        """Combine tuples (shapes, strides) from all captures, as `value` does."""
         key = tuple(values)
         found = self._tuples.get(key)
         if found is None:
@@ -171,8 +170,7 @@ class Numbers:
 
 
 def _one_by_one(number: Polynomial) -> AtBatch:
-    """A whole scalar argument: rules look at these with `isinstance`, so many batches are not worked out at
-    once."""
+    """Return the scalar as a function of one batch: rules use `isinstance`, which lanes fail."""
 
     def at(batch: int) -> int:
         if not isinstance(batch, int):

@@ -29,8 +29,7 @@ from analyzer.parametric.lanes import Integers, Lanes
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """numerators[i] / denominator belongs to batch ** i; the last numerator is not zero, except for the
-    constant 0."""
+    """numerators[i] / denominator belongs to batch ** i; the last is not 0 (but for constant 0)."""
 
     numerators: tuple[int, ...]
     denominator: int = 1
@@ -53,8 +52,7 @@ class Polynomial:
         return whole
 
     def at_many(self, batches: Sequence[int]) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """The values at many batches, and where they are whole numbers. Raises NotTogether where they are too
-        large for this."""
+        """Values at many batches, and which are whole numbers. Raises NotTogether if too large."""
         value: Lanes = Lanes(np.zeros(len(batches), np.int64))
         every = Lanes(np.array(batches, np.int64))
         for numerator in reversed(self.numerators):

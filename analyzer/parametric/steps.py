@@ -67,8 +67,7 @@ class RepeatedSteps:
 
 
 def _counterparts(every: Graph, count: int) -> list[int]:
-    """Return, for each operator after the first `count`, the index of its counterpart among them. Raises
-    NotTheSame."""
+    """Return the index, in the first step, of each later operator's counterpart. Raises NotTheSame."""
     there: dict[Any, list[int]] = defaultdict(list)
     for operator in every.operators[:count]:
         there[_likeness(operator)].append(operator.index)
@@ -119,8 +118,7 @@ def _born(graph: Graph, moment: object) -> list[int]:
 
 
 def _likeness(operator: Operator) -> Any:
-    """Return what an operator shares with its counterpart: everything but tensor names and values of
-    fractions."""
+    """Return what counterparts share: everything but tensor names and values of fractions."""
     return (
         operator.name,
         operator.phase,

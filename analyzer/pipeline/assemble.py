@@ -274,8 +274,7 @@ def _sums(pairs: Any) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Assumed:
-    """Figures nobody measured on this device: name -> bytes, and the ranges they allow (as in
-    `Certainty`)."""
+    """Figures nobody measured here: name -> bytes, and the ranges they allow (as in `Certainty`)."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
     reserved: Range | None = None

@@ -52,8 +52,7 @@ def script_of(name: str, options: Options) -> str:
 def followed(
     name: str, options: Options, progress: Callable[[str], None] | None = None, needs: bool = True
 ) -> Analysis:
-    """The analysis of a configuration, by following its program. needs: also what it takes with room, where
-    the device has less.
+    """Follow a configuration's program and return its analysis. needs: also the figures with room.
 
     It is followed on a card without a limit; whether it runs on the device is then simulated, as of any
     target. Tokens that are extrapolated are not among what can be simulated again: a program that makes some
@@ -79,8 +78,7 @@ def followed(
 
 
 def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
-    """Merge the analysis on the device with the one that has room: after an out-of-memory error the figures
-    are the latter's."""
+    """Merge the analysis on the device with one with room, whose figures count if memory ran out."""
     tight, needed = analysis.estimate, free.estimate.needed
     if tight.out_of_memory is None:
         return dataclasses.replace(analysis, estimate=dataclasses.replace(tight, with_room=needed))
@@ -145,8 +143,7 @@ def _ran(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """While open, the libraries say nothing: the program is not the user's, and its bars and warnings are
-    about no real run."""
+    """While open, silence the libraries' progress bars and warnings."""
     bars = import_module("transformers.utils.logging")
     shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
     bars.disable_progress_bar()

@@ -33,8 +33,7 @@ def read(said: bytes) -> dict[Group, list[Call]]:
 
 
 def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None:
-    """called: by rank. whole: every rank's program ran to its end. Raises CaptureError where ranks call
-    different ones."""
+    """called: by rank. whole: every program ran to its end. Raises CaptureError if calls differ."""
     for group in sorted({group for groups in called.values() for group in groups}):
         ranks = [rank for rank in group[0] if rank in called]
         for first, other in pairwise(ranks):

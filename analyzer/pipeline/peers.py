@@ -38,8 +38,7 @@ _TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What each rank runs; `rank` is any of the job's. Other fields are those of
-    `pipeline/program.py:follow`."""
+    """What each rank runs; other fields than `rank` are those of `pipeline/program.py:follow`."""
 
     script: str
     args: tuple[str, ...]
@@ -140,8 +139,7 @@ class Peers:
     # ------------------------------------------------------------------------------------------
 
     def _step(self, own: AwaitedValue | None) -> str | None:
-        """Bring the job forward by one message or one new process. own: what the rank of this process waits
-        for.
+        """Take one message or start one process. own: what this process's rank waits for.
 
         Returns why that never comes, if it never does.
         """

@@ -87,8 +87,7 @@ def watched(
     post: Post | None = None,
     limitless: bool = False,
 ) -> Followed:
-    """The program followed; `limitless`: every request is served, whatever the device has. Otherwise as
-    `follow`."""
+    """Follow the program, as `follow`; `limitless`: serve every request, whatever the device has."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -149,8 +148,7 @@ def concluded(
     notes: Sequence[str] = (),
     limit: Limit | None = None,
 ) -> Analysis:
-    """The analysis of what was followed, under a name and a limit as `assemble` takes it. notes: what is to
-    be said besides."""
+    """Return the analysis of a followed program. notes: notes to add."""
     ran, one = followed.ran, one or Rank()
     captured = Captured(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),

@@ -26,8 +26,7 @@ def every_rank(
     job: Rank,
     progress: Callable[[str], None] | None = None,
 ) -> Estimate:
-    """The estimate of the rank that needs the most memory (one that runs out of it before all others), noting
-    every rank's.
+    """Return the estimate of the rank that needs most (or runs out first), with notes on all.
 
     job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed, or where ranks
     would wait for each other for ever.

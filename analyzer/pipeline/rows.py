@@ -143,8 +143,7 @@ def described(prediction: Prediction, graph: Graph) -> Callable[[Malloc], Descri
 
 
 def _file_words(graph: Graph) -> Callable[[Description], Description]:
-    """Adds what the model's file says of a node (source line, scope), where a runtime knows the node by name
-    alone."""
+    """Return a function that adds a file's source line and scope to a node's description."""
     recorded = {
         operator.module: (operator.source, operator.scope)
         for operator in graph.operators

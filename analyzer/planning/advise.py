@@ -237,8 +237,7 @@ def _same_bytes(changed: str, target: Target, options: Options, like: Estimate) 
 def _at_a_rate(
     target: Any, options: Options, wanted: float, numbers: bool, progress: Progress | None
 ) -> Advice:
-    """The smallest batch, doubled from one, that does so many samples a second; else the fastest that was
-    found."""
+    """Double the batch until it reaches the rate; return it, else the fastest one found."""
     best: Advice | None = None
     batch, before, notes = 1, 0.0, list[str]()
     while batch <= _MOST_BATCH:

@@ -27,8 +27,7 @@ _LARGER = 1.1  # cards of one size on their boxes differ by some percent
 
 
 def variants(options: Options, target: str) -> list[Variant]:
-    """(name, cost, changes) of every strategy the options leave open, besides the allocator's. Raises
-    AnalyzerError."""
+    """Return (name, cost, changes) of strategies the options leave open. Raises AnalyzerError."""
     recipe = recipe_of(target, options)
     found = [*(_training(recipe, options) if recipe.mode == "train" else _running(recipe))]
     if recipe.length > 1:

@@ -143,8 +143,7 @@ def _capacity(options: Options) -> int | None:
 
 
 def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool:
-    """Whether to analyse a batch that needs more than the capacity with unlimited memory: yes, unless it
-    fails under the limit."""
+    """Return whether a batch that needs more than the capacity with room may run under it."""
     if intervals is None or intervals.subject.runtime is None or not intervals.subject.runtime.takes_limits:
         # Figures of one without limits are those on its device; a budget leaves it less.
         return intervals is None or intervals.subject.options.budget is not None
@@ -191,8 +190,7 @@ def _kinks(
     intervals: Intervals | None,
     estimate_at: Callable[[int], Estimate] | None,
 ) -> tuple[Kink, ...]:
-    """The bends between slopes that last, the sharpest explained if there is a way; and where intervals
-    end."""
+    """Return the lasting bends, the sharpest explained if possible, and the ends of intervals."""
     known = [row.batch for row in rows]
     following = dict(pairwise(known))
     bends = {

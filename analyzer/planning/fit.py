@@ -44,8 +44,7 @@ def fit(
     progress: Progress | None = None,
     **options: Any,
 ) -> Fit:
-    """The largest batch of `target` that runs on `device`, or with an allocator that may hold `limit` ("8GiB"
-    or bytes).
+    """Return the largest batch of `target` on `device`, or under an allocator's `limit` ("8GiB" or bytes).
 
     longest: the greatest length instead that `batch` samples may have; `make_batch`, or `inputs`, is a
     function of

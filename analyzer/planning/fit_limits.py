@@ -63,8 +63,7 @@ class Search:
         self.last: Limit | None = None
 
     def first(self) -> Analysis:
-        """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing
-        to average."""
+        """Analyse one sample, or two where one fails (batch norm has nothing to average)."""
         try:
             return self.subject.analysis(1)
         except AnalyzerError as error:
@@ -111,8 +110,7 @@ class Search:
         return batch, low
 
     def by_figures(self) -> int | None:
-        """The largest batch by evaluated figures alone; None where two samples do not run, or not all batches
-        up to there."""
+        """Return the largest evaluated batch; None if two samples fail, or a batch below it."""
         low = self.evaluated_from(2)
         return low if low > 1 and self.without_gaps(low) == low else None
 
@@ -237,8 +235,7 @@ class Search:
         )
 
     def largest_evaluated(self, batch: int, change: int) -> int:
-        """The largest batch that runs with so many bytes more (or fewer), by doubling and bisection from
-        `batch`."""
+        """Double and bisect from `batch` to the largest one that runs, under a moved limit."""
 
         def runs(size: int) -> bool:
             assert self.intervals is not None
@@ -262,8 +259,7 @@ class Search:
             yield f"at {shown} the program itself fails: {message}"
 
     def found(self, batch: int, evaluated: int = 0) -> Fit:
-        """The answer. evaluated: the largest batch that runs by its evaluated figures, where one was looked
-        for."""
+        """Return the answer. evaluated: the largest batch by evaluated figures, if known."""
         perhaps = max(batch, evaluated)
         while perhaps > batch and not self.served(perhaps):
             perhaps -= 1

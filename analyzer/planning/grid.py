@@ -191,8 +191,7 @@ def run(
     tell: Callable[[int, int], None] | None = None,
     ray: str | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of all jobs, in order. journal: where finished jobs are kept, one a line. tell: (finished,
-    all) after each.
+    """Return all rows in order. journal: file of finished jobs, one a line. tell: (finished, all).
 
     workers: processes of this machine; 0 works in this one, which a target can end. ray: address of a Ray
     cluster that shall
@@ -243,8 +242,7 @@ def _state(target: str) -> tuple[int, int] | None:
 
 
 def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
-    """Return the rows in the journal, without a half-written last line. Raises OptionError if it belongs to
-    another grid."""
+    """Return the journal's complete rows. Raises OptionError if it belongs to another grid."""
     known = {_fingerprint(job): job.job for job in todo}
     done: dict[int, Row] = {}
     for line in journal.read_text(encoding="utf-8").splitlines():

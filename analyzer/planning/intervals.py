@@ -145,8 +145,7 @@ class Intervals:
         return self.subject.assembled(self._joined_at(interval.parametric, batch), batch, limit)
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
-        """Return a capture at a batch, from the parametric program; an ONNX file is read again, which is
-        faster."""
+        """Return a capture at a batch from the joined program; ONNX files are read again."""
         if self.subject.model is None:
             return self._at(batch)
         first = _made(self.captured[parametric.batches[0]])
@@ -154,8 +153,7 @@ class Intervals:
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
 
     def _changed(self, interval: Interval, batch: int) -> bool:
-        """Whether a batch of the interval may be another program after all: what it asks about sizes is
-        answered otherwise."""
+        """Return whether a batch's program differs: a size comparison is answered otherwise."""
         parametric = interval.parametric
         if self.subject.model is None or parametric is None or batch in parametric.batches:
             return False
@@ -178,8 +176,7 @@ class Intervals:
         return found
 
     def captured_at(self, batch: int) -> Captured:
-        """Return the capture at a batch, also outside the range; one step where later steps repeat it. Raises
-        AnalyzerError."""
+        """Return the capture at a batch, of one step if steps repeat. Raises AnalyzerError."""
         known = batch in self.captured or self.subject.has_captured(batch)
         repetition = None if known else self.subject.repetition()
         if repetition is not None:
@@ -192,8 +189,7 @@ class Intervals:
         return self._at(batch)
 
     def _joined(self, *batches: int) -> tuple[ParametricCapture, Batches]:
-        """The range's ends and what is in between, joined. Raises NotTheSame, also for a batch that cannot be
-        captured."""
+        """Join the range's ends and middle. Raises NotTheSame, also if a batch fails."""
         try:
             return self._parametric(*batches)
         except AnalyzerError as error:
@@ -208,8 +204,7 @@ class Intervals:
         return self._joined(*batches, more)
 
     def _parametric(self, *batches: int) -> tuple[ParametricCapture, Batches]:
-        """The target captured at these batches, and what its runtime makes of that. Raises NotTheSame,
-        AnalyzerError."""
+        """Capture these batches and join them for the runtime. Raises NotTheSame, AnalyzerError."""
         captures = [self.captured_at(batch) for batch in batches]
         parametric = ParametricCapture(
             batches, [each.source for each in captures], [each.naive for each in captures]

@@ -13,8 +13,7 @@ MOST = 1 << 20
 
 
 def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
-    """A batch from `low` on that runs, below `high`, with one right above it that does not; `low` runs and
-    `high` does not."""
+    """Return a batch that runs and whose successor does not, given `low` runs and `high` does not."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if runs(middle) else (low, middle)
@@ -22,8 +21,7 @@ def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
 
 
 def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> tuple[str, tuple[int, int]]:
-    """`Fit.verdict` and `Fit.reserved_range` of a batch under a limit, which runs there, or does not, by the
-    figures themselves."""
+    """Return `Fit.verdict` and `Fit.reserved_range` of a batch under a limit, by its figures."""
     estimate, known = analysis.estimate, analysis.estimate.certainty
     word, held = ("fits", estimate.peak_reserved) if runs else ("does not fit", limit)
     if runs and estimate.at_least:

@@ -115,8 +115,7 @@ class Subject:
         return longer
 
     def _sized(self) -> Callable[..., tuple[Any, Any]]:
-        """Return the function that makes (inputs, targets) of a batch and length. Raises OptionError if the
-        target has none."""
+        """Return the maker of (inputs, targets) for a batch and length. Raises OptionError."""
         make = self._make or (self._program.make_batch if self._program is not None else None)
         if make is None or len(inspect.signature(make).parameters) < 2:
             raise OptionError(
@@ -134,13 +133,11 @@ class Subject:
         return other
 
     def alike(self, runtime_options: Mapping[str, Any]) -> Subject:
-        """The same under other settings of its runtime, of which a captured program knows nothing:
-        PyTorch's."""
+        """Return the subject under other runtime settings, which a PyTorch capture does not see."""
         return self._sharing(replace(self.options, runtime_options=runtime_options))
 
     def on(self, device: str | int | None) -> Subject:
-        """The same on another device; what was captured on this one serves there too, where it is the same
-        program."""
+        """Return the subject on another device; captures of the same program are shared."""
         return self._sharing(replace(self.options, device=device))
 
     def _sharing(self, options: Options) -> Subject:
@@ -155,8 +152,7 @@ class Subject:
         return None if self._program is None else self._program.model
 
     def at(self, batch: int) -> Options:
-        """The options with the batch and its tensors in them: made by the target, or given ones resized.
-        Raises OptionError."""
+        """Return the options with the batch's tensors, made or resized. Raises OptionError."""
         if self._samples is not None:
             return replace(self.options, batch=self._samples, length=batch)
         options = replace(self.options, batch=batch)
@@ -211,8 +207,7 @@ class Subject:
         return found
 
     def captured(self, batch: int, steps: int | None = None) -> Captured:
-        """The program captured at a batch, with as many steps as the options say or fewer; where there is a
-        `runtime`.
+        """Return the capture at a batch, of at most the options' steps; needs a `runtime`.
 
         Its comparisons of sizes are recorded. Raises AnalyzerError.
         """
@@ -244,8 +239,7 @@ class Subject:
         )
 
     def moved(self, found: Captured, device: str | int | None) -> Captured | None:
-        """Return a capture made for `device` with this device's profile; None where the program differs
-        here."""
+        """Return a capture for `device` with this device's profile; None if its program differs."""
         assert self.runtime is not None
         profile, note = resolve(self.options.device)
         alike = self._program is None or profile.compute_capability in found.source.graph.alike
@@ -266,8 +260,7 @@ class Subject:
         return analysis(self._target, self.at(batch), self._progress)
 
     def assembled(self, captured: Captured, batch: int, limit: Limit | None = None) -> Analysis:
-        """The analysis of a capture, or of a program put together for a batch; `limit`: as
-        `Prediction.limited`."""
+        """Return the analysis of a capture or joined program; `limit`: as `Prediction.limited`."""
         assert self.runtime is not None
         options = replace(self.options, batch=batch)
         if self._program is not None:

@@ -159,8 +159,7 @@ def _program_of(changes: Mapping[str, Any]) -> str:
 
 
 def cheapest(strategies: list[Strategy]) -> Strategy | None:
-    """The strategy that fits and costs least, None when none does: by cost, then operations, then what is
-    left."""
+    """Return the fitting strategy of least cost, operations, then memory; None if none fits."""
     fitting = [s for s in strategies if s.estimate is not None and s.estimate.verdict() == "fits"]
     return min(fitting, key=lambda s: (s.cost, s.extra_compute, len(s.changes), -s.saved), default=None)
 
@@ -324,8 +323,7 @@ def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, An
 
 
 def _more_gpus(options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
-    """The model spread over several GPUs, where it is not yet; and more thinly, where whole copies of it
-    are."""
+    """Return changes that spread the model over several GPUs, or more thinly."""
     known = None if options.parallel is None else parse(options.parallel)
     texts = []
     if options.mode == "train" and (known is None or known.kind == "ddp"):

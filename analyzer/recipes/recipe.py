@@ -55,8 +55,7 @@ _ADAPTERS = {"r": int, "alpha": int, "dropout": float}
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """peft's `LoraConfig`. targets: names of modules, ("all-linear",), or (): those peft has for the model's
-    kind."""
+    """peft's `LoraConfig`. targets: module names, ("all-linear",), or () for peft's own choice."""
 
     r: int = 8
     alpha: int = 8

@@ -169,8 +169,7 @@ class ServingMemory:
 
 
 def request_length(config: ModelConfig, said: int | None) -> int:
-    """Tokens of a request: what was said, or as many as the model has positions for. Raises OptionError where
-    neither is known."""
+    """Return tokens of a request, default the model's positions. Raises OptionError if unknown."""
     length = said or config.number("max_position_embeddings") or config.number("n_positions")
     if length is None:
         raise OptionError(f"{config.name} does not say how many positions it has", "add --length 8192")

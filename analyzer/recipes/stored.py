@@ -72,8 +72,7 @@ class Stored:
 
 
 def stored(config: ModelConfig) -> Stored | None:
-    """Return how the weights are quantized, None if they are not. Raises TargetError for an unsupported or
-    invalid statement."""
+    """Return how the weights are quantized, None if they are not. Raises TargetError if unsupported."""
     said = config.document.get("quantization_config") or config.text.get("quantization_config")
     if said is None:
         return None
@@ -109,8 +108,7 @@ def dequantized(found: Stored) -> str:
 
 
 def modules(found: Stored, device: str, dtype: str) -> Iterator[str]:
-    """The lines that give `skeleton`, which takes no memory, the modules of the method, as `from_pretrained`
-    does."""
+    """Yield the lines that give `skeleton` the method's modules, as `from_pretrained` does."""
     if found.method == "mxfp4":
         return  # whose modules would fetch the kernels
     yield "    quantizer = AutoHfQuantizer.from_config(config.quantization_config)"

@@ -93,8 +93,7 @@ def _nothing(advice: Advice, base: Estimate, need: str) -> str:
 
 
 def _place(place: str) -> str:
-    """Return where the peak is: "addmm h.0.mlp gpt2.py:30", with the operator's short name, module and
-    line."""
+    """Return where the peak is: "addmm h.0.mlp gpt2.py:30" (operator, module, line)."""
     name, _, rest = place.partition(" ")
     return f"{operator_name(name)} {clean(rest)}" if "::" in name else clean(place)
 

@@ -17,8 +17,7 @@ from analyzer.report.words import tail
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """width: with the gap before it. rank: which goes first when there is no room; 0 stays. least: how far it
-    may shrink, 0: not.
+    """width: with its gap. rank: which goes first without room, 0 stays. least: smallest width, 0: fixed.
 
     A column that may shrink is one of names: on the left, its text cut at the beginning.
     """

@@ -90,8 +90,7 @@ def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def _standing(profile: DeviceProfile) -> str:
-    """`measured`, or how many of its figures rest on what else (s: specified, r: recorded, p: published, a:
-    assumed)."""
+    """Return `measured`, or how many figures are (s)pecified, (r)ecorded, (p)ublished, (a)ssumed."""
     if profile.measured:
         return "measured"
     kinds = Counter(source.split()[0].strip(":,;") for source in profile.sources.values())

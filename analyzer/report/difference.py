@@ -111,8 +111,7 @@ def render_json(difference: Difference, _: View = PLAIN) -> str:
 
 
 def render_github(difference: Difference, _: View = PLAIN) -> str:
-    """Workflow commands: the verdict with what grew, and an annotation for each line of the program that
-    takes more."""
+    """Return GitHub workflow commands: the verdict, and an annotation for each grown line."""
     kind = "error" if difference.exceeds else "notice"
     grown = [share for share in difference.shares if share.grown > 0][:_SHARES]
     why = ", ".join(f"{named(share)} {signed(share.grown)}" for share in grown)
@@ -146,8 +145,7 @@ def _from_here(file: str, target: str) -> str:
 
 
 def _files_named(folder: Path, name: str) -> list[Path]:
-    """The one file of that name below the folder, if there is just one; hidden and installed ones do not
-    count."""
+    """Return the one file of that name below the folder, without hidden and installed ones."""
     found = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith(".") and f not in _NOT_SOURCES]

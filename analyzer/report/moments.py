@@ -25,8 +25,7 @@ def numbers(estimate: Estimate) -> tuple[int, ...]:
 
 
 def named(estimate: Estimate) -> list[tuple[int, str]]:
-    """(event, name) of every named event, in order. Other events have a category, or, where the host waits,
-    no name."""
+    """Return (event, name) of named events in order; others have a category, or no name."""
     line = estimate.timeline
     return [
         (event, line.label[event])

@@ -40,8 +40,7 @@ _ENDS = re.compile(r"(?<=[._:/])(?=\w)|(?<=\dx)(?=\d)")
 
 
 def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NONE) -> str:
-    """The page. title: plain text; body: HTML, made with the functions here; data: what the scripts read as
-    `DATA`."""
+    """Return the page. title: text; body: HTML of the functions here; data: `DATA` of the scripts."""
     style = "\n".join(_asset(name) for name in _STYLES)
     sources = [_asset(name) for name in scripts]
     policy = (
@@ -86,8 +85,7 @@ def text(untrusted: object) -> str:
 
 
 def name(untrusted: object) -> str:
-    """A name for markup, which a line may end in after its dots, colons, slashes, underscores and the "x" of
-    a shape."""
+    """Return a name for HTML that may break after dots, colons, slashes, underscores and "x"."""
     return f"<code>{_breaking(text(untrusted))}</code>"
 
 

@@ -73,8 +73,7 @@ def curve(found: Curve, _: View = PLAIN) -> str:
 
 
 def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
-    """The largest batch of each device, as a bar, what fails beyond it, and the course of the last batch that
-    runs."""
+    """Return the page of largest batches: bars, failures beyond them, the last batch's timeline."""
     body: list[str] = []
     several = len(found) > 1
     what = "batch" if found[0].samples is None else "length"

@@ -47,8 +47,7 @@ def bars_png(estimate: Estimate, _: View = PLAIN) -> bytes:
 
 @contextmanager
 def drawing(form: str) -> Iterator[Any]:
-    """matplotlib's pyplot, set up so that the same data gives the same bytes. Raises
-    MissingDependencyError."""
+    """Yield matplotlib's pyplot, set up for reproducible bytes. Raises MissingDependencyError."""
     try:
         import matplotlib
     except ModuleNotFoundError:

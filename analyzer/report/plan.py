@@ -50,8 +50,7 @@ _TICKS = 4
 
 
 def curve_text(curve: Curve, view: View = PLAIN) -> str:
-    """A picture, a table (of long curves evenly spaced rows; the other forms have all), and where the curve
-    bends."""
+    """Return a picture, a table (long curves: evenly spaced rows), and where the curve bends."""
     lines = [about(curve.estimate), ""]
     if len(curve.rows) > 2:
         lines += [_picture(curve, view), ""]

@@ -125,8 +125,7 @@ def uncounted(estimate: Estimate) -> str:
 
 
 def peak_place(estimate: Estimate) -> str:
-    """Return where the program is at the peak: event or phase ("1.backward", "run 2"), module and line; "" if
-    unknown."""
+    """Return event or phase ("1.backward", "run 2"), module and line of the peak; "" if unknown."""
     event, request = estimate.peak_at, estimate.peak_request
     if request is None:
         return clean(event)
@@ -200,8 +199,7 @@ def by_records(estimate: Estimate) -> str:
 
 
 def uncertain(estimate: Estimate) -> list[str]:
-    """The rules behind the bytes that no rule of the runtime alone decides, a line for each way they are
-    known."""
+    """Return the rules behind bytes not exactly known, a line for each way they are known."""
     lines = []
     known = {
         "measured": "measured" if estimate.certainty.beside_range is None else "recorded",
@@ -217,8 +215,7 @@ def uncertain(estimate: Estimate) -> list[str]:
 
 
 def assumed(estimate: Estimate) -> list[str]:
-    """Return sentences, for an unmeasured device, on what is taken from a measured one and how that affects
-    the verdict."""
+    """Return sentences on what an unmeasured device takes from a measured one, and its effect."""
     if not estimate.certainty.assumed:
         return []
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range

@@ -155,8 +155,7 @@ def _entry(action: str, event: int, address: int, size: int, stream: int, frames
 
 
 def _driver_calls(segments: tuple[SegmentRow, ...]) -> dict[int, list[tuple[str, int, int]]]:
-    """(action, address, size) by event. A run of pages that grows or shrinks in place is mapped or unmapped
-    by its difference."""
+    """Return (action, address, size) by event; a resized run of pages is a difference."""
     gone: dict[int, list[SegmentRow]] = defaultdict(list)
     come: dict[int, list[SegmentRow]] = defaultdict(list)
     for segment in segments:

@@ -55,8 +55,7 @@ def line(found: Estimate) -> str:
 
 
 def fields(found: Estimate | None) -> dict[str, Any]:
-    """The same as numbers, by `FIELDS`: seconds, samples a second, ranges as pairs, and what bounds the
-    step."""
+    """Return the numbers by `FIELDS`: seconds, samples a second, ranges as pairs, the bound."""
     time = None if found is None else found.step_seconds
     if found is None or time is None:
         return dict.fromkeys(FIELDS)

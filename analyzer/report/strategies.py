@@ -96,8 +96,7 @@ def advice(
     base: Estimate,
     width: int = PLAIN.width,
 ) -> str:
-    """Return one sentence: the cheapest change that makes a job fit its device and budget, or what else the
-    user can do."""
+    """Return one sentence: the cheapest change that makes a job fit, or what else can be done."""
     return "\n".join(within([_advice(strategy, base)], width))
 
 

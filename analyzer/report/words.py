@@ -33,8 +33,7 @@ def mib(nbytes: int) -> str:
 
 
 def unit(values: Iterable[int]) -> tuple[str, Callable[[int], str]]:
-    """The unit of a column of bytes, and how a figure is written in it: MiB, but "bytes" where one would be
-    shown as 0.0."""
+    """Return a column's unit and a function that writes its figures: MiB, or bytes if one is small."""
     if any(0 < abs(value) < MIB // 20 for value in values):
         return "bytes", "{:,}".format
     return "MiB", mib
@@ -52,8 +51,7 @@ def clean(text: object) -> str:
 
 
 def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
-    """Merge notes that differ only in figures and parentheses: keep the one with the largest first figure,
-    and count the others."""
+    """Merge notes that differ only in figures and parentheses; keep the largest, count the others."""
     alike: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         kind = f"{number}" if verbose else _PARTICULARS.sub("#", note)
@@ -76,8 +74,7 @@ def operator_name(name: str) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """`text` for a stream that has ASCII alone: drawing characters by look-alikes, other characters by
-    "?"."""
+    """Return `text` for an ASCII stream: drawing characters by look-alikes, others as "?"."""
     return text.translate(_LOOK_ALIKES).encode("ascii", "replace").decode("ascii")
 
 

@@ -65,8 +65,7 @@ def measured(ranks: int) -> dict[str, Any]:
 
 
 def run(_: Mapping[str, Any]) -> dict[str, Any]:
-    """Run this process's rank, given by its environment; return its marks, its GPU's UUID and NCCL's
-    version."""
+    """Run this process's rank; return its marks, its GPU's UUID and NCCL's version."""
     import torch
     import torch.distributed as dist
 

@@ -84,8 +84,7 @@ def _emulated(
 
 
 def is_target(words: str | os.PathLike[str]) -> bool:
-    """Whether words name a model rather than a script: an attribute, a configuration, or a file of another
-    kind than .py."""
+    """Return whether words name a model, not a script: an attribute, configuration, or non-.py file."""
     text = os.fspath(words)
     if text.startswith("-m "):
         return False
@@ -124,8 +123,7 @@ def of_target(
     environment: Mapping[str, str],
     compiled: float | None = None,
 ) -> Emulated:
-    """A target emulated; compiled: its model under `torch.compile`, with this `activation_memory_budget`.
-    Raises AnalyzerError."""
+    """Emulate a target; compiled: the `activation_memory_budget` of `torch.compile`, or None."""
     kind = parse(target).kind
     if kind == "onnx":
         raise TargetError(

@@ -47,8 +47,7 @@ class Feed:
 
 
 def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
-    """Return what to feed each input of a graph. values: numbers the user gave. Raises InputError for an
-    unknown shape."""
+    """Return what to feed each input. values: the user's. Raises InputError for an unknown shape."""
     found = {}
     for name in graph.inputs:
         value = graph.values[name]
@@ -92,8 +91,7 @@ def saved(path: Path) -> dict[str, Any]:
 
 
 def typed(arrays: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Arrays in the model's types. wanted: input -> type. Raises InputError for names and types that are not
-    the model's.
+    """Return arrays in the model's types. wanted: input -> type. Raises InputError for others.
 
     NumPy writes types it lacks as bytes without a name: they are taken to be the model's if the size is.
     """

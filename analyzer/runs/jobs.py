@@ -30,8 +30,7 @@ TIMEOUT_SECONDS = 900
 
 
 def describe(target: object, options: Options) -> dict[str, Any]:
-    """Target and options as plain JSON. Raises TargetError or OptionError for what cannot go to another
-    process."""
+    """Return target and options as JSON values. Raises TargetError or OptionError for others."""
     if not isinstance(target, (str, os.PathLike)):
         raise TargetError(
             f"a {type(target).__name__} in this process cannot be run in another",
@@ -63,8 +62,7 @@ def options_of(job: Mapping[str, Any]) -> Options:
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The environment variables a worker needs besides this process's own: what the options say of cuBLAS and
-    the allocator."""
+    """Return the variables a worker needs for the options on cuBLAS and the allocator."""
     found: dict[str, str] = {}
     workspace = options.runtime_options.get("cublas_workspace")
     if workspace is not None:

@@ -154,8 +154,7 @@ def _read_or_empty(path: Path) -> str:
 
 
 def check_host(needed_bytes: int, written_bytes: int, force: bool) -> list[str]:
-    """Notes on the memory and the room on disk a run needs of this machine. Raises DoesNotFit when there is
-    not enough."""
+    """Return notes on host memory and disk a run needs. Raises DoesNotFit without enough."""
     folder = tempfile.gettempdir()
     for needed, free, what in (
         (needed_bytes, host_free_bytes(), "memory of this machine"),

@@ -58,8 +58,7 @@ class CudaMeter:
 
 @dataclass(slots=True)
 class Observer:
-    """Takes the recorder's place in `capture.step.run`. marks: (event, counters); peaks: one entry an
-    iteration."""
+    """Replaces the recorder in `capture.step.run`. marks: (event, counters); peaks: by iteration."""
 
     meter: Meter
     phase: Phase = Phase.SETUP

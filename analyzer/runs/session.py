@@ -66,8 +66,7 @@ def measure(
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     folder: Path,
 ) -> dict[str, Any]:
-    """Run a model that has all its weights on these inputs, three times or once for each; `folder` gets the
-    profile.
+    """Run a model with all weights, three times or once per input; `folder` gets the profile.
 
     Returns bytes after each run, NVML's figures, the providers that really took part, and versions.
     """
@@ -144,8 +143,7 @@ def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[s
 
 
 def with_weights(path: Path, folder: Path, generator: np.random.Generator) -> tuple[Path, int]:
-    """The model with all its external data: `path` itself, or a copy in `folder` with random files for what
-    is not there.
+    """Return `path`, or a copy in `folder` with random external data where files are missing.
 
     Returns the path to load and the bytes generated.
     """
@@ -190,8 +188,7 @@ def _names(session: Any) -> list[str]:
 
 
 def _as_feed(value: Any) -> Any:
-    """Return a value in the form ONNX Runtime takes: scalars as arrays, types NumPy lacks as OrtValues of
-    their bytes."""
+    """Return a value as ONNX Runtime takes it: an array, or an OrtValue for types NumPy lacks."""
     import onnxruntime as ort
 
     if not isinstance(value, np.ndarray | np.generic):

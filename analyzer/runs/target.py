@@ -58,8 +58,7 @@ def untouched() -> Iterator[None]:
 
 
 def main(path: Path) -> object:
-    """Build and run what the job says (`jobs.describe`). Returns the step, whose tensors are there as long
-    as it is."""
+    """Build and run the job (`jobs.describe`); return the step, which keeps its tensors alive."""
     import torch
 
     from analyzer.capture.pytorch.module import step as steps

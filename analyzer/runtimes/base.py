@@ -59,8 +59,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Origin of an allocation in the user's terms; scope: place in the model, as the file records it for a
-    node."""
+    """Origin of an allocation in the user's terms; scope: place in the model's file."""
 
     name: str
     dtype: str = ""
@@ -83,16 +82,14 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """A setting leaves the program less than the device has: bytes it may use in all, and what to say of
-    it."""
+    """A setting that leaves the program less than the device: usable bytes, and a sentence."""
 
     capacity_bytes: int
     note: str
 
 
 class Limit(NamedTuple):
-    """Bytes an allocator may hold; of_device: the device has no more, otherwise the runtime is told not to
-    take more."""
+    """Bytes an allocator may hold; of_device: the device has no more, else it is a setting."""
 
     nbytes: int
     of_device: bool
@@ -167,8 +164,7 @@ class Runtime(ABC):
         return self.with_releases(profile, options)
 
     def describes(self, operator: str) -> bool:
-        """Whether it knows what an operator ("mylib::op") takes as a whole; else its body is followed, where
-        it is Python."""
+        """Return whether it knows an operator's ("mylib::op") memory; else its body is followed."""
         del operator
         return False
 
@@ -207,14 +203,12 @@ class Runtime(ABC):
 
     @abstractmethod
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        """Return the program's predicted allocation events and figures on that device. Raises
-        AnalyzerError."""
+        """Return the program's allocation events and figures on the device. Raises AnalyzerError."""
 
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches | None:
-        """Return the figures at any batch of a range, from a few captures; None if every batch must be
-        captured and analysed.
+        """Return the figures over a range of batches; None if each must be analysed.
 
         One that looks at the graph alone returns `OfGraph(self, parametric, profile, options)`. Raises
         NotTheSame where the captures are no one program to it, and AnalyzerError.
@@ -223,8 +217,7 @@ class Runtime(ABC):
         return None
 
     def limited_to(self, options: Options, nbytes: int) -> Options:
-        """The options with a limit of the runtime's own on what its allocator may hold. Raises OptionError
-        where it has none."""
+        """Return the options with the runtime's own limit. Raises OptionError if it has none."""
         del options
         raise OptionError(
             f"{self.name} has no option for what its allocator may hold at most ({nbytes:,} bytes)",

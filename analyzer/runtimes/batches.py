@@ -45,8 +45,7 @@ class Figures:
 
 
 class ParametricCapture:
-    """One target captured at `batches`: at least three, so that every number is checked, or one for its batch
-    alone.
+    """One target at `batches`: three or more, to check numbers, or one for its batch alone.
 
     sources: what was captured there. known: what runtimes found out that is the same on every device, under
     names of their own.

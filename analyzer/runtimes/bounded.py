@@ -22,8 +22,7 @@ _DOUBT = "that depends on a workspace that cuDNN was not asked about (analyze ex
 
 
 def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
-    """Return the simulation under a limit (as `Prediction.limited` takes it), and why it is uncertain, "" if
-    it is certain."""
+    """Return the simulation under a limit, and why it is uncertain, "" if certain."""
     assert prediction.limited is not None
     simulation = simulate(prediction.events, prediction.limited(*limit), places=True)
     if simulation.failure is not None:

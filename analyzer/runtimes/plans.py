@@ -28,8 +28,7 @@ class Plans:
     def served(
         self, malloc: Callable[[int], int], nbytes: int, plan: str = "", smaller: Sequence[int] = ()
     ) -> tuple[int, int]:
-        """A handle and the bytes it is for, `nbytes` without a plan. Raises OutOfMemoryError, the last
-        request's."""
+        """Return a handle and its bytes (`nbytes` without a plan). Raises OutOfMemoryError."""
         running = self._running.get(plan, nbytes) if plan else nbytes
         try:
             return malloc(running), running

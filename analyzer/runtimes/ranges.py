@@ -45,8 +45,7 @@ _ASKED = "cudnn-convolution"
 
 
 def may_be_off(event: Malloc, *, measured: bool = False) -> int:
-    """Bytes by which a request may be larger or smaller. measured: on a GPU that was measured, where formulas
-    hold."""
+    """Return the bytes a request may differ by. measured: on a measured GPU formulas hold."""
     if measured or event.assumed or event.rule == _ASKED or event.basis != "measured":
         return event.assumed
     return event.nbytes // 2
@@ -73,8 +72,7 @@ def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None
 
 
 def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
-    """Least and most bytes the process may hold beside its allocator; `beside_bytes`: what it is taken to
-    hold."""
+    """Return least and most bytes of the process beside its allocator's; `beside_bytes`: taken."""
     least, most = profile.context_range_bytes
     loaded = max(beside_bytes - profile.context_bytes, 0)
     if not loaded:

@@ -64,8 +64,7 @@ class HeldRange:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The request the allocator had no room for: event number `position`; bytes in use, held and allowed
-    then.
+    """A request without room: event number `position`; bytes in use, held and allowed then.
 
     free: sizes of the free blocks the allocator could not put together, largest first.
     """
@@ -135,8 +134,7 @@ class Simulation:
 
 
 class States:
-    """The allocator's state after every event so far: parallel columns of bytes, filled while a program is
-    simulated.
+    """Allocator state after every event: parallel columns of bytes, filled while simulating.
 
     delta: signed change of `allocated`. address: of the block each event takes, if `places` is set. refused:
     positions of requests whose plan had no room.
@@ -154,8 +152,7 @@ class States:
         self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
     def add(self, asked: int, handle: int | None = None) -> None:
-        """Record the state after one more event. asked: bytes requested (negative: freed); handle: of the
-        block taken."""
+        """Record the state after an event. asked: bytes (negative: freed); handle: of the block."""
         self.put(self.allocator.allocated, asked, handle)
 
     def put(self, allocated: int, asked: int, handle: int | None = None) -> None:
@@ -242,8 +239,7 @@ class Server:
 
 
 def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Simulation:
-    """Simulate `events` on `allocator`, which may already hold something. places: remember addresses and
-    pieces.
+    """Simulate `events` on `allocator`. places: remember addresses and segments.
 
     A request beyond the allocator's limit ends the program: the result says until where it got. Raises
     KeyError when an event frees what is not alive.
@@ -322,8 +318,7 @@ def gathered(
 
 
 class _Held:
-    """Which pieces an allocator holds from which event to which, asked for whenever it has called the
-    driver."""
+    """Segments an allocator holds, from event to event, read after its driver calls."""
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
@@ -344,8 +339,7 @@ class _Held:
             self._held[piece] = position
 
     def cut(self, position: int) -> None:
-        """Events from this position on are forgotten: what came since was there at the end of what is
-        left."""
+        """Forget events from a position on; segments since then count as held at its end."""
         last = position - 1
         self._gone = [
             HeldRange(piece.address, piece.nbytes, piece.born, min(piece.died, last))
@@ -361,8 +355,7 @@ class _Held:
 
 
 def iteration_start(events: tuple[AllocationEvent, ...]) -> int:
-    """Position of the named event after which the first iteration begins; -1: with the first event, or there
-    is none."""
+    """Return the position of the event before the first iteration, -1 if there is none."""
     return next(iter(_iteration_starts(events)), -1)
 
 
@@ -380,8 +373,7 @@ def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:
 
 
 def _peak(values: Sequence[int], first: int, start: int) -> tuple[int, int]:
-    """The largest value from position `first` on (-1: from `start`, before all) and where it is reached
-    first."""
+    """Return the largest value from position `first` on (-1: with `start`), and its first place."""
     peak, position = (values[first], first) if first >= 0 else (start, -1)
     for at in range(first + 1, len(values)):
         if values[at] > peak:

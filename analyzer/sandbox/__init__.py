@@ -46,8 +46,7 @@ PROTECTIONS = {
 
 
 class Sandbox:
-    """Sandbox of one program. protection: a key of `PROTECTIONS`. outside: the process that writes for this
-    one, if any."""
+    """Sandbox of one program. protection: key of `PROTECTIONS`. outside: process that writes for it."""
 
     def __init__(
         self,
@@ -100,8 +99,7 @@ class Sandbox:
             yield self
 
     def _ruleset(self, stack: contextlib.ExitStack) -> Any:
-        """Return the rules for child processes where this process itself has more rights; None if there are
-        none."""
+        """Return rules for child processes if this one has more rights; else None."""
         if self.protection != "python":
             return None
         from analyzer.sandbox.landlock import Ruleset
@@ -167,8 +165,7 @@ def current() -> Sandbox | None:
 
 
 def outside() -> Outside | None:
-    """The process outside of the sandbox this one is in, which does what is asked of it; None: there is
-    none."""
+    """Return the process outside of this sandbox, which answers requests; None without one."""
     return None if _current is None else _current.outside
 
 
@@ -202,8 +199,7 @@ atexit.register(_forever.close)
 
 @contextlib.contextmanager
 def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> Iterator[Sandbox]:
-    """While open, what a program does in this process is kept apart, if it is not already. keep: a folder for
-    what it wrote."""
+    """While open, keep apart what a program does in this process. keep: folder for its files."""
     global _current  # noqa: PLW0603
     if _current is not None:
         yield _current

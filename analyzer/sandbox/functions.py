@@ -99,8 +99,7 @@ class Functions:
 
     @contextlib.contextmanager
     def _work(self, *paths: Any) -> Iterator[None]:
-        """Around what the overlay does for a call: it is not sent there itself, and its errors name the
-        program's paths."""
+        """Run the overlay's own calls unredirected; errors name the program's paths."""
         self._at_work.now = True
         try:
             yield

@@ -59,8 +59,7 @@ class _Paths:
         self._layer, self._aside, self._work = layer, aside, work
 
     def _in_overlay(self, path: Any, how: str) -> str | bytes:
-        """Return the overlay's path for a library. how: what it does with the file ("reads", "makes",
-        ...)."""
+        """Return the overlay's path. how: what the library does ("reads", "makes", ...)."""
         with self._work(path):
             text, before, mark, options = os.fsdecode(path), "", "", ""
             if text.startswith("file:"):  # SQLite's: file:PATH?mode=ro

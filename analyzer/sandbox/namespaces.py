@@ -76,8 +76,7 @@ def enter(folder: str, network: bool) -> None:
 
 
 def _unshare(kinds: int) -> set[str] | None:
-    """Into the namespaces; in a user namespace the folders that must be made in overlays, None without
-    one."""
+    """Enter the namespaces; return the folders to make in overlays, None without user namespaces."""
     user, group = os.getuid(), os.getgid()
     if user == 0 and not _mapped():
         with contextlib.suppress(OSError):  # a container's root may be allowed what everybody is
@@ -190,8 +189,7 @@ class _Root:
             table.write(f"{number} {outside}\0")
 
     def _as_lower(self, outside: str, made: str) -> None:
-        """The mode, and for root the owner, that a folder has outside; who may not write there may not
-        here."""
+        """Give a folder its outside mode and, for root, its owner."""
         found = os.stat(outside)
         os.chmod(made, stat.S_IMODE(found.st_mode) & (~0 if os.access(outside, os.W_OK) else ~0o222))
         if self._is_root:
@@ -234,8 +232,7 @@ def _is_mine(found: os.stat_result) -> bool:
 
 
 def _check_groups(folder: str) -> None:
-    """Raises OSError where what this user may write there, as far as can be seen quickly, is not all of his
-    own group."""
+    """Raise OSError if files this user may write belong to other groups, as far as seen quickly."""
     folders, count = [folder], 0
     for path in folders:
         for entry in _entries(path):

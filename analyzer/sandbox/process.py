@@ -92,8 +92,7 @@ class First:
                 answers.flush()
 
     def finish(self, status: int, asked: int, complain: Complain) -> int:
-        """Keep what is to be kept, remove the rest; the exit code. asked: the signal that asked for the end,
-        or 0."""
+        """Keep outputs, remove the rest, return the exit code. asked: ending signal, or 0."""
         try:
             if self.code is not None:
                 self._scratch.keep_downloads(self._environment)

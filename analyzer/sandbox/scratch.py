@@ -110,8 +110,7 @@ class Scratch:
                 )
 
     def keep_downloads(self, environment: Mapping[str, str]) -> None:
-        """Move to the hubs' caches what was downloaded for them, where no such file is yet, and to ours
-        cuDNN's answers."""
+        """Move new downloads to the hubs' caches, and cuDNN's answers to ours."""
         caches, own = hub_folders(environment), answers_folder(environment)
         for path, lies in list(self.files()):
             if (

@@ -46,8 +46,7 @@ class Budget:
         return Budget(limit, {**self.options, **options})
 
     def check(self, target: Any, inputs: Any = None, *, baseline: Any = None, **options: Any) -> Estimate:
-        """Analyse as `analyzer.analyze` does; fails the test when it needs more than the limit. Returns the
-        estimate.
+        """Analyse as `analyzer.analyze`; fail the test above the limit. Returns the estimate.
 
         Raises AnalyzerError for what is wrong with target or options.
         """
@@ -65,8 +64,7 @@ class Budget:
 
 
 def _explained(estimate: Estimate, limit: int, baseline: Any) -> str:
-    """Return the failure message: expected and needed bytes, and the largest shares of the peak; with a
-    baseline, what grew."""
+    """Return the failure message: expected, needed, largest shares; or growth over a baseline."""
     from analyzer.planning.compare import compare, shares
     from analyzer.report.words import clean, size
 

@@ -75,8 +75,7 @@ def _layout(tensor: TensorMeta) -> str:
 
 
 def _layouts(left: TensorMeta, right: TensorMeta) -> str:
-    """Return the layouts of both operands. For two transposed views cuBLAS computes the transposed
-    product."""
+    """Return both layouts. For two transposed views cuBLAS computes the transposed product."""
     layout = _layout(left) + _layout(right)
     return "nn" if layout == "tt" else layout
 

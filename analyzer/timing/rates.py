@@ -43,8 +43,7 @@ class Rates:
     measured: bool = False
 
     def product(self, dtype: str) -> float:
-        """Operations a second of a matrix product whose operands have this type ("tf32" for float32 that may
-        be rounded)."""
+        """Return operations a second of a product of this type ("tf32": rounded float32)."""
         return float(getattr(self, _TENSOR.get(dtype, "vector")))
 
     @property

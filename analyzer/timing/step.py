@@ -111,8 +111,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
 def operator_seconds(
     graph: Graph, moments: Sequence[Moment], profile: DeviceProfile
 ) -> dict[int, tuple[float, float]] | None:
-    """Seconds that each operator of these moments takes of the host and of the device, by its index; None as
-    `step_time`."""
+    """Return (host, device) seconds of each operator by index; None as `step_time`."""
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators:
         return None
@@ -200,8 +199,7 @@ def _busiest_stream_seconds(launches: dict[int, Launch]) -> float:
 
 
 def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
-    """The host where handing over takes longer than the device with its gaps; else what its kernels do most
-    of the time."""
+    """Return "host" if launching takes longest, else what the kernels mostly do."""
     gaps = _GAP * sum(launch.kernels for launch in launches.values())
     if handed > busy + gaps:
         return "host"

@@ -99,8 +99,7 @@ def rows_of(category: str) -> Rows | None:
 
 @cache
 def stand_in(category: str) -> str | None:
-    """The measured category that is nearest by name: the same kernel at another alignment, element size,
-    memory format."""
+    """Return the nearest measured category: the same kernel at another alignment, size or layout."""
     parts = category.split(":")
     best, most = None, 0.0
     for name in _file().numbers:
@@ -170,8 +169,7 @@ def near(rows: Rows, places: NDArray[np.float32], left_out: bool = False) -> lis
 
 
 def _slope(away: NDArray[Any], factors: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-    """Return the correction of a nearest-rows mean whose rows lie to one side: a plane through them,
-    flattened by `_FLAT`."""
+    """Return the correction for rows on one side: a plane through them, flattened by `_FLAT`."""
     middle = (weights[:, :, None] * away).sum(1)
     around = away - middle[:, None, :]
     squares = np.einsum("qk,qki,qkj->qij", weights, around, around) + _FLAT * np.eye(

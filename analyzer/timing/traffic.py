@@ -41,8 +41,7 @@ def strided(name: str, itemsize: int, elements: float, nbytes: float, read: floa
 
 
 def reduced(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
-    """count: elements read; width: of them, those that become one, or that stand beside each other where
-    rows are added up."""
+    """Return a reduction's work. count: elements read; width: elements that become one."""
     nbytes = count * itemsize
     return Work(f"reduced:{name}:{wide(itemsize)}", (log(nbytes), log(width)), _base(nbytes, rates), nbytes)
 
@@ -72,8 +71,7 @@ _PLANES = {
 def planes(
     name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], outside: float, rates: Rates
 ) -> Work:
-    """sizes: images, channels, positions of a plane. outside: positions of the result's plane, or the
-    gradient's."""
+    """sizes: images, channels, positions of a plane. outside: of the other side's plane."""
     n, c, p = sizes
     nbytes = itemsize * n * c * (_PLANES[name] * p if name in _PLANES else p + outside)
     category = f"planes:{name}:{'last' if last else 'first'}:{wide(itemsize)}"

@@ -151,7 +151,6 @@ def _work(call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch
 
 
 def _convolved(call: DispatchedCall, made: torch.Tensor) -> int:
-    """Multiplications of a convolution: for every element of its result (transposed: of what it is given)
-    those of one kernel."""
+    """Return a convolution's multiplications: one kernel for each element of its result."""
     counted, weight = call.argument("input") if call.argument("transposed") else made, call.argument("weight")
     return int(counted.numel() * (weight.numel() // weight.size(0)))

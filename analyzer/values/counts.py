@@ -79,8 +79,7 @@ class KnownCounts:
         return key
 
     def at_most(self, mask: torch.Tensor) -> int | None:
-        """Return an upper bound of a mask's true elements; None if unknown or if it does not begin its
-        storage."""
+        """Return an upper bound of a mask's true elements, None if unknown."""
         if mask.storage_offset():
             return None
         key = self._key_of(mask)
@@ -161,8 +160,7 @@ def rows(target: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> int 
 
 
 def _seen_at_most(count: int, share: float) -> int:
-    """Return how many of `count` independent events of probability `share` happen at most, but for one case
-    in e^20."""
+    """Return the most of `count` events of probability `share`, but for one case in e^20."""
     spread = count * share * (1 - share)
     beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
     return min(count, math.ceil(count * share + beyond))

@@ -69,8 +69,7 @@ FROM_NOTHING = frozenset({*SORTING, aten._to_copy.default, aten.copy_.default, *
 
 
 class KnownValues:
-    """Known tensor values of one process. generator: draws what the program draws on the device; None: drawn
-    values are unknown."""
+    """Known values of a process's tensors. generator: draws as the device; None: drawn are unknown."""
 
     def __init__(
         self, store: Store, budget: Budget | None = None, generator: torch.Generator | None = None
@@ -123,8 +122,7 @@ class KnownValues:
             self.counts.selects(mask, count)
 
     def most_not_zero(self, call: DispatchedCall) -> int | None:
-        """Return an upper bound of the non-zero elements of a mask the operator makes or writes; None if
-        unknown."""
+        """Bound a mask's non-zero elements after an operator; None if unknown."""
         func, args, kwargs = call
         if func in ZEROS:
             like: Any = kwargs.get("dtype") or getattr(args[0], "dtype", torch.float32)
@@ -250,8 +248,7 @@ class KnownValues:
     def _affordable(
         self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
-        """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for
-        good."""
+        """Return whether to follow an operator among numbers; else large ones are dropped."""
         effort = self.budget.effort
         assert effort is not None
         for result in results:
@@ -264,8 +261,7 @@ class KnownValues:
         return all(tensor.numel() <= self.budget.most(tensor) for tensor in (*tensors, *results))
 
     def _empty(self, call: DispatchedCall, made: torch.Tensor) -> bool:
-        """Whether what is left empty can be zeros until it is written, since parts of it are not known by
-        themselves."""
+        """Make an uninitialised tensor zeros if affordable; return whether it is known now."""
         if not self.store.whole:
             return False
         small = call.func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY

@@ -136,8 +136,7 @@ def probe(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """The profile's JSON from what the stages found: modules by their growth, workspaces by the
-    allocator's."""
+    """Return a profile's JSON from the stages: modules by growth, workspaces by the allocator."""
     device = found["device"]
     versions = device["versions"]
     where = (
@@ -197,8 +196,7 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def topology(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return NCCL's memory on a rank as a profile stores it, from `communicators.measured`; the largest where
-    ranks differ."""
+    """Return a rank's NCCL memory as a profile stores it, the largest where ranks differ."""
     growths = [_growths(marks) for marks in found["ranks"]]
 
     def most(event: str, ranks: Sequence[int] | None = None) -> int:

@@ -41,8 +41,7 @@ def process_bytes(measured: Mapping[str, Any]) -> int | None:
 
 
 def marks(estimate: Estimate, measured: Sequence[Mapping[str, Any]]) -> tuple[MarkComparison, ...]:
-    """Events side by side (in order, as far as the run came). Raises ValueError when they are not the same
-    events."""
+    """Return events side by side, as far as the run came. Raises ValueError if they differ."""
     rows = []
     for ours, theirs in zip(estimate.marks, measured, strict=False):
         if ours.event != theirs["event"]:

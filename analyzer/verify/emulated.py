@@ -30,8 +30,7 @@ _Tell = Callable[[str], None]
 def verify_target(
     target: str, options: Options, python: str | None, progress: _Tell | None = None
 ) -> Verification:
-    """Predict a PyTorch target, emulate it, compare. python: as in `analyzer.emulate`. Raises
-    AnalyzerError."""
+    """Predict and emulate a PyTorch target. python: as in `analyzer.emulate`."""
     tell = progress or (lambda _: None)
     options = _of_its_release(options, python)
     predicted = analysis(target, options, progress)

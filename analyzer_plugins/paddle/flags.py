@@ -70,8 +70,7 @@ class Flags:
 
 
 def parse(options: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Flags:
-    """The flags as the program would see them. Raises OptionError for an unknown name or a value that is
-    none."""
+    """Return the flags as the program sees them. Raises OptionError for a bad name or value."""
     fields = {field.name: str(field.type) for field in dataclasses.fields(Flags)}
     said: dict[str, Any] = {}
     for name, kind in fields.items():

@@ -119,8 +119,7 @@ def _events(
 
 
 class _Maker:
-    """Makes the allocator the flags ask for, on a card with so much memory free. `unlimited`: it never runs
-    out."""
+    """Makes the flags' allocator on a card with this much free memory, or `unlimited`."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         self._name, self._settings = name, settings

@@ -223,8 +223,7 @@ class _Executor:
                 yield from self._collect(index, buffer)
 
     def _collect(self, index: int, buffer: int) -> Iterator[AllocationEvent]:
-        """A variable is dead: it is garbage, unless nothing or not this one is collected; then it stays to
-        the next run."""
+        """Collect a dead variable, or keep it to the next run if collection skips it."""
         threshold = self._collection.threshold_bytes
         if threshold is None or (self._collected is not None and index not in self._collected):
             self._kept.append(buffer)

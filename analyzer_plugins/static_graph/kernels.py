@@ -59,8 +59,7 @@ def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: 
 
 
 def _as_pytorch_calls(node: Operator) -> Operator:
-    """An ONNX convolution as the call of PyTorch with the same geometry; of uneven padding the larger
-    side."""
+    """Return an ONNX convolution as PyTorch's; uneven padding takes the larger side."""
     source, weight = node.inputs[:2]
     rank = len(source.shape) - 2
 

@@ -35,8 +35,7 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class TensorFlowSettings:
-    """allow_growth: regions double as needed. limit_bytes: what the arena may take in all; limited: the user
-    said so."""
+    """allow_growth: regions double. limit_bytes: of the arena; limited: by the user."""
 
     allow_growth: bool
     limit_bytes: int

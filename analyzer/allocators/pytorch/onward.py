@@ -55,8 +55,7 @@ def simulate_on(
 
 
 def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool:
-    """Whether the compiled allocator does what this one does from here on. held: handles of what may be given
-    back meanwhile."""
+    """Return whether the compiled allocator may continue this one. held: handles that may be freed."""
     streams = {segment.pool.stream for segment in allocator._segments.values()}
     used = (block for handle in held if (block := allocator._live[handle]) is not None and block.users)
     known = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
@@ -97,8 +96,7 @@ class _Plain:
         self._blocks = _best_fit.Blocks(np.array(rows, np.int64).reshape(-1, 5), self._others, large)
 
     def _rows(self, segment: Segment, keys: Mapping[int, int]) -> list[tuple[int, int, int, int, int]]:
-        """Return a segment's blocks as rows: (address in units, units, pool, whether first, key or -1 for
-        free)."""
+        """Return a segment's blocks: (address in units, units, pool, whether first, key or -1 if free)."""
         shift = self._placed(segment) - segment.address // UNIT_BYTES
         return [
             (

@@ -55,8 +55,7 @@ class Segment(Region):
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A block in a snapshot: bytes, and whether it is handed out. pending: it was given back, and another
-    stream uses it."""
+    """A block in a snapshot: bytes, whether used. pending: freed, but another stream uses it."""
 
     address: int
     size: int
@@ -67,8 +66,7 @@ class BlockState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of
-    mapped pages)."""
+    """A segment in a snapshot; `blocks` tile it by address (one per run of mapped pages)."""
 
     address: int
     size: int

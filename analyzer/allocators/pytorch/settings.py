@@ -40,8 +40,7 @@ _BY_BLOCK, _BY_SEGMENT = Span((2, 12), (2, 12)), Span(since=(2, 13))
 
 
 def ties_of(release: Release) -> Ties:
-    """Return how a PyTorch release chooses among free blocks of one size: by block age, segment age or
-    address."""
+    """Return how a PyTorch release chooses among equal free blocks: by block age, segment age or address."""
     return "block" if release in _BY_BLOCK else "segment" if release in _BY_SEGMENT else "address"
 
 

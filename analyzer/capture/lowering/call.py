@@ -25,8 +25,7 @@ Results: TypeAlias = "Tensor | Sequence[Tensor | None]"
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """One node: attributes as plain values, shapes and types of its results, and constant inputs as numpy
-    arrays."""
+    """One node: attributes, shapes and types of its results, and constant inputs as numpy arrays."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -58,8 +57,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 class _Opaque(torch.autograd.Function):
-    """Makes its results, keeps all inputs and results for the backward pass, and makes a gradient for each
-    input."""
+    """Makes its results, saves all inputs and results, and makes a gradient for each input."""
 
     @staticmethod
     def forward(ctx: Any, call: NodeCall, *inputs: Tensor | None) -> Any:

@@ -190,8 +190,7 @@ def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) 
 
 @contextlib.contextmanager
 def own_randomness() -> Iterator[None]:
-    """Random numbers from generators seeded anew, and put back afterwards: torch's on the CPU, Python's,
-    NumPy's."""
+    """Seed torch's, Python's and NumPy's generators while open, and restore them afterwards."""
     python, legacy = random.getstate(), numpy.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
@@ -208,8 +207,7 @@ def own_randomness() -> Iterator[None]:
 def cuda_environment(
     device: DeviceProfile, memory: Memory | None = None, described: Callable[[str], bool] = lambda _: False
 ) -> Iterator[Recorder]:
-    """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with
-    `watching`.
+    """Make Python, autograd and the dispatcher believe in a CUDA device; yields the recorder.
 
     described: whether somebody has said what an operator takes, by its name; its body is not followed then.
     """

@@ -37,8 +37,7 @@ def _self(frame: FrameType) -> Any:
 
 
 class SourcePlaces:
-    """Finds the running line and module. It keeps no module alive, so that memory is freed when the program
-    frees it."""
+    """Finds the running line and module, without keeping modules (and their memory) alive."""
 
     def __init__(self, met: Callable[[torch.nn.Module], None] = lambda root: None) -> None:
         """met: told of each outermost module when it is first seen."""

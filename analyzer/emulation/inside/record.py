@@ -75,8 +75,7 @@ def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
 
 
 def _parts(tensor: Any) -> Iterator[torch.Tensor]:
-    """The tensors on the device that hold this one's values: of a DTensor, what lies on this rank; none of
-    what is no tensor."""
+    """Return the device tensors that hold this one's values: a DTensor's local part; () otherwise."""
     if not isinstance(tensor, torch.Tensor):
         return
     flatten = getattr(tensor, "__tensor_flatten__", None)
@@ -286,8 +285,7 @@ class OperatorRecorder:
             raise Enough
 
     def _roles(self, parameters: Any, states: Any = (), buffers: Any = ()) -> None:
-        """Record the categories of tensors by address, at the current request count: {count: {address:
-        category}}."""
+        """Record tensors' categories by address: {request count: {address: category}}."""
         found: dict[int, str] = {}
         for p in parameters:
             found |= dict.fromkeys(_addresses(p), "parameters")

@@ -59,8 +59,7 @@ def _path(finder: str) -> str | None:
 
 
 def answer_opened(library: Any, path: str | None) -> None:
-    """A class of functions by name, as vLLM and FlashInfer have them: the emulated runtime's where it has
-    them."""
+    """Replace a class of functions by name (vLLM, FlashInfer) by the emulated runtime's."""
     if path is None:
         return
     answered, own = ctypes.CDLL(None), ctypes.CDLL(path)
@@ -130,8 +129,7 @@ def answer_flashinfer() -> None:
 
 
 def answer_gptq() -> None:
-    """Let GPTQ configurations treat every linear layer of a block as quantized where weight files are
-    missing."""
+    """Let GPTQ quantize every linear layer of a block where weight files are missing."""
     for module, name in (("gptq", "GPTQConfig"), ("gptq_marlin", "GPTQMarlinConfig")):
         try:
             config = getattr(importlib.import_module(f"{_QUANTIZATION}.{module}"), name)

@@ -133,8 +133,7 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
-    """Keep the configuration that the engine makes of its arguments: settings are said of one that does not
-    start, too."""
+    """Keep the engine's configuration, so that its settings are known if it does not start."""
     configs: list[Any] = []
     made = getattr(arguments, "create_engine_config", None)
     if made is None:
@@ -151,8 +150,7 @@ def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
 
 
 def bytes_of_weights(config: Any) -> int:
-    """Return the bytes of the weights on this rank, of a model that did not fit: it is built on no device. 0:
-    unknown."""
+    """Return the bytes of this rank's weights, of a model that did not fit; 0: unknown."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model

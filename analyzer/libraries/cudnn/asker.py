@@ -46,8 +46,7 @@ _SECONDS = 120.0
 
 
 def _folder() -> Path:
-    """Return the folder of cached answers; os.devnull for a user without a home or in an emulated program's
-    environment."""
+    """Return the folder of cached answers; os.devnull without a home or in an emulated program."""
     try:
         return folder()
     except (ImportError, RuntimeError):

@@ -99,8 +99,7 @@ class Cudnn:
         return text.value.decode()
 
     def plans(self, question: Question) -> Iterator[Plan]:
-        """The plans that can be built, in the order in which they are tried; none: whoever asks raises an
-        error.
+        """Yield the plans that can be built, in the order they are tried.
 
         Each is built when it is asked for.
         """
@@ -243,8 +242,7 @@ class Cudnn:
         return value.value
 
     def _read(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int, into: Any) -> int | None:
-        """Read at most `most` values of an attribute into `into`; return how many it has, None if cuDNN
-        refuses."""
+        """Read at most `most` values of an attribute; return how many it has, None if refused."""
         count = ctypes.c_int64(0)
         status = self._lib.cudnnBackendGetAttribute(
             descriptor, name, kind, ctypes.c_int64(most), ctypes.byref(count), into
@@ -280,8 +278,7 @@ class Cudnn:
 
 
 def _is_errata(question: Question, engine: int) -> bool:
-    """Whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`; its other rules are for other
-    versions)."""
+    """Return whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`)."""
     return question.operation == "data" and engine == 23 and len(question.x_shape) > 4
 
 

@@ -108,8 +108,7 @@ class Choices:
     def workspaces(
         self, calls: Sequence[Convolution], settings: ConvolutionSettings = DEFAULT, *, trial: bool = False
     ) -> list[Workspace]:
-        """The same for many at once. trial: what benchmark mode takes while it tries a call's plans
-        instead."""
+        """Return the workspaces of many calls. trial: of benchmark mode's timing runs."""
         missing = [call for call in dict.fromkeys(calls) if (call, settings, trial) not in self._known]
         asked: list[Convolution] = []
         for call in missing:
@@ -123,8 +122,7 @@ class Choices:
         return [self._known[call, settings, trial] for call in calls]
 
     def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
-        """Return the workspace ONNX Runtime takes for each question: that of the first plan its heuristics
-        list."""
+        """Return ONNX Runtime's workspace for each question: that of its heuristics' first plan."""
         found = [self._recorded_question(question) for question in questions]
         asked = [question for question, known in zip(questions, found, strict=True) if known is None]
         answers = iter(self._ask(asked))
@@ -134,8 +132,7 @@ class Choices:
         ]
 
     def plans(self, calls: Sequence[Convolution], *, whole: bool = True) -> list[tuple[Plan, ...] | None]:
-        """cuDNN's plans for each call in PyTorch's order, with a handle's bytes; None where nobody can be
-        asked."""
+        """Return cuDNN's plans for each call, in PyTorch's order; None if no library can be asked."""
         answers = self._ask([Question.of(call, whole=whole) for call in calls])
         return [
             plans and self._with_unlisted(call, plans) for call, plans in zip(calls, answers, strict=True)
@@ -206,8 +203,7 @@ class Choices:
         return self._of_plans(call, plans, settings, trial)
 
     def _winner(self, call: Convolution) -> int | None:
-        """Return the workspace bytes of the plan that won the timing on the recorded GPU, None if not
-        recorded."""
+        """Return the recorded workspace of the plan that won the timing, None if unknown."""
         assert self._record is not None
         tables = filter(None, (self._record, record(f"{self._record.name}.winners")))
         found = (table.answers(call, WINNER).get(call.x_shape[0]) for table in tables)
@@ -246,8 +242,7 @@ class Choices:
     def _of_plans(
         self, call: Convolution, plans: tuple[Plan, ...] | None, settings: ConvolutionSettings, trial: bool
     ) -> Workspace:
-        """Return the workspace of the plan chosen under the settings. trial: the largest of all timed
-        plans."""
+        """Return the chosen plan's workspace. trial: the largest of all timed plans."""
         chosen = [] if plans is None else reading.passing(plans, call.dtype, settings)
         if not chosen:
             return self._unknown(call)
@@ -276,8 +271,7 @@ class Choices:
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
-        """The plan with the bytes a handle on the GPU says; it keeps its knobs where these are no more than a
-        bound."""
+        """Return the plan with a GPU handle's bytes; it keeps its knobs where these are a bound."""
         if not plan.knobs or self._capability[0] != 9:
             return plan._replace(knobs=())
         nbytes, proven = by_handle(
@@ -300,8 +294,7 @@ class NextPlans(Sequence[int]):
         self._found: tuple[int, ...] | None = None
 
     def _sizes(self) -> tuple[int, ...]:
-        """Workspaces of the next plans, as answered; else repeated halves, so that a plan fits wherever there
-        is room."""
+        """Workspaces of the next plans, as answered; else repeated halves, so that one fits."""
         return self._answered() or tuple(
             self._nbytes >> times for times in range(1, self._nbytes.bit_length() + 1)
         )
@@ -388,8 +381,7 @@ def _copies(call: Convolution, multiple: int = 1) -> int:
 
 
 def _carried(known: dict[int, int], batch: int) -> int:
-    """Bytes at a batch from those at the recorded ones: on the straight line between its neighbours, beyond
-    them in proportion."""
+    """Return bytes at a batch, interpolated between recorded ones, beyond them in proportion."""
     below = max((other for other in known if other <= batch), default=None)
     above = min((other for other in known if other >= batch), default=None)
     if below is None or above is None:

@@ -62,8 +62,7 @@ class Convolution:
 
     @property
     def family(self) -> tuple[int, ...]:
-        """The call without operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding,
-        stride, dilation.
+        """C, spatial, K, C/groups, filter, padding, stride, dilation: the call without batch and type.
 
         Always 18 numbers: two spatial dimensions are written as three, the first being 0.
         """

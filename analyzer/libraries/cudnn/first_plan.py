@@ -120,8 +120,7 @@ def group(kind: str, call: Convolution) -> str:
 
 
 def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
-    """Return the decision's inputs, ordered as `FEATURES`: shapes, the first listed plan, and the plan that
-    may come before it."""
+    """Return the features in the order of `FEATURES`: shapes, the first plan, the one before it."""
     batch, inputs = call.x_shape[:2]
     outputs, filter_elements = call.w_shape[0], math.prod(call.w_shape[2:])
     positions, results = math.prod(call.x_shape[2:]), math.prod(call.y_shape[2:])

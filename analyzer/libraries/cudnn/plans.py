@@ -35,8 +35,7 @@ class ConvolutionSettings:
     allow_tf32: bool = True
 
     def figure(self, dtype: str, *, trial: bool = False) -> str | None:
-        """Which of the recorded figures tells what is taken, for a call or for benchmark mode's trials; None:
-        no figure does."""
+        """Return the recorded figure for a call or benchmark trials; None: there is none."""
         strict = not self.allow_tf32 and dtype == "float32"
         if strict and self.deterministic:
             return None

@@ -211,8 +211,7 @@ class Recurrent:
 
 
 def dropout_state_bytes(threads: int) -> int:
-    """The random state of dropout on a GPU that holds so many threads at once: 24 bytes each (recorded on an
-    H200)."""
+    """Return the bytes of dropout's random state: 24 for each resident thread (recorded, H200)."""
     return _STATE_BYTES_PER_THREAD * threads
 
 

@@ -138,8 +138,7 @@ def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]
 
 
 def _fused_matmul(node: Any, inputs: _Inputs) -> _Results:
-    """MatMul with transA/transB (last two dimensions) and transBatchA/B (the first moves behind the
-    batch)."""
+    """MatMul with transA/transB (last two axes) and transBatchA/B (the first goes last but one)."""
     sides = []
     for position, side in enumerate("AB"):
         shape = _shape(inputs, position)
@@ -213,8 +212,7 @@ def _attention(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
-    """Query [B, S, D] (or packed [B, S, heads, 3, size]): [B, S, V]; present keys and values [B, heads, T,
-    size]."""
+    """Query [B, S, D] or packed -> [B, S, V], present keys and values [B, heads, T, size]."""
     query = inputs[0]
     if query is None or query.shape is None or len(query.shape) < 3:
         return []
@@ -240,8 +238,7 @@ def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _group_query_attention(node: Any, inputs: _Inputs) -> _Results:
-    """Query [B, S, D], or packed with keys and values where those are absent; present like past, which has
-    room."""
+    """Query [B, S, D], or packed with keys and values; present is like past, with room."""
     query = inputs[0]
     if query is None or query.shape is None or len(query.shape) < 3:
         return []

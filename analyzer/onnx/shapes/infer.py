@@ -88,8 +88,7 @@ def infer(
 
 
 def _number(name: str, kind: ValueType, number: float) -> Any:
-    """The tensor an input of one element holds. Raises InputError for an input of more, or of another
-    type."""
+    """Return a one-element input as a tensor. Raises InputError for more elements or other types."""
     import numpy
     import onnx
 
@@ -157,8 +156,7 @@ def _merged(found: ValueType, declared: ValueType | None) -> ValueType:
 
 
 def _repair_node(node: Any, structure: Structure, result: Inferred, context: Context) -> None:
-    """Find the types of one node's results, whatever it takes: its body, its rule, constants, a bound, a
-    guess."""
+    """Find a node's result types by its body, its rule, constants, a bound or a guess."""
     from analyzer.onnx.shapes import bounds, contrib
 
     types = result.types

@@ -198,8 +198,7 @@ def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> An
 
 
 def has_data(tensor: Any) -> bool:
-    """Whether a tensor's contents are in the proto (they may have been left out on loading, or lie
-    outside)."""
+    """Return whether a tensor's contents are in the proto (not left out, not external)."""
     return tensor.data_location != 1 and bool(
         tensor.raw_data or tensor.int64_data or tensor.float_data or tensor.int32_data or tensor.double_data
         or tensor.uint64_data or tensor.string_data or 0 in tensor.dims

@@ -94,8 +94,7 @@ def blocks_of(found: Analysis, paths: Sequence[str]) -> Blocks:
 
 
 def _pass_around(graph: Graph, end: int) -> tuple[int, int]:
-    """The first and the last moment of the forward and backward pass around the moment where forward is
-    over."""
+    """Return the first and last moment of the pass whose forward ends at a moment."""
 
     def phase(position: int) -> Phase | None:
         moment = graph.program[position]

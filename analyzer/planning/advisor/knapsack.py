@@ -26,8 +26,7 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A moment. live_bytes: there without any choice. change: item -> bytes more (below 0: fewer) if it is
-    chosen."""
+    """A moment. live_bytes: without any choice. change: item -> bytes it adds if chosen."""
 
     live_bytes: int
     change: Mapping[int, int]

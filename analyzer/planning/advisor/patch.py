@@ -33,8 +33,7 @@ _INDENT = 8
 
 
 def patched(source: str, function: str, paths: Sequence[str]) -> str:
-    """The file's text with what `function` returns checkpointed; "" where the file has no such function, or
-    it returns nothing."""
+    """Return the file's text with the result of `function` checkpointed; "" if that is impossible."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

@@ -106,8 +106,7 @@ class Search:
         return any(order(plain) < order(way) for way in self._fitting())
 
     def _split(self, root: list[Change], plain: Way, paths: list[str]) -> dict[str, Blocks]:
-        """The batch divided by as few as fit; of those that do not, what their blocks would give, by the
-        division's name."""
+        """Divide the batch by as few as fit; of other divisions return what their blocks give."""
         assert plain.estimate is not None
         failed: dict[str, Blocks] = {}
         for change in self._divisions(plain.estimate)[:_DIVISIONS]:
@@ -162,8 +161,7 @@ class Search:
         return Blocks((), ()) if found is None else blocks_of(found, paths)
 
     def _some(self, root: list[Change], way: Way, blocks: Blocks) -> bool:
-        """The blocks the knapsack chooses, solved again for less while the choice does not fit; whether one
-        does."""
+        """Choose blocks by the knapsack, with less memory until they fit; return whether they do."""
         if way.estimate is None:
             return False
         beside = way.estimate.needed.device_used - blocks.peak_bytes
@@ -193,8 +191,7 @@ class Search:
         return plain.seconds + cost * k < best
 
     def _with_segments(self, changes: list[Change]) -> bool:
-        """Whether it fits with segments that expand; tried where what is in use would, and what is held does
-        not."""
+        """Return whether expandable segments make it fit, tried where bytes in use would."""
         estimate = self._way(changes).estimate
         known = str(self._options.runtime_options.get("alloc_conf") or "")
         if estimate is None or "expandable_segments" in known or self._trials.config:

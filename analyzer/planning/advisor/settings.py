@@ -23,8 +23,7 @@ MOST = 12
 
 
 class Settings:
-    """Search over settings for one job. base: the job as it is. numbers: changes of computed numbers may be
-    tried."""
+    """Search over settings. base: the job as it is. numbers: may change computed numbers."""
 
     def __init__(self, trials: Trials, base: tuple[Way, Analysis], numbers: bool, target: Any) -> None:
         self._trials, self._base, self._target = trials, base, target

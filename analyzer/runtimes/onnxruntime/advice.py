@@ -53,8 +53,7 @@ def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
 def savings(
     sessions: Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
 ) -> tuple[Saving, ...]:
-    """Return what the sessions take under each cheaper setting not in use, with initializers in the file's
-    order."""
+    """Return the sessions' memory under each cheaper setting, initializers in the file's order."""
     changes = {
         "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
         "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),

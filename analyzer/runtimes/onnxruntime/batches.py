@@ -38,8 +38,7 @@ Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
 
 class Sessions:
-    """A file's sessions at any batch, on any device: the frame they all run in, and which of its values take
-    which shapes."""
+    """A file's sessions at any batch and device: their common frame, and its values' shapes."""
 
     def __init__(self, parametric: ParametricCapture, settings: SessionOptions, release: Release) -> None:
         """Raises NotTheSame, AnalyzerError."""
@@ -81,8 +80,7 @@ class SessionBatches:
         self.prepared: dict[int, tuple[Runs | None, int]] = {}
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Records the session at many batches at once, as often as it asks for something else; the others
-        `at` finds itself."""
+        """Record the session at many batches together, where it asks for the same."""
 
         def recorded(together: Integers) -> dict[int, tuple[Runs | None, int]]:
             if len(together) < 2:

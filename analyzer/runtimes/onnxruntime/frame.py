@@ -14,8 +14,7 @@ from analyzer.runtimes.onnxruntime.plan.planner import BufferPlan, plan
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A graph ready to run: plan, order, readers each release waits for, the subgraphs by node index and
-    attribute.
+    """A graph ready to run: plan, order, readers before each release, subgraphs by node.
 
     takers: the nodes, by index, whose kernels may take scratch.
     """

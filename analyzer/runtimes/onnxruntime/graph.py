@@ -78,8 +78,7 @@ class Node:
 
     @property
     def kernel(self) -> str:
-        """The operator whose kernel runs it: layouts that a provider chooses for itself make no other
-        operator."""
+        """The operator whose kernel runs it, without the provider's own layout."""
         return self.op if self.domain.startswith(LAYOUT_DOMAINS) else self.operator
 
     def input(self, place: int) -> str:
@@ -93,8 +92,7 @@ class Node:
 
 @dataclass(slots=True)
 class RuntimeGraph:
-    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are what it holds
-    itself.
+    """Nodes by index, values by name. `inputs` excludes `initializers`, which it holds itself.
 
     release: of ONNX Runtime, whose rewrites these are. functions_first: whether functions are replaced by
     their bodies before anything else (`rewrite/bodies.py`).
@@ -170,8 +168,7 @@ class RuntimeGraph:
         return None if data is None else [int(element) for element in data.reshape(-1)]
 
     def axes(self, node: Node, place: int = 1) -> list[int] | None:
-        """The axes a node names in its attribute or in a constant input; None if it names none, or they are
-        not known."""
+        """Return the axes of a node's attribute or constant input; None if absent or unknown."""
         return list(node.ints("axes")) if "axes" in node.attributes else self.integers(node.input(place))
 
     def new_constant(self, stem: str, data: np.ndarray[Any, Any]) -> str:

@@ -110,8 +110,7 @@ class PlainArena:
         return Reached(self._chunks.peak * ROUND_BYTES, self._held, self._space.page_bytes)
 
     def simulate(self, simulation: Steps) -> bool:
-        """Simulates the steps on; False where the device has not enough, and what has been reached then says
-        nothing."""
+        """Simulate the steps; False if the device has not enough, which spoils the state."""
         try:
             return self._chunks.simulate(simulation.events, simulation.units, self._extend)
         except OverflowError:

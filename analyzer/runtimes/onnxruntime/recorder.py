@@ -49,8 +49,7 @@ class Recording:
 
 @dataclass(slots=True)
 class SessionRecorder:
-    """A `Recording` in the making. graph: the outermost one that is followed. stream: the one requests are
-    made for."""
+    """A `Recording` in the making. graph: outermost one followed. stream: of the requests."""
 
     settings: KernelSettings
     options: SessionOptions

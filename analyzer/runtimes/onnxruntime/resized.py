@@ -37,16 +37,14 @@ class SessionBytes:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Arena requests of a session's runs at several sizes, one lane each. beside: device bytes outside the
-    arena, by lane."""
+    """Requests of a session's runs at several sizes, a lane each. beside: bytes outside the arena."""
 
     steps: Steps
     beside: Integers
 
 
 class ResizedSession:
-    """A session ready to run; whoever has its `frame` may give its values other shapes between two calls of
-    `runs`."""
+    """A session ready to run; its `frame`'s values may get other shapes between calls of `runs`."""
 
     def __init__(self, frame: Frame, settings: SessionOptions, device: DeviceProfile) -> None:
         self.frame = frame

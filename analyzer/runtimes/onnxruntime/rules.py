@@ -145,8 +145,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def names_of(operator: str) -> tuple[str, ...]:
-    """The rules behind the memory of an ONNX operator ("Conv", "com.microsoft.Attention"), () if ONNX has
-    none so called."""
+    """Return the rules of an operator ("Conv", "com.microsoft.Attention"), () if it is unknown."""
     import onnx
 
     op = operator.rpartition(".")[2]

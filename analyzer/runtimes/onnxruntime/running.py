@@ -102,8 +102,7 @@ class Running:
             self.planner.allocate(name, value.nbytes)
 
     def execute(self) -> Patterns:
-        """Run every kernel in order. Returns the patterns known now, this graph's among them if it has
-        one."""
+        """Run every kernel in order; return the patterns known now, with this graph's."""
         recorder = self.recorder
         waits = dict(self.current.waits)
         for node in self.current.order:
@@ -155,8 +154,7 @@ class Running:
             self.recorder.give(self.living.pop(name))
 
     def _inner(self, node: Node, attribute: str, *, iteration: bool, given: bool) -> Running:
-        """A body of the node, executed. given: its outputs are the node's, or buffers the node has for
-        them."""
+        """Execute a body of the node. given: its outputs are the node's, or its buffers."""
         key = (node.index, attribute)
         inner = Running(
             self.recorder,
@@ -171,8 +169,7 @@ class Running:
         return inner
 
     def _branch(self, node: Node) -> None:
-        """If: the branch that is counted writes the node's outputs; those whose shapes it knows are there
-        before it runs.
+        """Execute an If's counted branch, which writes the node's outputs.
 
         Source: `core/providers/cpu/controlflow/if.cc` (`IfImpl::AllocateOutputTensors`)."""
         if node.counted in node.bodies:

@@ -54,8 +54,7 @@ def record(
     device: DeviceProfile,
     lane_count: int = 0,
 ) -> Recording:
-    """A session with a first and a steady run; or several, each with the frames of its runs, all on one
-    arena.
+    """Record sessions on one arena: a first and a steady run, or one run per frame.
 
     lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then
     the same in all of them but for its sizes: raises Apart where it is not, NotTogether where that cannot be
@@ -164,8 +163,7 @@ def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: di
 
 
 def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
-    """Follow one run with the patterns of earlier runs of the same shapes; return the patterns for later
-    ones."""
+    """Follow one run with earlier patterns of its shapes; return the patterns for later runs."""
     feeds: list[int] = []
     recorder.graph = whole.graph
     if recorder.settings.provider == "cuda":

@@ -34,8 +34,7 @@ _EVENTS = 150_000  # simulated in all, so that large graphs stay quick
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Bytes after a run: in use, highest in use during it, held; and held at most while it ran, before the
-    arena shrank."""
+    """Bytes after a run: in use, highest in use, held; and the most held, before a shrinkage."""
 
     in_use: int
     peak_in_use: int
@@ -166,8 +165,7 @@ def typical(
 
 
 class Loaded:
-    """A session's arena after its initializers, in each of their orders: for those who simulate its runs at
-    many sizes."""
+    """A session's arena after its initializers, in each of their orders, for many simulations."""
 
     def __init__(
         self, events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
@@ -206,8 +204,7 @@ class Loaded:
         return steps(events[len(self._stage) :], self._options, lane_count)
 
     def typical(self, runs: Steps) -> Reached | None:
-        """Return the peaks in the order of initializers that `typical` would choose; None if there is no
-        room."""
+        """Return the peaks in `typical`'s order of initializers; None if there is no room."""
         reached = []
         for loaded in self._arenas or ():
             arena = loaded.copy()

@@ -64,8 +64,7 @@ class Requests:
 def requests(
     graph: Graph, device: DeviceProfile, allocations: Callable[[Operator], KernelAllocations] | None = None
 ) -> Requests:
-    """Return every request of a captured program, in order. `allocations` replaces the operators' scratch
-    rules."""
+    """Return a program's requests in order. `allocations` replaces the scratch rules."""
     eager = Eager(graph, device, allocations)
     events = tuple(event for moment in graph.program for event in eager.follow(moment))
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
@@ -165,8 +164,7 @@ class Eager:
 
     @staticmethod
     def _where(operator: Operator) -> tuple[str, int]:
-        """Thread ("@autograd" for what the backward pass runs on its own, "@1" and so on for a program's
-        others) and stream."""
+        """Return (thread, stream): "@autograd" for backward, "@1" and so on for a program's others."""
         if operator.phase is Phase.BACKWARD:
             return "@autograd", operator.stream
         return f"@{operator.handle}" if operator.handle else "", operator.stream
@@ -174,8 +172,7 @@ class Eager:
     def _born(
         self, index: int, operator: int, label: str, stream: int, nbytes: int | None = None, rule: str = ""
     ) -> Malloc | None:
-        """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another
-        size."""
+        """Return a device storage's request, None if it is alive; `nbytes`: if `rule` sizes it."""
         if index in self._alive:
             return None
         storage = self._graph.storages[index]

@@ -53,8 +53,7 @@ _LOOKED_AT = 17
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round that was followed. number: of the loop's. items: its form; sizes: in bytes, of what is known by
-    its place.
+    """A followed round. number: of the loop's; items: its events; sizes: bytes by place.
 
     operators: those that take memory for themselves, with what they do: place among the items -> (operator,
     steps). plain:
@@ -211,8 +210,7 @@ def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
 
 
 def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: DeviceProfile) -> None:
-    """Raises NotExtrapolated where an operator that took nothing for itself in the rounds that were followed
-    does in others."""
+    """Raise NotExtrapolated if an operator without scratch so far needs some in other rounds."""
     between = sorted({int(number) for number in np.linspace(min(numbers), max(numbers), _LOOKED_AT)})
     seen = set()
     for place, operator in samples[0].plain.items():

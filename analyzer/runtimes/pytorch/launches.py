@@ -33,8 +33,7 @@ _ASSERTING = (
 
 
 def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
-    """Return what the operator's PyTorch kernel needs of the driver; None if it runs no kernel of PyTorch's
-    own."""
+    """Return what the operator's PyTorch kernel needs of the driver; None if it has none."""
     given = [tensor for tensor in operator.inputs if program.storages[tensor.storage].on_device]
     known = {tensor.storage for tensor in given}
     made = [
@@ -68,6 +67,5 @@ def _seen(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def by_name() -> dict[str, list[str]]:
-    """Return the beginnings of operator names by kernel: none, plain, or asserting; all others need a
-    stack."""
+    """Return the prefixes of names by kernel: none, plain, asserting; all others need a stack."""
     return {"none": [*_NONE, *_COPIES], "plain": [*_PLAIN], "asserting": [*_ASSERTING]}

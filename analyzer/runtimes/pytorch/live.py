@@ -92,8 +92,7 @@ class Live:
         self._states = States(self.allocator, places=True)
 
     def fresh(self) -> PyTorchAllocator:
-        """A new allocator with the program's settings, on a device of this size with the CUDA context on
-        it."""
+        """Return a new allocator with the program's settings, on a device of this size."""
         return make_allocator(
             self._conf,
             self._profile,
@@ -122,8 +121,7 @@ class Live:
         self._eager = Eager(self._program, self._profile)
 
     def follow(self, moment: Moment) -> None:
-        """Simulate what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back
-        then."""
+        """Simulate a moment's requests. Raises OutOfMemoryError after freeing the operator's scratch."""
         assert self._program is not None and self._eager is not None
         if type(moment) is Death:
             if self._eager.ends(moment.storage):
@@ -229,8 +227,7 @@ class Live:
         return served
 
     def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
-        """The operator that found no memory gives back what it had taken besides its results, which die by
-        themselves."""
+        """Free the scratch of the operator that found no memory; its results die by themselves."""
         assert isinstance(failing, Malloc) and self._eager is not None
         self.failures += 1
         failed = len(self._events)
@@ -267,8 +264,7 @@ class Live:
         return self.allocator.size_of(self._handles[storage][0]) if storage in self._handles else 0
 
     def layout(self, storages: Iterable[int]) -> Hashable:
-        """Return all allocator state that decides where later requests go, given the live storages in this
-        order."""
+        """Return all allocator state that decides later requests, given these live storages."""
         blocks = (self._handles[storage][0] for storage in storages if storage in self._handles)
         return self.allocator.layout(), tuple(map(self.allocator.address_of, blocks))
 
@@ -333,8 +329,7 @@ class Live:
         names: Mapping[int, int],
         operators: int,
     ) -> None:
-        """Go on behind extrapolated iterations with the requests that were recorded apart, as
-        `SpeculativeMemory` says."""
+        """Continue after extrapolated iterations with the requests of the speculation."""
         assert self._eager is not None and self._apart is not None
         asked = {event.key: event for event in self._apart if isinstance(event, Malloc)}
         came = {
@@ -379,8 +374,7 @@ class Live:
             self._watched.append(Look(self.position, frozenset(storages)))
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
-        """Forget the events from a position on; storages alive now are known by other numbers from then
-        on."""
+        """Drop the events from a position on; `names` maps live storages to their new numbers."""
         assert self._eager is not None
         del self._events[position:]
         self._readings = [reading for reading in self._readings if reading.end <= position]
@@ -391,8 +385,7 @@ class Live:
         self._eager.rename(names)
 
     def _write_extrapolated_peak(self) -> None:
-        """Add one allocation that stands for the peak reached while rounds were extrapolated, if that was the
-        highest."""
+        """Add one allocation for a peak reached while rounds were extrapolated."""
         states, eager, (allocated, requested) = self._states, self._eager, self._extrapolated_peaks
         if not states.allocated or eager is None or allocated <= max(states.allocated):
             return

@@ -112,8 +112,7 @@ def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
 
 
 def _ordered(events: Sequence[AllocationEvent], reading: Reading, beyond: int) -> Iterator[AllocationEvent]:
-    """The events until the reading's end, every piece begun at the first wait that leaves at most so many
-    before it."""
+    """Yield the events; each piece comes at the first wait that leaves at most `beyond` before it."""
     moved = [_requests_and_frees(events[begin:end]) for begin, end in reading.pieces]
     elsewhere = {id(event) for piece in moved for event in piece}
     done = here = 0

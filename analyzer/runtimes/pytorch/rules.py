@@ -38,8 +38,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def names_of(operator: str) -> tuple[str, ...]:
-    """The rules behind the memory of an operator ("aten::mm", "mm", "mylib::op"), () if nobody described
-    it."""
+    """Return the rules of an operator ("aten::mm", "mm", "mylib::op"), () if it has none."""
     for name in (operator, f"aten::{operator}"):
         found = rule_for(name)
         if found is not None:

@@ -104,8 +104,7 @@ def notes_on(conf: str) -> tuple[str, ...]:
 
 
 def notes_on_ties(profile: DeviceProfile, libraries: Collection[str]) -> tuple[str, ...]:
-    """Return notes on an estimate that does not simulate the addresses of library handles, for unmeasured
-    torch releases."""
+    """Return notes for unmeasured torch releases, whose handles' addresses are not simulated."""
     release = profile.releases["torch"]
     if not libraries or release == RECORDED["torch"] or ties_of(release) != "address":
         return ()

@@ -33,8 +33,7 @@ def names() -> tuple[str, ...]:
 
 
 def answers() -> dict[str, Any]:
-    """Name below torch -> the constant, or a function that says it. Of versions the local part is the
-    build's."""
+    """Return name -> constant or function that returns it; versions get the build's local part."""
     return {name.removesuffix(_CALL): _replacement(name, value) for name, value in table().items()}
 
 

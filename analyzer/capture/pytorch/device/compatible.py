@@ -31,8 +31,7 @@ class CompatibleDevices:
         self.capabilities = _known()
 
     def decided(self, decide: Callable[[tuple[int, int]], _Answer]) -> _Answer:
-        """Return `decide` of the device's compute capability, and drop every capability with another
-        answer."""
+        """Return `decide` of the device's capability; drop capabilities with other answers."""
         others = {capability: decide(capability) for capability in self.capabilities - {self._own}}
         found = decide(self._own)
         self.capabilities -= {capability for capability, other in others.items() if other != found}

@@ -47,8 +47,7 @@ class DeviceThread:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While open, backward passes that make a graph run there. It is started here, before the program's
-        threads are."""
+        """While open, run backward passes that make a graph there; start before the program's threads."""
         self._worker.submit(int).result()
         run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 

@@ -158,8 +158,7 @@ class FakeCuda(TorchFunctionMode):
 
     @staticmethod
     def _on_default_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A factory's arguments, with the device PyTorch would add: this mode comes before the one that adds
-        it."""
+        """Add PyTorch's default device to a factory's arguments, as its later mode would."""
         if func not in _default_device._device_constructors():
             return kwargs
         return {**kwargs, "device": _default_device.CURRENT_DEVICE}
@@ -185,8 +184,7 @@ class FakeCuda(TorchFunctionMode):
         return self._recorder.asked.size(tensor.size(dim))
 
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
-        """`tensor.grad = gradient`, also where one of the two, in host memory, is real and the other, of
-        unknown value, not."""
+        """Set `tensor.grad`, also where only one of the two host tensors is real."""
         self._gradients.forget(tensor)
         if gradient is not None and tensor.device.type != gradient.device.type and not self._on_gpu(gradient):
             if tensor.device.type != "meta":
@@ -224,8 +222,7 @@ class FakeCuda(TorchFunctionMode):
 
     @contextlib.contextmanager
     def saved_tensor_hooks(self) -> Iterator[None]:
-        """While open, hooks on saved tensors run with this mode on, which PyTorch leaves while an operator
-        runs."""
+        """While open, run hooks on saved tensors with this mode on, which operators leave."""
         hooks = torch.autograd.graph.saved_tensors_hooks
         original = hooks.__init__
 
@@ -324,8 +321,7 @@ class FakeCuda(TorchFunctionMode):
             yield
 
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
-        """A number assigned to a slice of a CUDA tensor becomes a host scalar
-        (`python_variable_indexing.cpp`)."""
+        """Assign to a slice; a number becomes a host scalar (`python_variable_indexing.cpp`)."""
         if tensor.is_meta and self._host is not None:
             self._host.touched(tensor, index)
         arguments = (tensor, index, value)
@@ -350,8 +346,7 @@ class FakeCuda(TorchFunctionMode):
         return tensor[index]
 
     def _new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """`Tensor.new`, the constructor of a tensor's kind, which is not known of sparse meta tensors
-        (`SparseAdam`)."""
+        """Call `Tensor.new`, which sparse meta tensors lack (`SparseAdam`)."""
         if is_sparse(tensor) and self._on_gpu(tensor):
             return torch.sparse_coo_tensor(*args, **kwargs, check_invariants=False)
         return tensor.new(*args, **kwargs)
@@ -390,8 +385,7 @@ def _own(func: Any) -> bool:
 
 
 def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool:
-    """Whether these are real host tensors and plain values alone. some: with a tensor among them. inner:
-    parts of a sequence."""
+    """Return whether all are real host tensors or plain values. some: at least one tensor."""
     for value in values:
         kind = type(value)
         if kind in PLAIN_TENSORS:

@@ -67,8 +67,7 @@ class _Current(contextlib.nullcontext[None]):
 
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
-    """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has
-    one."""
+    """While open, `torch.cuda` describes `device`, and the recorder's memory if it has one."""
     found = {
         **build.answers(),
         **_attention(AttentionChoice(recorder.compatible)),
@@ -111,8 +110,7 @@ def _jitted(_code: str, _name: str, _by_ref: bool, count: int, tensors: Any, _mo
 
 
 def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensors that wrap others lie where those really do: the engine looks for the GPU that a wrapper
-    names."""
+    """Register wrapper types; those on the GPU are made on "meta", as the engine looks for their device."""
 
     def placed(value: Any) -> Any:
         on_gpu = str(value).startswith("cuda") if isinstance(value, (str, torch.device)) else False
@@ -224,8 +222,7 @@ class _Answers:
         }
 
     def _grouped_on_cuda(self, *arguments: Any) -> dict[Any, Any]:
-        """Group tensors by device and type (`_group_tensors_by_device_and_dtype`), with meta tensors on the
-        GPU."""
+        """Group tensors by device and type, with meta tensors on the GPU."""
         return {
             (self._recorder.gpu if where.type == "meta" else where, dtype): group
             for (where, dtype), group in self._grouped(*arguments).items()
@@ -253,8 +250,7 @@ class _Answers:
 
 
 def _says(answer: Any) -> Any:
-    """A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by
-    identity."""
+    """Return a new function that returns a value: PyTorch's compiler knows functions by identity."""
     return lambda *_, **__: answer
 
 

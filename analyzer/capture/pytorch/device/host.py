@@ -59,8 +59,7 @@ class HostMemory:
         return os.getpid() == self._process
 
     def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A large tensor made by `func`, one of `SIZED`, without memory behind it; None where it shall make
-        it itself."""
+        """Make a large tensor of `func`, one of `SIZED`, without memory; None if it must be real."""
         shape = _shape(args, kwargs)
         if shape is None or not self.here():
             return None
@@ -157,8 +156,7 @@ def _is_bare(tensor: torch.Tensor) -> bool:
 
 
 def _is_filled(tensor: torch.Tensor) -> bool:
-    """Whether it is a real host tensor of fractions: others have no gradients, and their values may decide a
-    shape."""
+    """Return whether it is a real floating-point host tensor; other types may decide shapes."""
     return tensor.is_cpu and tensor.is_floating_point()
 
 

@@ -71,8 +71,7 @@ def legacy_types() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def default_tensor_type() -> Iterator[Callable[[Any], None]]:
-    """Yields what stands for `torch.set_default_tensor_type`; at the end `torch.Tensor(...)` is a host tensor
-    again."""
+    """Yield the replacement of `torch.set_default_tensor_type`; restore host tensors at the end."""
     make: Any = torch.Tensor.__new__
     on_gpu = False
 

@@ -56,8 +56,7 @@ class SpeculativeMemory(Protocol):
     def extrapolate(
         self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range
     ) -> ExtrapolatedIterations:
-        """Simulate the iterations of these numbers, worked out from samples. Raises NotExtrapolated: then
-        nothing has changed."""
+        """Simulate these iterations from samples. Raises NotExtrapolated, with no change."""
 
     def resume_after(
         self, extrapolated: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
@@ -131,8 +130,7 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
         """Return the bytes of the block behind a storage."""
 
     def layout(self, storages: Iterable[int]) -> Hashable:
-        """Return all allocator state that decides where later requests go, given the live storages in this
-        order."""
+        """Return all allocator state that decides later requests, given these live storages."""
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Drop the events from a position on; `names` maps live storages to their new numbers."""
@@ -231,8 +229,7 @@ class MemoryAnswers:
 
 
 class _Statistics(dict[str, int]):
-    """`torch.cuda.memory_stats()`: what PyTorch counts besides (`CUDACachingAllocator`'s calls, pools and
-    splits) reads as 0."""
+    """`torch.cuda.memory_stats()`; what PyTorch counts besides (calls, pools, splits) reads as 0."""
 
     def __missing__(self, key: str) -> int:
         if key.partition(".")[0] in _COUNTED:

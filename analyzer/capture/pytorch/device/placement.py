@@ -34,8 +34,7 @@ _PYTHON_TYPES: dict[Any, torch.dtype] = {
 
 
 def is_cuda(device: Any, own: torch.device) -> bool:
-    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another
-    than `own`."""
+    """Return whether a device argument (or index) names a GPU. Raises CaptureError for another's."""
     if isinstance(device, torch.device):
         named, index = device.type == "cuda", own.index if device.index is None else device.index
     elif isinstance(device, str):

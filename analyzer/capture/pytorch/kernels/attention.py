@@ -62,8 +62,7 @@ def _drops() -> frozenset[int]:
 
 
 def is_scripting() -> bool:
-    """Replace `torch.jit.is_scripting` at lines where the simulated release keeps code the installed one
-    drops."""
+    """Replace `torch.jit.is_scripting` where the simulated release has code the installed one drops."""
     caller = sys._getframe(1)
     return caller.f_code is F.multi_head_attention_forward.__code__ and caller.f_lineno in _drops()
 
@@ -88,8 +87,7 @@ class AttentionChoice:
         return self._alike.decided(decide)
 
     def takes(self, name: str, asked: Any) -> bool:
-        """Whether the device's "cudnn", "flash" or "efficient" kernel takes such a call
-        (`torch.backends.cuda.SDPAParams`)."""
+        """Return whether the "cudnn", "flash" or "efficient" kernel takes a call (`SDPAParams`)."""
 
         def decide(capability: tuple[int, int]) -> bool:
             self._capability = capability
@@ -236,8 +234,7 @@ def attention_math(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     dropout_mask: Any = None, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """`_scaled_dot_product_attention_math` for CUDA tensors: half precision computed in float32, the mask
-    added in place.
+    """`_scaled_dot_product_attention_math` on CUDA: half computed in float32, mask added in place.
 
     PyTorch's own composite adds the mask out of place for meta tensors, which keeps the scores twice.
     """

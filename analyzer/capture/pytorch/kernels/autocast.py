@@ -175,8 +175,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class _CastCache:
-    """Casts of float32 leaves that require grad: weak on the parameter, strong on its copy, cleared with the
-    outermost context."""
+    """Casts of float32 leaves, weak on the parameter; cleared with the outermost context."""
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

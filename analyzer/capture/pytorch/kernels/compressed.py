@@ -86,8 +86,7 @@ def _new(
     layout: Any,
     **kwargs: Any,
 ) -> Any:
-    """A tensor of these parts. Without a size it has as many columns as the largest index says, which the
-    host reads."""
+    """Make a tensor of these parts; without a size the host reads the largest column index."""
     del kwargs
     if layout not in COMPRESSED_LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
         raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
@@ -169,15 +168,13 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
 
 
 def _batch_offset(compressed: Any, count: int) -> Any:
-    """Return the number of entries in earlier matrices of a batch: always zero here, but computed on the
-    GPU."""
+    """Return the entries in earlier matrices of a batch: zero here, but computed on the GPU."""
     wrapped = torch.tensor([count], dtype=compressed.dtype).to(compressed.device)
     return wrapped.cumsum(-1).sub_(wrapped)
 
 
 def _within_one_matrix(both: Any, own: int, other: int) -> None:
-    """Indices of a batch of matrices laid side by side, in place; in a batch of one they stay what they
-    are."""
+    """Convert the indices of matrices laid side by side to each matrix's own, in place."""
     place, plain = both[1], both[0]
     matrix = place.div(own, rounding_mode="trunc")
     place.fmod_(own)
@@ -217,8 +214,7 @@ def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
 
 
 def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
-    """Positions that are not zero are found twice: as rows and columns, then as one number, by which values
-    are gathered."""
+    """Compress a dense tensor: non-zero positions are found as rows and columns, then as numbers."""
     by_rows = layout is torch.sparse_csr
     mask = tensor != 0
     if not by_rows:
@@ -278,8 +274,7 @@ def _mm(recorder: Recorder, one: Any, other: Any) -> Any:
 
 
 def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
-    """`spgemm`. The zeros that are added, and the result they are copied into, are no more than row
-    offsets."""
+    """`spgemm`; the zeros added and the result they are copied into are only row offsets."""
     shape = (one.shape[0], other.shape[1])
     zeros = parts(other)[0].new_zeros(shape[0] + 1, dtype=torch.int64)
     empty = zeros.new_empty(1)  # a result without rows, which is made as large as the zeros
@@ -330,8 +325,7 @@ def _entries(matrix: Any) -> int:
 
 
 def _on_values(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that leaves every entry where it is: new values, and copies of the indices
-    (`get_result_tensor_for_unary_op`)."""
+    """Apply to the values and copy the indices (`get_result_tensor_for_unary_op`)."""
 
     def replacement(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_compressed(tensor):  # number times matrix

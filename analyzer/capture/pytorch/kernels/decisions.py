@@ -94,8 +94,7 @@ def linear_row(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else the bias added in
-    place.
+    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else bias in place.
 
     PyTorch's own composite adds the bias out of place for meta tensors. Contiguous input of more than three
     dimensions goes the same way as of three: recorded (MaxViT, Swin v2).
@@ -145,8 +144,7 @@ def keeping_input(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
-    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel when the kept dimension is the first or
-    last."""
+    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel if the first or last dimension is kept."""
     if dim in (0, v.dim() - 1):
         return aten._weight_norm_interface(v.contiguous(), g.contiguous(), dim)[0]
     return v * (g / torch.norm_except_dim(v, 2, dim))
@@ -162,8 +160,7 @@ def _suggested(x: Any) -> torch.memory_format:
 
 
 def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
-    """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of
-    MultiheadAttention."""
+    """`native_multi_head_attention_cuda`: the inference path of MultiheadAttention."""
 
     def run(
         query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any,
@@ -229,8 +226,7 @@ def transformer_encoder_layer(
     mask: Any = None,
     mask_type: Any = None,
 ) -> Any:  # fmt: skip
-    """`transformer_encoder_layer_forward` (`transformers/transformer.cpp`): the inference path of
-    TransformerEncoderLayer."""
+    """`transformer_encoder_layer_forward`: TransformerEncoderLayer's inference path."""
 
     def norm(x: Any, weight: Any, bias: Any) -> Any:
         return aten.layer_norm(x, [embed_dim], weight, bias, eps)
@@ -339,8 +335,7 @@ FUSED: dict[Any, Callable[..., Any]] = {
 
 
 def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:  # noqa: ARG001
-    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, a sequence of operators
-    elsewhere."""
+    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, several elsewhere."""
     statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
     accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
     result = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -370,8 +365,7 @@ HAS_KERNELS = Span(since=(2, 9))
 
 
 def first_flash(query: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """FlashAttention 1, which torch 2.0 and 2.1 have: its result lies as (batch, length, heads, size),
-    however the query does.
+    """FlashAttention 1 (torch 2.0, 2.1): its result is (batch, length, heads, size) in memory.
 
     Source: `_scaled_dot_product_flash_attention_cuda` of torch 2.1, `transformers/cuda/attention.cu`
     (`attention.view({batch_size, max_seqlen_batch_q, num_heads, head_dim}).transpose(1, 2)`); a model that
@@ -388,8 +382,7 @@ FIRST_FLASH = Span(until=(2, 1))
 
 @contextlib.contextmanager
 def cuda_choices(compatible: CompatibleDevices) -> Iterator[dict[Any, Callable[..., Any]]]:
-    """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite
-    operators."""
+    """While open, meta tensors take CUDA's decisions; yields the table of replacements."""
     table = choices(compatible)
     # `ActivationMishKernel.cu`: one kernel, its result laid out as the elementwise product is.
     kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: torch.mul}

@@ -150,8 +150,7 @@ def _deform_backward(ctx: Any, grad: torch.Tensor) -> Any:
 
 
 def _kept_on_host(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Non-maximum suppression on the host: of overlapping boxes keep the one with the highest score; return
-    indices."""
+    """Non-maximum suppression on the host: return indices of the boxes kept, best score first."""
     order = torch.sort(scores, stable=True, dim=0, descending=True)[1]
     boxes, areas = dets[order], ((dets[:, 2] - dets[:, 0]) * (dets[:, 3] - dets[:, 1]))[order]
     alive = torch.ones(len(order), dtype=torch.bool)

@@ -51,8 +51,7 @@ Timed = Callable[[torch.Tensor, Any], None]
 
 @contextlib.contextmanager
 def compiled_flex(device: DeviceProfile) -> Iterator[None]:
-    """While open, attention inside compiled code takes what its kernels take, from when a program imports it
-    on."""
+    """While open, attention inside compiled code allocates what its kernels do, once imported."""
     with contextlib.ExitStack() as stack:
 
         def imported(module: ModuleType) -> None:
@@ -65,8 +64,7 @@ def compiled_flex(device: DeviceProfile) -> Iterator[None]:
 
 
 def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[..., Any]:
-    """Return the replacement of the higher-order attention operator, which allocates what the compiled
-    kernels do."""
+    """Return the replacement of the attention operator, which allocates as the compiled kernels do."""
     clearing = _CLEARING_BYTES.get(device.compute_capability, _MOST_CLEARING_BYTES)
     compiled: set[Any] = set()
 

@@ -53,8 +53,7 @@ def _named(parts: tuple[Any, Any, Any], which: str = "") -> dict[str, Any]:
 
 
 def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], dense: Any) -> None:
-    """`result` becomes the product of a CSR matrix that consists of these parts with a dense one, or with a
-    vector."""
+    """Write the product of a CSR matrix, given by its parts, and a dense one into `result`."""
     if not _in_order(dense):
         dense = dense.clone(memory_format=torch.contiguous_format)
     named = {"result": result, **_named(parts), "dense": dense}
@@ -117,8 +116,7 @@ def _pattern_of_ones(begins: torch.Tensor, columns: torch.Tensor, shape: tuple[i
 
 
 def _assumed(recorder: Recorder, one: Rows, other: Rows) -> tuple[int, int]:
-    """Entries and pairs, where only data tells: as many as matrices of so many entries have that lie
-    anywhere."""
+    """Assume entries and pairs for unknown values: those of matrices with entries anywhere."""
     (rows, inner), columns = one.shape, other.shape[1]
     first = min(one.columns.shape[0], rows * inner)
     second = min(other.columns.shape[0], inner * columns)

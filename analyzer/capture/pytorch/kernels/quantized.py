@@ -52,8 +52,7 @@ def gemm_4bit(
 
 
 def _one_kernel(dtype: torch.dtype, rows: int, columns: int, inner: int, blocksize: int) -> bool:
-    """Whether the library has one kernel do it; False where this version cannot be asked, which needs more
-    memory."""
+    """Return whether the library has one kernel for it; False where it cannot be asked."""
     try:
         from bitsandbytes.backends.cuda import ops
 
@@ -101,8 +100,7 @@ def int8_scaled_mm(
 def int8_mixed_scaled_mm(
     a: Any, ca: Any, cb: Any, sca: Any, scb: Any, outlier_cols: Any = None, bias: Any = None
 ) -> Any:
-    """The same, with columns of `a` that stay in its own type: they are multiplied by that part of the
-    weight, dequantized."""
+    """The product of int8 matrices, plus columns of `a` in its own type by dequantized weights."""
     weight = None
     if outlier_cols is not None and outlier_cols.numel():
         part = a[:, outlier_cols].contiguous()

@@ -23,8 +23,7 @@ _BELOW = -(1 << 62)  # before the first element of any dimension
 
 
 def sliced_whole(tensor: torch.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The index under which a newer PyTorch runs the same slices: those that were not passed over begin below
-    the first element."""
+    """Return the index under which a newer PyTorch runs the slices an older one would."""
     counts = [_dimensions(part) for part in index]
     rest = tensor.dim() - sum(counts)
     found, dimension = list(index), 0

@@ -101,8 +101,7 @@ def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
 
 
 def _differing(recorder: Recorder, indices: Any, most: int) -> int:
-    """Return the number of distinct indices: counted where they are known, otherwise assumed, at most
-    `most`."""
+    """Return the number of distinct indices: counted where known, otherwise at most `most`."""
     known = recorder.values.known(indices)
     if known is not None:
         return int(known.unique(dim=1).shape[1])
@@ -311,8 +310,7 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
 
 
 def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
-    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, and the rows and columns of what cuSPARSE makes of
-    them."""
+    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, rows and columns of cuSPARSE's result."""
     second = other if _is_coalesced(other) else _coalesce(recorder, other)  # the later argument
     first = one if _is_coalesced(one) else _coalesce(recorder, one)
     shape = (one.shape[0], other.shape[1])
@@ -416,8 +414,7 @@ def embedding_bag_backward(
     by_frequency: bool,
     mode: int, sparse: bool, weights: Any, padding: int = -1,
 ) -> Any:  # fmt: skip
-    """`_embedding_bag_backward` (`EmbeddingBag.cpp`): for a sparse gradient, a row of the gradient for every
-    index."""
+    """`EmbeddingBag.cpp`: a sparse gradient has a row of the gradient for every index."""
     del offsets
     if not sparse:
         return aten._embedding_bag_dense_backward(

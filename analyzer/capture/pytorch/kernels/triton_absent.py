@@ -55,8 +55,7 @@ def release(torch: tuple[int, int]) -> str:
 
 
 class _Anything(type):
-    """A name that means nothing here: it can be called, subclassed, asked for more names, and written as a
-    type."""
+    """A name without meaning here: it can be called, subclassed, indexed, and written as a type."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -146,8 +145,7 @@ class KernelInterface:
 
 
 class JITFunction(KernelInterface):
-    """A function that is a kernel. `launch` is told of each launch; None once no program is followed any
-    more."""
+    """A kernel function. `launch` receives each launch; None when no program is followed."""
 
     launch: Launch | None = None
 

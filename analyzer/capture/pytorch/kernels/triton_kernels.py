@@ -110,8 +110,7 @@ def triton_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
 
 
 def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
-    """`triton_kernels` for a module whose file has been imported: what is installed and was not imported by
-    it is left alone."""
+    """`triton_kernels` after a file's import; an installed Triton it did not import stays."""
     if importlib.util.find_spec(NAMESPACE) and NAMESPACE not in sys.modules:
         return contextlib.nullcontext()
     return triton_kernels(device, recorder)
@@ -119,8 +118,7 @@ def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.A
 
 @contextlib.contextmanager
 def triton_found(device: DeviceProfile) -> Iterator[None]:
-    """While open, a program that is imported finds Triton; what it makes of it can be launched under
-    `triton_kernels` alone."""
+    """While open, programs find Triton; their kernels launch only under `triton_kernels`."""
     with contextlib.nullcontext() if importlib.util.find_spec(NAMESPACE) else _absent(device, None):
         yield
 

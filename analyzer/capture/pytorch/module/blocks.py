@@ -145,8 +145,7 @@ def _outermost(blocks: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Modu
 
 
 def _are_blocks(blocks: Mapping[str, torch.nn.Module]) -> bool:
-    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does
-    not."""
+    """Return whether modules are blocks: more than a layer each, and run (unlike a module list)."""
     return all(any(True for _ in block.children()) and _runs(block) for block in blocks.values())
 
 

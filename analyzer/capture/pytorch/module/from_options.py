@@ -39,8 +39,7 @@ class Batch:
 def batch_for(
     program: Program, options: Options, make: Callable[[torch.Tensor | TensorSpec], torch.Tensor]
 ) -> Batch:
-    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are
-    none.
+    """Return inputs and targets: those given, else of `make_batch`. Raises InputError without any.
 
     make: the tensor for what was given; `--dtype` and `--channels-last` are applied to it here.
     """
@@ -115,8 +114,7 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
-    """Return a function that applies `--dtype`, `--channels-last` and `--checkpoint` to a model, in that
-    order."""
+    """Return a function that applies `--dtype`, `--channels-last`, `--checkpoint` to a model."""
 
     def prepare(model: torch.nn.Module) -> None:
         if options.dtype is not None:

@@ -35,8 +35,7 @@ def bytes_in(value: Any) -> tuple[int, int]:
 def module_paths(
     model: torch.nn.Module, recorder: Recorder, progress: Callable[[str], None] | None
 ) -> Iterator[_Watch]:
-    """Keep `recorder.places.modules` a stack of dotted paths while modules run, and note what leaf modules
-    return."""
+    """Keep `recorder.places.modules` a stack of running modules' paths; collect leaf outputs."""
     paths = {id(part): name for name, part in model.named_modules()}
     leaf = {id(part): not any(True for _ in part.children()) for part in model.modules()}
     original = torch.nn.Module.__call__

@@ -29,8 +29,7 @@ AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Watcher(Protocol):
-    """Receives the phases and events of a step: a capture's recorder, or the observer of a real run
-    (`verify`)."""
+    """Receives the phases and events of a step: a capture's recorder, or a real run's observer."""
 
     phase: Phase
     step: int
@@ -43,8 +42,7 @@ class Watcher(Protocol):
 
 
 class OneGpu:
-    """A model where it is trained; `world/wrapping.py` has those that are spread over several GPUs. model:
-    what is called."""
+    """A model on one GPU; `world/wrapping.py` spreads it over several. model: what is called."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         """Move the model to the GPU."""

@@ -21,8 +21,7 @@ from analyzer.capture.pytorch.recording.places import Places
 
 
 class Evaluations:
-    """Forward passes of one program that hold saved tensors without need. note: adds a note to the
-    estimate."""
+    """Forward passes of one program that hold saved tensors without need. note: adds a note."""
 
     def __init__(self, places: Places, note: Callable[[str], None]) -> None:
         self._places, self._note = places, note

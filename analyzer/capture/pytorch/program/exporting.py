@@ -49,7 +49,7 @@ def exporting(recorder: Recorder) -> Callable[..., Any]:
 
 
 def _without_memory(model: torch.nn.Module, recorder: Recorder) -> None:
-    """Replace the model's parameters and buffers by meta tensors in host memory."""
+    """Replace a model's parameters and buffers by meta tensors in host memory."""
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
             for name, tensor in tensors.items():

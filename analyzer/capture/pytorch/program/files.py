@@ -49,8 +49,7 @@ class Files:
         self._on_gpu: set[int] = set()
 
     def zeros(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A real tensor of zeros for one that has no memory; tensors of one storage get tensors of one
-        storage."""
+        """Return a real tensor of zeros for one without memory; shared storages stay shared."""
         own = tensor.untyped_storage()
         storage = self._zeros.get(own._cdata)
         with _disable_current_modes(), torch._C.DisableTorchFunction():

@@ -101,8 +101,7 @@ class _Call:
         return (self.arguments["input_ids"].shape[1] - 1) // chunk if chunk else 0
 
     def longer(self, count: int) -> tuple[_Call, list[torch.Tensor]]:
-        """The same with a prompt of so many more tokens, and a cache of its own; and the tensors made for
-        it."""
+        """Return the call with a prompt longer by this many tokens, and the tensors made for it."""
         made = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
         cache = copy.deepcopy(self.arguments.get("past_key_values"))
         longer = replace(
@@ -116,8 +115,7 @@ class _Call:
 
 
 class _Length(int):
-    """The length of a prompt of which `more` tokens count as made: what is taken from something is the length
-    without them.
+    """A prompt's length of which `more` tokens count as made: subtraction leaves them out.
 
     So what `_beam_search` keeps has the width it has in the program (`max_length - cur_len`, before any token
     is made), and what it writes there goes where it would (`cur_len - decoder_prompt_len`).
@@ -211,8 +209,7 @@ class Tokens:
             )
 
     def _stretches(self, call: _Call) -> Iterator[_Stretch]:
-        """Yield the stretches of tokens that can be extrapolated, each with the separate runs it follows
-        from."""
+        """Yield stretches of tokens to extrapolate, with the separate runs they follow from."""
         for first, longest in _between(call):
             try:
                 middle, _ = self._apart(call, (first + longest) // 2)
@@ -324,8 +321,7 @@ class Tokens:
         return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
     def _join(self, begun: _Begun, program: _Program, there: RecordingCursor, loop: int) -> None:
-        """Replace the storages alive after the first tokens by those alive now, so that the program continues
-        from there."""
+        """Replace storages alive after the first tokens by those alive now; the program goes on."""
         recorder, entry, here = self._recorder, program.entry, begun.here
         now = recorder.position()
         lives = self._lives(entry.storages, there.storages, loop)
@@ -351,8 +347,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Tokens that may be extrapolated: those of the calls after `first` and until `longest` more than at the
-    beginning.
+    """Tokens that may be extrapolated: from `first` to `longest` more than at the beginning.
 
     samples: rounds in its middle and at its end; lives: what lived after these, as `Tokens._lives`.
     """
@@ -380,8 +375,7 @@ class _Program:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A stretch whose first tokens were run, up to here, and those extrapolated of which the memory knows.
-    live: as `_lives`."""
+    """A stretch after its first tokens, with the extrapolated ones. live: as from `_lives`."""
 
     stretch: _Stretch
     here: RecordingCursor

@@ -45,8 +45,7 @@ Role: TypeAlias = tuple[int, bool, int]
 
 
 class NormalForm:
-    """A segment's normal form. It is worked out only where another segment is as long and its operators
-    return the same shapes."""
+    """A segment's normal form, computed only if another segment's operators return alike shapes."""
 
     __slots__ = ("_happened", "_normalize", "shapes")
 
@@ -158,8 +157,7 @@ class Repetition:
         )
 
     def _repeats(self, period: int) -> bool:
-        """Whether the last segments are what those before them were, and nothing later depends on their
-        having been."""
+        """Return whether the last segments equal those before, and nothing later depends on them."""
         *_, now = boundaries = self._boundaries
         begin, before = boundaries[-1 - period], boundaries[-1 - 2 * period]
         return (
@@ -194,8 +192,7 @@ class Repetition:
             self._roles[storage] = (*key, self._numbers.setdefault(key, _Numbers()).take())
 
     def _normal(self) -> NormalForm:
-        """The normal form of the segment that ends now. Its part of the record stays as it is until it is
-        forgotten."""
+        """Return the normal form of the ending segment, whose record stays until it is dropped."""
         begin, recorder = self._boundaries[-1], self._recorder
         normalize = partial(
             _happened,

@@ -107,8 +107,7 @@ class Ran:
 
 
 class Phases:
-    """Detects the phase a followed program is in from the PyTorch functions it calls, and names its
-    modules."""
+    """Detects a program's phase from the PyTorch functions it calls, and names its modules."""
 
     def __init__(
         self,
@@ -199,8 +198,7 @@ class Phases:
         self._recorder.mark(f"{self.steps}.backward")
 
     def module(self, module: torch.nn.Module) -> str:
-        """The module's path; a module nobody knows yet that is called from outside any is a model of its
-        own."""
+        """Return the module's path; an unknown one called from outside any is a model of its own."""
         path = self._paths.get(id(module))
         if path is None:
             if self._recorder.places.modules:
@@ -228,8 +226,7 @@ class Phases:
         self._label_weights(root)
 
     def _label_weights(self, module: torch.nn.Module) -> None:
-        """Label parameters and buffers; those of a lazy module are not there before its first call is
-        over."""
+        """Label parameters and buffers; a lazy module has them after its first call."""
         path = self._paths[id(module)]
         for category, tensors in (
             (Category.PARAMETER, module.named_parameters(path)),
@@ -243,8 +240,7 @@ class Phases:
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
-        """Take note of a module's output; leaf outputs of the first model's first forward pass go into the
-        naive sum."""
+        """Note a module's output; leaf outputs of the first forward pass enter the naive sum."""
         if not self._recorder.places.modules:
             self.evaluations.returned(module, out)
         if self._uninitialized and (path := self._paths.get(id(module))) in self._uninitialized:
@@ -342,8 +338,7 @@ def _by_itself(error: BaseException | None) -> bool:
 
 
 def _unreached(recorder: Recorder, phases: Phases) -> str:
-    """Return a sentence on what a seemingly successful program never did (and an error it caught), "" if
-    nothing."""
+    """Return a sentence on what the program never did, with an error it caught; "" if nothing."""
     found = []
     if not any(storage.on_device for storage in recorder.storages.all):
         found.append("put nothing on the GPU")

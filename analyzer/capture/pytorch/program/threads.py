@@ -127,8 +127,7 @@ class Threads:
             signal.pthread_kill(self._follower, signal.SIGINT)
 
     def handle(self, operator: str) -> int:
-        """The number of the handle this thread has; it takes one now if it has none and the operator needs
-        one."""
+        """Return this thread's handle number; it takes one if the operator needs one."""
         here = self._recorder.places.here
         if threading.get_ident() != self._follower and not here.in_order:
             self._recorder.note(ORDER)

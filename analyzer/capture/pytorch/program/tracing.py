@@ -113,8 +113,7 @@ def script_method(recorder: Recorder) -> Callable[[Any], Any]:
 
 
 def scripted(recorder: Recorder) -> Callable[..., Any]:
-    """Return the replacement of `torch.jit.ScriptFunction.__call__`, which adds a caveat and runs the
-    function."""
+    """Return the replacement of `torch.jit.ScriptFunction.__call__`, which adds a caveat."""
     run = torch.jit.ScriptFunction.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,8 +129,7 @@ def is_scripted(module: torch.nn.Module) -> bool:
 
 
 def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any, options: Any) -> Any:
-    """The real trace, of the module and its inputs on the CPU with zeros in them; None where that is too
-    much, or fails."""
+    """Trace the module on the CPU with zeros as inputs; None if that is too large or fails."""
     tensors = [*module.parameters(), *module.buffers(), *tree_leaves((inputs, named))]
     with outside():
         if sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor)) > _MOST_BYTES:

@@ -26,8 +26,7 @@ _CPU = torch.device("cpu")
 def to_device(
     recorder: Recorder, tensor: torch.Tensor, dtype: Any = None, layout: Any = None, waits: bool = True
 ) -> torch.Tensor:
-    """The host-to-device copy of a tensor, same strides unless a layout is asked for; the host `waits` until
-    it is there.
+    """Copy a host tensor to the device, with its strides unless a layout is given; the host `waits`.
 
     Where it goes through another tensor, the result is made first.
     """
@@ -67,8 +66,7 @@ def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torc
 
 
 def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
-    """A copy to the host that is no plain one reads from a contiguous tensor. same: the copy has its type and
-    layout."""
+    """Record the contiguous copy that a copy to the host reads, unless it is plain (`same`)."""
     if tensor.is_contiguous() or tensor.device.type != "meta" or unwraps_itself(type(tensor)):
         return
     with _disable_current_modes():

@@ -68,8 +68,7 @@ def called_by_engine() -> bool:
 
 @functools.cache
 def _unshared_counts() -> tuple[int, int]:
-    """The reference counts of tensor and storage of a gradient that only the engine's buffer holds, measured
-    once."""
+    """Measure the reference counts of a gradient (tensor, storage) only the engine's buffer holds."""
     seen: list[tuple[int, int]] = []
 
     class Probe(TorchDispatchMode):
@@ -95,8 +94,7 @@ aten = torch.ops.aten
 
 
 class Formula(NamedTuple):
-    """The call CUDA makes in place of the recorded one: `compute` of the arguments; None: it makes no
-    call."""
+    """The call CUDA makes instead of the recorded one: `compute` of the arguments; None: no call."""
 
     func: Any
     compute: Callable[..., torch.Tensor] | None
@@ -106,8 +104,7 @@ class FanIn:
     """Answers for one capture."""
 
     def __init__(self, number_of: Callable[[torch.Tensor], int | None], count: Callable[[], int]) -> None:
-        """number_of: a tensor's storage among those of the capture, in the order they were made; count: how
-        many there are."""
+        """number_of: number of a tensor's storage in order of creation; count: how many there are."""
         self._unshared = _unshared_counts()
         self._number_of, self._count = number_of, count
         self._node = (0, 0)  # by the pass and its number: who holds it would keep what it has saved

@@ -54,8 +54,7 @@ _wrappers = weakref.WeakSet[type]()
 
 
 def wraps(kind: type) -> None:
-    """Register a type whose tensors have no memory of their own: its `__torch_dispatch__` says what operators
-    do."""
+    """Register a wrapper type without memory: its `__torch_dispatch__` runs its operators."""
     if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
         _wrappers.add(kind)
 

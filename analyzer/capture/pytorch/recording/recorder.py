@@ -149,8 +149,7 @@ class Recorder(TorchDispatchMode):
     def choose(
         self, choices: Mapping[Any, Callable[..., Any]], by_name: Mapping[str, Callable[..., Any]]
     ) -> None:
-        """Register handlers that run instead of these operators; a handler calls `record` for an operator to
-        count.
+        """Register handlers that replace these operators; they call `record` to be counted.
 
         by_name: those of libraries that may not be imported yet ("namespace::name.overload").
         """
@@ -161,8 +160,7 @@ class Recorder(TorchDispatchMode):
     def handle_operators(
         self, handlers: Mapping[Any, OperatorHandler], foreign: OperatorHandler | None = None
     ) -> None:
-        """Call these handlers before the operators. foreign: called before every operator that is not
-        PyTorch's."""
+        """Call these handlers before operators. foreign: before all that are not PyTorch's."""
         self._handlers.update(handlers)
         self._foreign = foreign
         self._schemas.clear()
@@ -174,8 +172,7 @@ class Recorder(TorchDispatchMode):
         self._schemas.clear()
 
     def whole_program(self, folders: tuple[str, ...], alone: bool = True) -> None:
-        """A program is followed that asks for values; lines in these folders are a library's too, not the
-        user's.
+        """Follow a program that reads values; lines in these folders are not the user's.
 
         alone: it is the only rank.
         """
@@ -214,8 +211,7 @@ class Recorder(TorchDispatchMode):
             self.caveats.append(text)
 
     def caught(self) -> str:
-        """The last error of an operator, or of a question about values, that did not end the program; ""
-        where there was none."""
+        """Return the last error, of an operator or a value read, that the program survived; "" if none."""
         failed = self.failed_call
         return self.values.refused or ("" if failed is None else failed.said)
 
@@ -313,8 +309,7 @@ class Recorder(TorchDispatchMode):
         return schema.choice is not None and schema.func.namespace == "c10d"
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:
-        """The arguments of a call among host tensors, none of them real any more; None where one is on the
-        device."""
+        """Return the arguments of a call among host tensors as meta tensors; None if on the device."""
         tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
         if not all(map(self.storages.on_host, tensors)):
             return None
@@ -479,8 +474,7 @@ def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
 
 
 def _reaches_device(args: Any, kwargs: Any) -> bool:
-    """Whether a call has to do with the pretended device: by a tensor among its arguments, or the device it
-    names."""
+    """Return whether a call concerns the device: by a tensor argument or the device it names."""
     for value in args:
         if isinstance(value, torch.Tensor):
             if value.is_meta:

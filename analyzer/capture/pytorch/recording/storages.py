@@ -94,8 +94,7 @@ class Storages:
     # -------------------------------------------------------------------------------------------------
 
     def happened(self, moment: Moment) -> None:
-        """The next moment of the program. Raises torch.OutOfMemoryError where the device has no room for
-        it."""
+        """Append a moment of the program. Raises torch.OutOfMemoryError if the device is full."""
         self.program.append(moment)
         if self._memory is not None:
             try:
@@ -144,8 +143,7 @@ class Storages:
         return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
     def place_of(self, storage: Any) -> bool | None:
-        """Whether a storage without memory stands for one on the device; None: the program itself made it a
-        meta tensor's."""
+        """Return whether a storage is on the device; None for the program's own meta tensors."""
         index = self.live.get(storage._cdata)
         return None if index is None or index in self._nowhere else self.all[index].on_device
 
@@ -269,8 +267,7 @@ class Storages:
         return str(value)
 
     def made_on_host(self, results: Iterable[torch.Tensor | None], nowhere: bool) -> None:
-        """Register results of an operator among host tensors, or (nowhere) among the program's own meta
-        tensors."""
+        """Register results of a host operator, or (nowhere) of the program's own meta tensors."""
         for result in results:
             if result is not None and result.device.type == "meta":
                 index = self.number(result, "host tensor", _CATEGORY[self._places.phase], on_device=False)
@@ -291,8 +288,7 @@ class Storages:
         return index is not None and self.all[index].bounded
 
     def _sized_by_bound(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor that is being made has a size in its shape that is a bound, or a multiple of
-        one."""
+        """Return whether the new tensor's shape has a size that is a bound or its multiple."""
         return self.bounded and any(
             size and size % bound == 0 for size in tensor.shape for bound in self.bounds if bound > 1
         )

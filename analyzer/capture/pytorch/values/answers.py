@@ -112,8 +112,7 @@ class ProgramValues:
             self._known.relate(call, most, made)
 
     def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
-        """Compute an operator's values beside it if its inputs are known; otherwise forget its results'
-        values."""
+        """Compute an operator's values if its inputs are known; else forget its results'."""
         func, args, _ = call
         if not (schema.from_nothing or schema.decides) and self._twins.lack(inputs):
             # What an unknown value goes into is unknown.
@@ -189,8 +188,7 @@ class ProgramValues:
             return torch.from_numpy(numpy.zeros(tensor.shape, dtype=str(tensor.dtype)[6:]))
 
     def copied(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files,
-        metrics)."""
+        """Copy a CUDA tensor into a real one: known values, or zeros (saved files, metrics)."""
         value = self._twins.get(source)
         if value is not None:
             return target.copy_(value)
@@ -224,8 +222,7 @@ class ProgramValues:
         return self.host_value(tensor).item()
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A value for one only a real run has: ones; false for flags, which programs watch for what goes
-        wrong or ends.
+        """Return an assumed value: ones; false for flags, which signal errors or the end.
 
         Noted with its line. Raises CaptureError for tensors too large to make up.
         """
@@ -266,8 +263,7 @@ class ProgramValues:
     # -- sizes
 
     def sized(self, call: DispatchedCall) -> Any:
-        """The results of an operator whose size depends on values: those that are known, else those of
-        unknown size."""
+        """Return the results of an operator whose size depends on values, known or not."""
         if call.name == "aten::index" and not sizes.masks_of(call):
             out = call.func(*call.args)
         else:
@@ -281,8 +277,7 @@ class ProgramValues:
         return out
 
     def _of_unknown_size(self, call: DispatchedCall) -> Any:
-        """The results of an operator whose size depends on data, at the size that was said, else the largest;
-        noted."""
+        """Return results at the assumed size, else the largest, with a note."""
         if everybody() and (count := sizes.most(call)) is not None:
             return sized_result(call, count)
         if (

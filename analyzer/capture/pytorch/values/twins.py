@@ -55,8 +55,7 @@ class Twins:
         return any(tensor.is_meta and tensor.untyped_storage()._cdata not in known for tensor in tensors)
 
     def resized(self, key: int, nbytes: int) -> bool:
-        """The storage has another size: what it held stays if it has grown, and zeros stand behind; whether
-        it is still known."""
+        """Resize the twin; added elements are zeros. Returns whether it is still known."""
         twin = self.known.get(key)
         if twin is None or not 0 < twin.nbytes() < nbytes <= LIMIT:
             return False

@@ -162,8 +162,7 @@ class Collectives:
             self._recorder.memory.record_watched(number for number in numbers if number is not None)
 
     def _placed(self, group: Any, args: Any) -> list[torch.Tensor]:
-        """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no
-        backend for them."""
+        """Return the tensors on the device. Raises RuntimeError if the group has no backend for them."""
         tensors = [t for t in tree_iter(args) if isinstance(t, torch.Tensor)]
         on_device = [
             t for t in tensors if t.device.type == "meta" and not self._recorder.storages.in_host_memory(t)
@@ -301,8 +300,7 @@ RECEIVING = frozenset({"recv_", "recv_any_source_", "gather_root", "scatter", "a
 
 
 def _exchange(call: DispatchedCall, group: Any) -> tuple[str, tuple[int, ...] | None]:
-    """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges
-    messages with.
+    """Return the collective's name ("_root" appended on the root) and the ranks it exchanges with.
 
     Scatter, gather and all-to-all are groups of sends and receives in NCCL (`torch/csrc/cuda/nccl.cpp`).
     """

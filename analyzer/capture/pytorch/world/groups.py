@@ -73,8 +73,7 @@ class Communicators:
             self.uses.setdefault(group.group_name, Communicator(group.size()))
 
     def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
-        """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round
-        the ring."""
+        """Record a collective on a group. peers: ranks it exchanges with; None: the ring."""
         if self._where is not None and collective not in _MESSAGES:
             key = tuple(dist.get_process_group_ranks(group)), group.group_name
             self.calls.setdefault(key, []).append(
@@ -95,8 +94,7 @@ class Communicators:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """While open, calls are not kept: those of an exchange in which ranks that know the result take no
-        part here."""
+        """While open, record no calls: ranks that know the result take no part in the exchange."""
         where, self._where = self._where, None
         try:
             yield
@@ -117,8 +115,7 @@ class _Everybody(type):
 
 
 def _backend(made: list[Any]) -> type:
-    """Return a replacement for `ProcessGroupNCCL` or `ProcessGroupGloo`, which appends each instance to
-    `made`."""
+    """Return a replacement of `ProcessGroupNCCL` or `ProcessGroupGloo`; instances go to `made`."""
 
     class Backend(metaclass=_Everybody):
         """A process group that sends nothing."""
@@ -139,8 +136,7 @@ def _backend(made: list[Any]) -> type:
 
 @contextlib.contextmanager
 def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[Communicators]:
-    """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it
-    communicated.
+    """While open, follow one `rank` of a world of processes; yields what it communicated.
 
     post: brings what other ranks say by value; None: nobody does.
     """

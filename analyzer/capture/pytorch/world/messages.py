@@ -60,8 +60,7 @@ class Messages:
         self._receive(group, source, self.channel(f"{group.group_name} {source} to {group.rank()}"), tensor)
 
     def broadcast(self, group: Any, root: int, tensor: torch.Tensor) -> None:
-        """A broadcast within the group: everybody's tensor has the root's value from now on, if it carries
-        one."""
+        """Give every tensor of a broadcast the root's value, if the root sends one."""
         if self._objects:
             channel = self.channel(self._objects)
             if group.rank() == root:

@@ -58,8 +58,7 @@ class Objects:
     def _broadcast_objects(
         self, object_list: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
     ) -> None:
-        """Broadcast Python objects: for real where this rank is the root or the others' values are
-        carried."""
+        """Broadcast objects: for real on the root or where others' values are carried."""
         within: Any = group or dist.GroupMember.WORLD
         root = named.get("group_src")
         if root is None:
@@ -133,8 +132,7 @@ class Objects:
 
 
 def _holds(thing: Any) -> bool:
-    """Whether a rank has something in a place of a list that another rank fills: neither nothing nor an empty
-    collection."""
+    """Return whether a list's place that another rank fills is neither None nor empty."""
     return thing is not None and not (isinstance(thing, (dict, list, tuple, set)) and not thing)
 
 

@@ -117,8 +117,7 @@ class _Tells:
 
 
 def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorder, place: str) -> None:
-    """Start a process that is not followed; the program's main thread gets a CaptureError when it asks for
-    the GPU."""
+    """Start a process that is not followed; its use of the GPU is a CaptureError of the program."""
     name = process._target.__code__.co_name
     heard, told = Pipe(duplex=False)
 

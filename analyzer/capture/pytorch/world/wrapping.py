@@ -84,8 +84,7 @@ def joined(rank: Rank) -> Iterator[None]:
 
 
 def placing(parallel: Parallelism, note: Callable[[str], None]) -> Callable[[nn.Module], OneGpu]:
-    """Return a function that spreads a model as `parallel` says, in a process that has `joined`; `note`
-    receives the choices made.
+    """Return a function that spreads a model over the ranks as `parallel` says; `note` gets the choices.
 
     Raises OptionError where the model cannot be spread so.
     """
@@ -210,8 +209,7 @@ class TensorParallel(OneGpu):
 
 
 def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
-    """Path of a module, and below it the layers split by columns and the one split by rows; each layer
-    once."""
+    """Return (module's path, its column-split layers, its row-split layer); each layer once."""
     found, taken = list[tuple[str, tuple[str, ...], str]](), set[int]()
     for path, part in model.named_modules():
         below: Mapping[str, nn.Module] = dict(part.named_modules())
@@ -252,8 +250,7 @@ def _check(part: nn.Module, path: str, names: Sequence[str], size: int) -> None:
 
 
 def _divide_heads(part: nn.Module, path: str, columns: Sequence[str], size: int) -> None:
-    """Set the head counts stored beside the layers to this rank's share. Raises OptionError if heads do not
-    divide."""
+    """Set the head counts to this rank's share. Raises OptionError if heads do not divide."""
     owner = part.get_submodule(columns[0].rpartition(".")[0])
     head = next((value for name in _HEAD_SIZES if isinstance(value := getattr(owner, name, None), int)), None)
     if head is not None:

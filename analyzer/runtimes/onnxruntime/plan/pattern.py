@@ -43,8 +43,7 @@ class MemoryPattern:
 
 
 class PatternPlanner:
-    """Follows a run's allocations and frees. `size_bytes`: the block's size so far; `members`: who has been
-    placed."""
+    """Follows a run's requests. `size_bytes`: the block's size; `members`: placed tensors."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -101,8 +100,7 @@ class LanesPlanner:
         self._living: dict[str, tuple[Integers, Integers]] = {}  # where each begins and ends, lane by lane
 
     def allocate(self, name: str, nbytes: int | Lanes) -> None:
-        """Place a tensor in the smallest gap that holds it, otherwise after the last live one, lane by
-        lane."""
+        """Place a tensor in the smallest gap that holds it, else after the last live one."""
         asked: Any = nbytes.values if isinstance(nbytes, Lanes) else nbytes
         size = self._nothing[0] + aligned(asked)
         begins = np.array([*(begin for begin, _ in self._living.values()), self._size])

@@ -61,8 +61,7 @@ class BufferPlan:
 
 
 def same_size(left: Value, right: Value) -> bool:
-    """Equal element sizes, not strings, equal rank, and every dimension equal as a number or as a non-empty
-    name."""
+    """Return whether element sizes, ranks and dimensions (numbers or names) are equal; no strings."""
     if left.symbols is None or right.symbols is None or "string" in (left.dtype, right.dtype):
         return False
     if not left.dtype or not right.dtype or dtype_bits(left.dtype) != dtype_bits(right.dtype):

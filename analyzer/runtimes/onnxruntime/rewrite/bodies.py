@@ -42,8 +42,7 @@ _LARGEST_CONSTANT = 1024  # elements of a constant that a body's shapes may depe
 
 
 def expand(editor: Editor, provider: str) -> None:
-    """Replace every function without a kernel by its body, in execution's order of indices, until none is
-    left."""
+    """Replace functions without a kernel by their bodies, until none is left."""
     for _ in range(_ROUNDS):
         calls = [
             node for _, node in sorted(editor.graph.nodes.items()) if _is_call(editor.graph, node, provider)
@@ -147,8 +146,7 @@ def _with_defaults(call: Any, opset: int) -> Any:
 
 
 def _fill(body: Any, graph: RuntimeGraph) -> None:
-    """Small constants among the body's inputs become its initializers, so that shapes may follow from
-    them."""
+    """Make small constants among a body's inputs its initializers, to infer shapes from them."""
     import onnx
 
     given = list(body.input)

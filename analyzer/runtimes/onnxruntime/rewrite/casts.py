@@ -27,8 +27,7 @@ _BITS = {
 
 
 def insert(editor: Editor, *, fold: bool) -> None:
-    """Put the Casts around nodes that no provider runs (`provider` ""). fold: constants become float32
-    themselves."""
+    """Put Casts around nodes that no provider runs. fold: convert constants themselves."""
     _free_lonely(editor)
     made: dict[str, str] = {}
     for node in editor.order():

@@ -118,8 +118,7 @@ def _neutral(editor: Editor, node: Node) -> bool:
 
 
 def _slice(editor: Editor, node: Node) -> bool:
-    """Return whether a Slice keeps everything: from 0 to the largest number, in steps of 1, on every axis it
-    names."""
+    """Return whether a Slice keeps everything: from 0 to the end in steps of 1 on all its axes."""
     operands = [editor.graph.constant(name) if name else None for name in node.inputs[1:]]
     starts, ends = (
         operands[:2] if len(operands) > 1 else (node.attributes.get("starts"), node.attributes.get("ends"))
@@ -145,8 +144,7 @@ NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
 
 
 def share_constants(editor: Editor) -> None:
-    """Constants of at most eight elements and of equal values, type and shape are one constant, unless a
-    subgraph reads them."""
+    """Merge equal constants of at most eight elements, unless a subgraph reads them."""
     first: dict[tuple[Any, ...], str] = {}
     for name in list(editor.graph.initializers):
         value = editor.value(name)

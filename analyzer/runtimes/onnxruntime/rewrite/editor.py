@@ -42,8 +42,7 @@ class Editor:
         return list(self._order[1])
 
     def ordered(self, *operators: str) -> list[Node]:
-        """The nodes of these operators as they are now, in topological order; where there are none, nothing
-        is ordered."""
+        """Return the nodes of these operators in topological order."""
         if self._operators is None or self._operators[0] != self.changes:
             self._operators = self.changes, frozenset([node.operator for node in self.graph.nodes.values()])
         if self._operators[1].isdisjoint(operators):

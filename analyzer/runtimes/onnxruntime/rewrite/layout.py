@@ -28,8 +28,7 @@ _TYPES = ("float32", "float16")
 
 
 def to_channels_last(editor: Editor) -> None:
-    """Wrap every layout-sensitive CUDA kernel of four dimensions, then let the Transposes move down and
-    cancel."""
+    """Wrap layout-sensitive 4-D CUDA kernels; Transposes then move down and cancel."""
     for node in editor.order():
         value = editor.value(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.domain or node.op not in KERNELS or value is None or value.dtype not in _TYPES:

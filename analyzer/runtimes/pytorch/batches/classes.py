@@ -42,8 +42,7 @@ class Classes:
     """
 
     def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
-        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no
-        polynomials."""
+        """Group operators. Raises NotTheSame if numbers of one with scratch are no polynomials."""
         self._profile = profile
         self.class_of: list[int] = []
         self.latest: list[KernelAllocations] = []
@@ -65,8 +64,7 @@ class Classes:
         self.steps = [allocations.steps for allocations in self.latest]
 
     def at(self, batch: int) -> list[tuple[int, KernelAllocations]]:
-        """Return (class number, allocations) of each class that varies with the batch. Raises
-        ArithmeticError."""
+        """Return (class number, allocations) of each varying class. Raises ArithmeticError."""
         return [
             (number, kernel_allocations(operator(batch), self._profile)) for number, operator in self._varying
         ]
@@ -99,8 +97,7 @@ class Classes:
                 yield lanes, allocations
 
     def learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> bool:
-        """Take these for what their classes allocate; whether there are steps or libraries that were not
-        known."""
+        """Take these as the classes' allocations; return whether steps or libraries are new."""
         news = False
         for number, allocations in found:
             known, self.latest[number] = self.latest[number], allocations
@@ -110,8 +107,7 @@ class Classes:
         return news
 
     def sizes(self) -> list[int]:
-        """Return the sizes of all steps that have one, class by class, at the last batch; 0 for a step absent
-        there."""
+        """Return all step sizes, class by class, at the last batch; 0 for an absent step."""
         found: list[int] = []
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             found += _sizes(allocations, steps)
@@ -141,8 +137,7 @@ class Classes:
         return found, holds
 
     def smaller(self, first: int) -> dict[int, Sequence[int]]:
-        """Return the smaller workspaces of fallback plans, by size number; the first step's size has number
-        `first`."""
+        """Return fallback plans' smaller workspaces by size number, counted from `first`."""
         found: dict[int, Sequence[int]] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             by_name = {
@@ -182,8 +177,7 @@ def _step_key(step: Step) -> Signature:
 
 
 def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
-    """`known` with the steps of `seen` that it lacks, each in its place; `seen` alone where the orders
-    contradict."""
+    """Return `known` with the missing steps of `seen` inserted; `seen` if their orders contradict."""
     if [_step_key(step) for step in known] == [_step_key(step) for step in seen]:
         return known
     merged: list[Step] = []
@@ -208,8 +202,7 @@ def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]
 
 
 def _signature(operator: Operator) -> Signature:
-    """Return everything a scratch rule may read: no storage, no position, and of the phase only whether it is
-    backward."""
+    """Return everything a scratch rule may read, without storages, and whether it is backward."""
     return (
         operator.name,
         operator.phase is Phase.BACKWARD,

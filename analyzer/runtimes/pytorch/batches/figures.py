@@ -78,8 +78,7 @@ class EagerBatches:
         self._last: tuple[int, Integers] | None = None
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Works out the sizes at many batches at once, and writes the script once for all; the others `at`
-        finds itself."""
+        """Compute sizes at many batches together, and the script of events once."""
         if not batches:
             return
         self._last = None

@@ -115,8 +115,7 @@ def _heads_first(operator: Operator, tensors: Iterable[TensorMeta | None]) -> li
 
 
 def _jagged(operator: Operator, query: TensorMeta, key: TensorMeta) -> tuple[int, int, int]:
-    """Return the number of sequences and the longest of queries and of keys, from the arguments of a packed
-    batch."""
+    """Return the number of packed sequences, and the longest of queries and of keys."""
     rows = operator.tensor("cu_seqlens_q")
     if rows is None or not rows.element_count:
         return query.shape[0], query.shape[2], key.shape[2]

@@ -188,8 +188,7 @@ def _product(
 
 
 def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
-    """Whether BLAS is called: not for a result, or for a factor, of no elements (one has none where the other
-    has)."""
+    """Return whether BLAS is called: not for a result or factors without elements."""
     result = operator.outputs[0]
     return bool(result is not None and result.element_count and (factor is None or factor.element_count))
 
@@ -325,8 +324,7 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
 
 
 def triangular_systems(script: Script, device: DeviceProfile, systems: int, unknowns: int) -> list[int]:
-    """Allocate for a stack of triangular systems, besides result and copies; return tokens held until the
-    operator ends."""
+    """Allocate for a stack of triangular systems; return tokens held until the end."""
     held = []
     if systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
         basis = Basis.EXACT if unknowns <= _UNKNOWNS_OF_CUBLAS else Basis.BOUNDED

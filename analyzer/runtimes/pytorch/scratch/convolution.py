@@ -74,8 +74,7 @@ class _Geometry:
 
 
 def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
-    """The arguments that say how the kernel moves over the input: a number for each spatial dimension, or one
-    for all."""
+    """Return padding, stride and dilation, one number per spatial dimension, or one for all."""
 
     def expanded(given: tuple[int, ...] | None, default: int) -> tuple[int, ...]:
         values = given or (default,)
@@ -223,8 +222,7 @@ def _workspace(
 def _at_batches(
     choices: Choices, call: Convolution, batches: Lanes, settings: ConvolutionSettings
 ) -> tuple[Any, Basis]:
-    """The same at many batch sizes, all asked at once; what is asked for instead where there is no room is
-    left out."""
+    """Return workspaces at many batches, asked together, without fallback plans."""
     others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
     if settings.benchmark or any(isinstance(size, Lanes) for size in others):
         raise NotTogether

@@ -234,8 +234,7 @@ def select_bytes(device: DeviceProfile, count: int) -> int:
 
 
 def changes_bytes(device: DeviceProfile, count: int) -> int:
-    """Temporary bytes to number the runs of equal values, a 32-bit sum of flags: look-back entries of 8 bytes
-    a tile."""
+    """Return bytes to number runs of equal values: look-back entries of 8 bytes a tile."""
     return _kept_bytes(device, count, tiles_of(device).changes)
 
 
@@ -245,21 +244,18 @@ def distinct_bytes(device: DeviceProfile, count: int, value_bytes: int) -> int:
 
 
 def runs_bytes(count: int) -> int:
-    """Temporary bytes to keep how long every run of equal values is as well: look-back entries of 8 bytes a
-    tile."""
+    """Return bytes to also store the lengths of runs: look-back entries of 8 bytes a tile."""
     return aliased_bytes((-(-count // _RUNS_TILE) + _PADDING_TILES) * 8, 1)
 
 
 def merge_sort_bytes(count: int, key_bytes: int = 8, value_bytes: int = 8) -> int:
-    """Temporary bytes to sort by merging: second buffers of keys and values, and an entry of 8 bytes for each
-    tile."""
+    """Return bytes of a merge sort: second key and value buffers, and 8 bytes a tile."""
     tiles = -(-count // _MERGE_TILE)
     return aliased_bytes((tiles + 1) * 8, count * key_bytes, count * value_bytes)
 
 
 def merge_sort_keys_bytes(count: int, key_bytes: int = 8) -> int:
-    """Temporary bytes to sort keys alone by merging: a second buffer, and an entry of 8 bytes for each
-    tile."""
+    """Return bytes of a merge sort of keys: a second buffer, and 8 bytes a tile."""
     return aliased_bytes((-(-count // _MERGE_KEYS_TILE) + 1) * 8, count * key_bytes)
 
 

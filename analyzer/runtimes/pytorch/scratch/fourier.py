@@ -46,8 +46,7 @@ _NAMED = 3
 
 
 class _Transform:
-    """Writes one operator's plans, one after the other. unlike: the lengths of plans that nothing recorded is
-    like."""
+    """Writes one operator's plans in order. unlike: lengths unlike any recorded plan's."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -82,8 +81,7 @@ class _Transform:
     def complex_parts(
         self, source: TensorMeta, dims: tuple[int, ...], second: Callable[[], object] | None = None
     ) -> TensorMeta:
-        """Complex transforms over all of `dims`, three at a time, the innermost first; `second` takes the
-        other buffer.
+        """Transform over all of `dims`, three at a time, innermost first.
 
         The first part writes into a buffer that is there, the second into the other, and so on in turns.
         """
@@ -167,8 +165,7 @@ def _parts(dims: tuple[int, ...]) -> int:
 
 
 def _buffers(script: Script, turns: int, nbytes: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Return functions that take the two buffers this many plans write in turns; one of them is the
-    result."""
+    """Return functions that take the two buffers the plans alternate; one is the result."""
     result, other = partial(script.output, 0), partial(script.temporary, nbytes)
     return (result, other) if turns % 2 else (other, result)
 
@@ -176,8 +173,7 @@ def _buffers(script: Script, turns: int, nbytes: int) -> tuple[Callable[[], obje
 def _run_aligned(
     transform: _Transform, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
 ) -> TensorMeta:
-    """Real numbers must start where a complex one may: else they are copied first, the last dimension
-    innermost."""
+    """Run on real numbers, copied first unless aligned as complex ones."""
     if source.offset % 2:
         transform.script.temporary(bytes_of(source))
         order = [*(dim for dim in range(len(shape)) if dim != dims[-1]), dims[-1]]
@@ -204,8 +200,7 @@ def _at_once(dims: tuple[int, ...]) -> bool:
 
 
 def _must_copy(source: TensorMeta, rest: list[int], dims: tuple[int, ...]) -> bool:
-    """Whether the dimensions at `rest` do not fold into one, or cuFFT cannot follow the strides
-    (`as_cufft_embed`).
+    """Return whether the batch dimensions do not fold into one (`as_cufft_embed`).
 
     It follows where each stride is a multiple of the next one inside; none is 0; and, in half precision, the
     last is 1.

@@ -34,8 +34,7 @@ _NO_REDUCTION = 0
 
 
 def _elements(operator: Operator) -> TensorMeta | None:
-    """Return the losses of all elements as a tensor: input and target broadcast, laid out as a pointwise
-    result."""
+    """Return all elements' losses as a tensor: input and target broadcast, pointwise layout."""
     source, target = operator.tensor("self"), operator.tensor("target")
     if source is None or target is None:
         return None

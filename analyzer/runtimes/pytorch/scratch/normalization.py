@@ -152,8 +152,7 @@ def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
 
 
 def _is_persistent(source: TensorMeta) -> bool:
-    """`getCudnnBatchNormMode` asks the input's suggested memory format; ambiguous shapes count as
-    contiguous."""
+    """Return whether `getCudnnBatchNormMode` is persistent; ambiguous formats are contiguous."""
     return len(source.shape) > 2 and suggests_channels_last(source)
 
 

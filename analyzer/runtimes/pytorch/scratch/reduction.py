@@ -197,8 +197,7 @@ BOTH_AT_ONCE = Span(since=(2, 13))
 
 
 def made_contiguous(script: Script, source: TensorMeta) -> TensorMeta:
-    """The tensor as a reduction of all its elements reads it, copied where it is not contiguous
-    (`ReduceAllOps.cpp`)."""
+    """Return the tensor a full reduction reads, copied if not contiguous (`ReduceAllOps.cpp`)."""
     script.temporary(contiguous_copy_bytes(source))
     return contiguous_like(source)
 

@@ -63,8 +63,7 @@ class Basis(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule
-    named.
+    """Takes a temporary, or with `keep` a thread's workspace of that name, by the rule named.
 
     plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans,
     asked for one after the other where
@@ -95,8 +94,7 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Result number `index` is allocated, if it is a new storage; `nbytes` overrides the captured size, by
-    the rule named."""
+    """Allocates result `index` if it is a new storage; `nbytes` overrides the captured size."""
 
     index: int
     nbytes: int | None = None
@@ -108,8 +106,7 @@ Step: TypeAlias = Take | Give | Output
 
 @dataclass(slots=True)
 class Script:
-    """Records what a rule says; `finish` adds the results nobody mentioned and gives back the temporaries
-    still held.
+    """Records a rule's steps; `finish` adds remaining results and frees open temporaries.
 
     host_outputs: results that are never allocated on the device. rule: the name of the rule, or part of one,
     at work.
@@ -134,8 +131,7 @@ class Script:
         assumed: int = 0,
         less: int | None = None,
     ) -> int:
-        """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for
-        `release`."""
+        """Take `nbytes` (0: nothing) until `release` or the operator's end; return a token."""
         token = self._next
         self._next += 1
         if nbytes > 0:
@@ -172,8 +168,7 @@ class Script:
 
     @contextlib.contextmanager
     def function(self) -> Iterator[None]:
-        """While open, a function of PyTorch's runs: at its end it gives back what it holds, the last taken
-        first."""
+        """While open, a PyTorch function runs; at its end its memory is freed, last first."""
         before = set(self._open)
         yield
         for token in [token for token in reversed(self._open) if token not in before]:
@@ -186,8 +181,7 @@ class Script:
             self._next += 1
 
     def output(self, index: int, nbytes: int | None = None) -> None:
-        """Result `index` is allocated now; `nbytes` where its shape does not tell (cuDNN's reserve, a shrunk
-        loss)."""
+        """Allocate result `index`; `nbytes` if its shape does not tell (cuDNN's reserve)."""
         if index < self.output_count and index not in self.host_outputs:
             self.steps.append(Output(index, nbytes, "" if nbytes is None else self.rule))
 
@@ -201,8 +195,7 @@ class Script:
         self.host_outputs.add(index)
 
     def library(self, family: str) -> None:
-        """The operator loads this library family's modules ("cublas", "cudnn", "cusolver", "cufft") the first
-        time."""
+        """Load a library family ("cublas", "cudnn", "cusolver", "cufft") the first time."""
         self.libraries.add(family)
 
     def finish(self) -> tuple[Step, ...]:
@@ -224,8 +217,7 @@ Tell: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
 
 @dataclass(frozen=True, slots=True)
 class ScratchRule:
-    """A rule under its name. operators: those it covers, none for a part. sure: how the bytes it takes may be
-    known.
+    """A named rule. operators: those it covers, none for a part. sure: how its bytes are known.
 
     span: the releases of torch it holds for.
     """

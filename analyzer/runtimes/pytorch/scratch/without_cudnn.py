@@ -148,8 +148,7 @@ def _one_backward(
     wanted: tuple[bool, ...],
     sizes: tuple[int, int, int] | None,
 ) -> list[tuple[int, int]]:
-    """Allocate for one group's backward: results, or temporaries of `sizes`, returned with the results'
-    places."""
+    """Allocate one group's backward: results, or temporaries of `sizes`, which are returned."""
     made: list[tuple[int, int]] = []
 
     def result(index: int) -> None:

@@ -67,8 +67,7 @@ def scratch(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
 
 
 def takes_scratch(node: Node) -> bool:
-    """Whether the node's kernel may take anything, at some size: there is a rule, or nothing is known of
-    it."""
+    """Return whether the node may need scratch at some size, or nothing is known of it."""
     return node.kernel in RULES[node.provider] or unknown(node)
 
 

@@ -68,8 +68,7 @@ def conv_mul(editor: Editor, node: Node) -> None:
 
 
 def _constant_operation(editor: Editor, node: Node, op: str) -> Node | None:
-    """The only reader of a Conv whose weights are constants, if it joins the result with a constant second
-    operand."""
+    """Return the only reader of a constant-weight Conv if its other operand is constant."""
     after = editor.only_user(node)
     if not is_op(after, op) or len(after.inputs) != 2 or after.inputs[0] != node.outputs[0]:
         return None
@@ -82,8 +81,7 @@ def _constant_operation(editor: Editor, node: Node, op: str) -> Node | None:
 
 
 def _one_a_channel(weights: tuple[int, ...], constant: tuple[int, ...], missing: tuple[int, ...]) -> bool:
-    """Whether a constant has one element a filter, at the channels' axis, ones elsewhere; the batch's may be
-    missing."""
+    """Return whether a constant has one element a filter, on the channels' axis."""
     axis = 1 - (len(weights) - len(constant))
     if len(weights) - len(constant) not in missing or constant[axis] != weights[0]:
         return False

@@ -52,8 +52,7 @@ def replace(
     editor: Editor, last: Node, rest: list[Node], op: str, inputs: list[str], domain: str = "",
     attributes: dict[str, Any] | None = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """A fused node in place of `last` and the nodes before it, called like its operator unless a name is
-    given."""
+    """Replace `last` and the nodes before it by a fused node, named for its operator by default."""
     editor.add(
         op if name is None else name, op, inputs, list(last.outputs), attributes, domain, last.provider
     )

@@ -210,8 +210,7 @@ def _resampling(editor: Editor, group: Group) -> bool:
 
 
 def _choosing(editor: Editor, group: Group) -> bool:
-    """MaxPool and reductions to the largest or least: the scale must be positive, or the order would
-    change."""
+    """Drop around MaxPool and min/max reductions, whose scale must be positive."""
     if group.node.op == "MaxPool" and since_version("MaxPool", editor.graph.opset) != 12:
         return False
     scale = scalar_of(editor, group.result.inputs[SCALE]) if group.results else None

@@ -45,8 +45,7 @@ def drop_activations(editor: Editor) -> None:
 
 
 def _relu(editor: Editor, after: Node) -> bool:
-    """Whether the zero point is the least value; of other types than whole numbers of 8 and 16 bits nothing
-    is asked."""
+    """Return whether the zero point is the least value of the type (8 or 16 bits; others pass)."""
     zero = scalar_of(editor, after.inputs[ZERO_POINT])
     limits = _LIMITS.get(editor.value(after.inputs[ZERO_POINT]).dtype)
     return zero is not None and (limits is None or int(zero) == limits[0])
@@ -73,8 +72,7 @@ def _bound(editor: Editor, node: Node, place: int, attribute: str, default: floa
 
 
 def clean_up(editor: Editor) -> None:
-    """A DQ and the Qs that take its step back go, if each Q has one reader, or is the graph's result and has
-    none."""
+    """Remove a DQ and the Qs that undo it, if each Q has one reader or is an unread result."""
     for node in editor.ordered(*DEQUANTIZES):
         if node.index not in editor.graph.nodes:
             continue

@@ -100,8 +100,7 @@ def _remove_double(editor: Editor, first: Node) -> None:
 
 
 def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[Any, Any] | None:
-    """Scale and zero point that hold what both ranges share; () if they are equal, None if they are not
-    known."""
+    """Return scale and zero point of the common range; () if equal, None if unknown."""
     names = [(node.inputs[SCALE], node.inputs[ZERO_POINT]) for node in (one, other)]
     if names[0] == names[1]:
         return ()
@@ -325,8 +324,7 @@ def one_reader_each(editor: Editor) -> None:
 
 
 def dequantize_scalars(editor: Editor) -> None:
-    """A constant scalar that a Where chooses beside a dequantized operand comes out of a DQ of one
-    element."""
+    """Make a constant scalar of a Where a DQ result if its other operand is dequantized."""
     for node in editor.ordered("Where"):
         if len(node.inputs) != 3:
             continue

@@ -29,8 +29,7 @@ _UNKNOWN_RANK = 5
 
 
 def run(editor: Editor, *, layout: bool = False) -> None:
-    """Make one pass over the graph in execution order. `layout`: push the Transposes of a layout change at
-    any cost."""
+    """Pass over the graph once in execution order. `layout`: push a layout's Transposes at any cost."""
     nodes = editor.order()
     leading: set[str] = set()
     for node in reversed(nodes):

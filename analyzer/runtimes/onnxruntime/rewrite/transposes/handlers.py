@@ -228,8 +228,7 @@ def _unary(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _softmax(editor: Editor, node: Node, perm: Perm) -> bool:
-    """Push through a Softmax that normalizes one axis (operator set 13); older ones flatten the later
-    axes."""
+    """Push through a Softmax of one axis (operator set 13); older ones flatten later axes."""
     return _with_axis(editor, node, perm, -1) if editor.graph.opset >= 13 else False
 
 

@@ -87,8 +87,7 @@ def _sizes(before: tuple[int, ...], target: list[int], zero_is_zero: bool) -> tu
 
 
 def _as_transpose(before: tuple[int, ...], after: tuple[int, ...]) -> Perm | None:
-    """The permutation that the change of sizes is; None if it is none. Sizes of 1 may move, all others keep
-    their order."""
+    """Return the permutation a Reshape is (only sizes of 1 move), None if it is none."""
     if len(before) != len(after):
         return None
     left, perm = list(range(len(before))), []
