@@ -52,7 +52,7 @@ def _rank(text: str) -> int:
     return int(text)
 
 
-def _pattern(text: str) -> str:
+def _non_empty(text: str) -> str:
     if not text:
         raise ValueError
     return text
@@ -63,7 +63,7 @@ _WORDS: dict[Callable[[str], Any], str] = {
     _type: "bf16, fp16 or fp32",
     _count: "a whole number of at least 1",
     _rank: "a whole number",
-    _pattern: "a pattern, such as layers.*",
+    _non_empty: "a pattern, such as layers.*",
 }
 # Kind -> setting -> how it is read.
 KINDS: dict[str, dict[str, Callable[[str], Any]]] = {
@@ -77,7 +77,7 @@ KINDS: dict[str, dict[str, Callable[[str], Any]]] = {
         "rank": _rank,
     },
     "fsdp2": {
-        "wrap": _pattern,
+        "wrap": _non_empty,
         "mixed": _type,
         "reduce_dtype": _type,
         "reshard_after_forward": _truth,
@@ -85,7 +85,7 @@ KINDS: dict[str, dict[str, Callable[[str], Any]]] = {
         "no_sync": _truth,
         "rank": _rank,
     },
-    "tp": {"wrap": _pattern, "rank": _rank},
+    "tp": {"wrap": _non_empty, "rank": _rank},
 }
 NAMES = {"ddp": "DDP", "fsdp2": "FSDP2", "tp": "tensor parallelism"}
 

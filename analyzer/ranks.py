@@ -87,7 +87,7 @@ class Rank:
         )
 
     def environment(self) -> dict[str, str]:
-        """The variables `torchrun` sets; none for a single process that nobody launched."""
+        """Variables `torchrun` sets; none for a single process started directly."""
         if self.world_size == 1 and not self.launched:
             return {}
         return {

@@ -127,7 +127,7 @@ def asked(requested: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def installed(name: str) -> str | None:
-    """The version that is installed, as its package says it, None where none is. Nothing is imported."""
+    """Return the installed version by metadata, None without; nothing is imported."""
     for package in _PACKAGES[name]:
         try:
             return metadata.version(package)
@@ -138,7 +138,7 @@ def installed(name: str) -> str | None:
 
 @cache
 def runs_on_a_gpu(name: str) -> bool:
-    """Whether what is installed is a build for NVIDIA GPUs. Nothing is imported."""
+    """Return whether the installed build is for NVIDIA GPUs; nothing is imported."""
     if name == "torch":
         found = find_spec("torch")
         return (

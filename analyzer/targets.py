@@ -351,7 +351,7 @@ def _exported(target: Target) -> Program:
 
 @contextmanager
 def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
-    """Turn what the user's code raises into one TargetError with its source line."""
+    """Turn the user's exceptions into one TargetError with its source line."""
     try:
         yield
     except (AnalyzerError, KeyboardInterrupt, MemoryError):

@@ -78,7 +78,7 @@ class Allocator(ABC):
         return ()
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: B027
-        """The named event of the program is over; nothing changes here."""
+        """End a named event of the program; most allocators do nothing."""
 
 
 def check_settings(allocator: str, settings: Iterable[str], maker: Callable[..., object]) -> None:

@@ -196,7 +196,7 @@ class PoolAllocator(Allocator):
         return held.size if held else 0
 
     def address_of(self, handle: int) -> int:
-        """Address of what a live handle stands for (0 for a request of 0 bytes)."""
+        """Address of a live handle's memory (0 for a request of 0 bytes)."""
         held = self._live[handle]
         return held.address if held else 0
 

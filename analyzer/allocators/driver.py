@@ -71,7 +71,7 @@ class AddressSpace:
         self.call_count = 0
 
     def copy(self) -> AddressSpace:
-        """The same once more, to go on from here in another way."""
+        """Return a copy, to continue in another way."""
         other = AddressSpace.__new__(AddressSpace)
         other._holes, other._gaps, other._ranges = self._holes.copy(), self._gaps.copy(), self._ranges.copy()
         other._lowest, other._chunks = self._lowest, self._chunks.copy()
@@ -97,7 +97,7 @@ class AddressSpace:
         return self._pages(size)
 
     def give(self, address: int, size: int) -> None:
-        """The allocation at `address` is freed. Shared pages are kept by the driver."""
+        """Free the allocation at `address`; the driver keeps shared pages."""
         self.call_count += 1
         if size < PAGE_BYTES:
             insort(self._gaps, (-(-size // STEP_BYTES) * STEP_BYTES, address))

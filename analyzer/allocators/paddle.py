@@ -215,20 +215,20 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // ROUND_BYTES) * ROUND_BYTES
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings may carry PaddlePaddle's prefix: `FLAGS_gpu_memory_limit_mb`."""
+def _unprefixed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without PaddlePaddle's prefix (`FLAGS_gpu_memory_limit_mb`)."""
     return {name.removeprefix("FLAGS_"): value for name, value in settings.items()}
 
 
 def create_auto_growth(**settings: Any) -> AutoGrowthAllocator:
     """An auto_growth allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
-    plain = _plain(settings)
+    plain = _unprefixed(settings)
     check_settings("paddle_auto_growth", plain, AutoGrowthAllocator)
     return AutoGrowthAllocator(**plain)
 
 
 def create_naive_best_fit(**settings: Any) -> NaiveBestFitAllocator:
     """A naive_best_fit allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
-    plain = _plain(settings)
+    plain = _unprefixed(settings)
     check_settings("paddle_naive_best_fit", plain, NaiveBestFitAllocator)
     return NaiveBestFitAllocator(**plain)

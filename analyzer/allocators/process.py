@@ -82,12 +82,12 @@ class Process(AddressSpace):
             self._pages(_HEAP_BYTES)
 
     def cublas(self) -> None:
-        """A thread makes a handle of cuBLAS for a stream."""
+        """Take the memory of a new cuBLAS handle for a stream."""
         self._handle()
         self._pages(_CUBLAS_BYTES)
 
     def cudnn(self) -> None:
-        """A thread uses cuDNN for the first time."""
+        """Take the memory of a thread's first use of cuDNN."""
         self._handle()
         for _ in range(_CUDNN_PAGES):
             self._pages(PAGE_BYTES)

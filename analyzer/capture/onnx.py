@@ -145,7 +145,7 @@ class _Builder:
                 f"{unused_count} initializers ({unused_bytes} bytes) are read by nothing and not counted"
             )
         for place in structure.subgraphs:
-            for inner, types in _running(structure, place, actual).values():
+            for inner, types in _counted_subgraphs(structure, place, actual).values():
                 self._initializers(inner, types, self.parameters.setdefault(id(inner), {}))
 
     def _nodes(self, scope: _Scope, values: dict[str, TensorMeta], shared: Mapping[str, TensorMeta]) -> None:
@@ -201,10 +201,10 @@ class _Builder:
     def _subgraphs(
         self, scope: _Scope, place: int, values: Mapping[str, TensorMeta], made: Mapping[str, TensorMeta]
     ) -> None:
-        """The owner's subgraphs run just before the owner itself."""
+        """Add the owner's subgraphs just before the owner."""
         node = scope.structure.nodes[place]
         owner = display(node.name or next((name for name in node.output if name), node.op_type))
-        for attribute, (inner, types) in _running(scope.structure, place, scope.actual).items():
+        for attribute, (inner, types) in _counted_subgraphs(scope.structure, place, scope.actual).items():
             known = scope.seen.children.get(place, {}).get(attribute) or Inferred({})
             body = _Scope(inner, types, known, f"{scope.prefix}{owner}/{attribute}")
             local = {name: values[name] for name in inner.captured} | self.parameters[id(inner)]
@@ -220,8 +220,10 @@ class _Builder:
                     self.program.append(Death(storage))
 
 
-def _running(structure: Structure, place: int, actual: Inferred) -> dict[str, tuple[Structure, Inferred]]:
-    """The subgraphs of node `place` that are counted, with their types."""
+def _counted_subgraphs(
+    structure: Structure, place: int, actual: Inferred
+) -> dict[str, tuple[Structure, Inferred]]:
+    """Return the subgraphs of node `place` that are counted, with their types."""
     children = actual.children.get(place, {})
     return {
         attribute: (inner, children[attribute])

@@ -60,7 +60,7 @@ class Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def _check_misspelt(self, ctx: click.Context, word: str) -> None:
-        """Raises OptionError for a word that can be no TARGET, and is nearly a command."""
+        """Raise OptionError for a word that is no TARGET and nearly a command."""
         if set(word) <= set(_LETTERS) and not Path(word).exists():
             meant = did_you_mean(word, self.list_commands(ctx))
             if meant:
@@ -90,7 +90,7 @@ class Commands(click.Group):
 
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """The version of this, and the releases whose figures it knows, each with what is installed of it."""
+    """Print this version, and the modelled releases with what is installed."""
     if not asked or context.resilient_parsing:
         return
     from analyzer import releases

@@ -110,7 +110,7 @@ def view_options(function: _Function) -> _Function:
 
 
 def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Raises OptionError for a file whose name does not say which kind of picture it is."""
+    """Return the path. Raises OptionError for a name without a kind of picture."""
     if path is not None and path.suffix.lower() not in (".svg", ".png"):
         raise OptionError(f"--plot {path} is no picture", "give a name that ends in .svg or .png")
     check_writable("--plot", path)
@@ -126,7 +126,7 @@ def format_option(*shown: str, help_text: str = "Form of the result.") -> Callab
 
 
 def verbose_option(function: _Function) -> _Function:
-    """`-v`: every note, also where many are alike."""
+    """Add `-v`: print every note, also similar ones."""
     return click.option("-v", "--verbose", is_flag=True, help="Every note, also where many are alike.")(
         function
     )
@@ -251,7 +251,7 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> dict[str, TensorSpec] | None:
-    """`--input NAME=3x224x224:float32` as a mapping from name to what it describes. Raises OptionError."""
+    """Parse `--input NAME=3x224x224:float32`: name -> specification. Raises OptionError."""
     from analyzer.graph import dtype
 
     onnx = Path(target).suffix.lower() == ".onnx"

@@ -103,8 +103,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def keep_apart(target: str, outputs: Path | None = None, network: bool = True, loss: object = None) -> None:
-    """Go on in a process in which the target's own code changes nothing (`sandbox`), if it, or its loss, has
-    any. outputs: a folder for what it writes."""
+    """Continue in a sandboxed process if the target or its loss has code. outputs: folder for its files."""
     if (target.lower().endswith((".onnx", ".json")) or target.startswith("hf:")) and ":" not in str(loss):
         return
     if outputs is not None and (outputs.exists() and not outputs.is_dir()):
@@ -159,7 +158,7 @@ def columns() -> int:
 
 @contextmanager
 def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Around long work: what it prints goes to stderr; on a terminal a spinner says how far it is.
+    """Around long work: send prints to stderr; yield a function that reports progress.
 
     Off a terminal a line says so now and then, where it takes long. Yields a function that takes a short text
     about the current stage.

@@ -103,7 +103,7 @@ def _beside(output: Path | None) -> Path | None:
 
 @contextmanager
 def _progress(count: int, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where that is a terminal: takes how many jobs are finished, of how many."""
+    """Yield a function that draws a progress bar: jobs finished, of all."""
     if quiet or not sys.stderr.isatty():
         yield lambda *_: None
         return

@@ -158,7 +158,7 @@ def _vllm_arguments(given: click.Context, options: dict[str, Any]) -> Iterator[s
 
 
 def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int | None:
-    """The engine's own figures; None where there is no vLLM within reach."""
+    """Deliver the engine's own figures; None if no vLLM is found."""
     from analyzer.engines.vllm import RELEASE, engine_memory, python_with_vllm
 
     python = python_with_vllm(options["python"])

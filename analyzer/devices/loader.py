@@ -59,7 +59,7 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
         return _read_profile(Path(name_or_path))
     whole, sliced, part = text.partition(":")
-    found = _meant(whole)
+    found = _profile_named_by(whole)
     if found is None:
         if several := _several(text):
             raise OptionError(f"{text!r} is no single device", several)
@@ -72,7 +72,7 @@ def load(name_or_path: str | Path) -> DeviceProfile:
 
 
 def _several(text: str) -> str:
-    """Which command answers for several devices, where the name means that; "" where it does not."""
+    """Return the command for several devices if the name means that, else ""."""
     if _plain(text) in ("all", "any", "*"):
         return (
             "analyze fit TARGET --all-devices finds the largest batch on each; analyze grid takes devices:"
@@ -97,7 +97,7 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
         if device < 1:
             raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
         return _of_size(f"{device} bytes", device)
-    if isinstance(device, str) and is_size(device) and _meant(device) is None:
+    if isinstance(device, str) and is_size(device) and _profile_named_by(device) is None:
         return _of_size(device.strip(), parse_size(device))
     return load(device), ""
 
@@ -186,7 +186,7 @@ def _plain(name: str) -> str:
     return "".join(character for character in name.lower() if character not in " -_")
 
 
-def _meant(text: str) -> str | None:
+def _profile_named_by(text: str) -> str | None:
     """The profile of a GPU by any of its names; None where there is none."""
     plain = _plain(text)
     known = {_plain(name): name for name in names()} | _OTHER_NAMES

@@ -61,7 +61,7 @@ _SLICED = {
 
 
 def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
-    """The profile of a slice, `said`: "2g.20gb" or "2g". Raises OptionError where the GPU has none such."""
+    """Return the profile of a slice, `said`: "2g.20gb" or "2g". Raises OptionError for an unknown one."""
     sms, shares = _SLICED.get(profile.name, (0, {}))
     name, _, memory = said.lower().partition(".")
     if not shares:

@@ -136,7 +136,7 @@ def _handle(pynvml: Any, variable: str | None) -> Any:
 
 
 def name() -> str | None:
-    """NVML's name of the first visible GPU; None where there is none to ask."""
+    """Return NVML's name of the first visible GPU, None without one."""
     try:
         with first_visible() as handle:
             import pynvml

@@ -155,7 +155,7 @@ class CudnnAnswers:
         return [nbytes, _TENSOR_CORE, _FASTEST]
 
     def batch_norm(self, question: Question) -> list[int]:
-        """Bytes of workspace, or of what is kept for the backward pass."""
+        """Return the bytes of the workspace, or of the reserve for the backward pass."""
         shape, dtype = question["shape"], _dtype(question["type"])
         last = tuple(question["strides"]) == strides_of(shape, channels_last=True)
         if question["operations"] != _PLAIN_BATCH_NORM:
@@ -170,7 +170,7 @@ class CudnnAnswers:
         return [nbytes]
 
     def recurrent(self, question: Question) -> list[int]:
-        """Bytes of workspace and of what is kept for the backward pass."""
+        """Return the bytes of the workspace and of the reserve for the backward pass."""
         algorithm = ALGORITHMS[question["algorithm"]]
         if algorithm is None:
             raise Unanswered("no size is known for cuDNN's dynamic persistent recurrent layers")
@@ -221,7 +221,7 @@ class CudnnAnswers:
 
 
 def _call_of(operation: Mapping[str, Any]) -> Convolution:
-    """The convolution an operation's descriptor stands for."""
+    """Return the convolution an operation's descriptor describes."""
     name, names = _CONVOLUTIONS[operation["kind"]]
     attributes = (names.x, names.w, names.y, names.convolution)
     x, w, y, descriptor = (operation[f"{attribute:d}"][0] for attribute in attributes)

@@ -56,7 +56,7 @@ class Exchange:
         return words
 
     def ended(self, rank: int) -> None:
-        """The process of a rank is no more: nobody needs to wait for it."""
+        """Record that a rank's process has ended, so that nobody waits for it."""
         with self._changed:
             self._ended.add(rank)
             self._changed.notify_all()

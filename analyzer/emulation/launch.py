@@ -48,7 +48,7 @@ class Torch:
 
 
 def interpreter(python: str | os.PathLike[str]) -> Path:
-    """The Python that a path means: its own, or that of the environment whose folder it is."""
+    """Return the Python of a path: itself, or that of an environment's folder."""
     path = Path(python)
     return path / "bin" / "python" if path.is_dir() else path
 
@@ -103,8 +103,8 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
 def environment(
     torch: Torch, profile: DeviceProfile, besides: Mapping[str, str], count: int = 1
 ) -> Iterator[dict[str, str]]:
-    """The variables of a process that is to run under the emulated runtime; the folder of links lives as
-    long. Raises AnalyzerError."""
+    """Yield the variables of a process under the emulated runtime; its links live as long. Raises
+    AnalyzerError."""
     native = library.path()
     with tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder:
         for name in library.OPENED_AS:
@@ -202,8 +202,7 @@ def _together(
 
 @contextmanager
 def ends_on_request() -> Iterator[None]:
-    """While open, what asks this process to end (SIGTERM, a closed terminal) does so by an exception, as
-    Ctrl-C does, so that nothing is left behind."""
+    """While open, turn requests to end (SIGTERM, a closed terminal) into exceptions, to clean up."""
     with _signal_handler(_REQUESTS, _end):
         yield
 

@@ -36,7 +36,7 @@ _NOWHERE = Description("a tensor")
 def replayed(
     found: Mapping[str, Any],
 ) -> tuple[Simulation, tuple[AllocationEvent, ...], dict[int, Description]]:
-    """The history as events with what they took, and of each request where it was made."""
+    """Return the history as a simulation and its events, with the origin of each request."""
     replay = _Replay(found)
     replay.run(found["events"])
     replay.categorize()
@@ -100,7 +100,7 @@ class _Blocks:
         return max((start for start in self.segments if start <= address), default=0)
 
     def give(self, address: int, nbytes: int) -> None:
-        """A block is free, and joined with free neighbours of its segment."""
+        """Free a block and merge it with free neighbours of its segment."""
         at = bisect_right(self.free, (address,))
         if (
             at < len(self.free)
@@ -117,7 +117,7 @@ class _Blocks:
         return address in self.segments and not self.segments[address][1]
 
     def hold(self, address: int, nbytes: int, expandable: bool) -> None:
-        """Memory of the device is held from now on."""
+        """Add memory the allocator holds of the device."""
         self.segments[address] = (nbytes, expandable)
         self.reserved += nbytes
         self.peak = max(self.peak, self.reserved)
@@ -260,7 +260,7 @@ class _Replay:
             column.append(value)
 
     def categorize(self) -> None:
-        """Say of each request what it is for."""
+        """Set the category of each request."""
         for request, category in zip(self.requests, self._categories(), strict=True):
             malloc = self.events[request.born]
             assert isinstance(malloc, Malloc)
@@ -308,7 +308,7 @@ class _Replay:
         return self.requests[count].born if count < len(self.requests) else len(self.events)
 
     def simulation(self) -> Simulation:
-        """The columns, and what follows from them."""
+        """Return the simulation: the columns, and what follows from them."""
         columns: dict[str, Any] = {name: tuple(column) for name, column in self._columns.items()}
         position = columns["allocated"].index(self._peak) if self._peak else -1
         alive = tuple(

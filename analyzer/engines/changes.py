@@ -81,7 +81,7 @@ def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
 
 
 def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
-    """The weights fit and the cache does not."""
+    """Yield changes for weights that fit and a cache that does not."""
     most = _most(rank)
     if rank.cache <= 0:
         yield f"{size(-rank.cache)} are missing before the first block of the cache"

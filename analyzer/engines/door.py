@@ -132,7 +132,7 @@ class Door:
         options: Options,
         unless: Callable[[], str],
     ) -> Answer:
-        """unless: what is not emulated, "" where this is."""
+        """unless: reason not to emulate, "" if there is none."""
         if self.engine == "emulate":
             from analyzer.engines.reach import within_reach
 
@@ -196,13 +196,13 @@ def _with_doubt(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer
 
 
 def _is_of(torch: Torch, options: Options) -> bool:
-    """Whether figures of that build are those of the release that was asked for."""
+    """Return whether that build is of the release whose figures are wanted."""
     wanted = options.release.get("torch")
     return wanted is None or releases.parse(torch.version) == releases.parse(wanted)
 
 
 def _hinted(error: AnalyzerError, said: str) -> AnalyzerError:
-    """The error with what else helps: before its own hint, but where PyTorch itself is missing."""
+    """Return the error with another hint before its own (after it where a package is missing)."""
     hints = (error.hint, said) if isinstance(error, MissingDependencyError) else (said, error.hint)
     hinted = type(error)(error.message, "; ".join(filter(None, hints)))
     hinted.__cause__ = error

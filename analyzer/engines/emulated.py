@@ -47,7 +47,7 @@ class Request:
 
 
 def emulate(request: Request) -> Estimate:
-    """The estimate, by a run that finds nothing of what an earlier one wrote. Raises AnalyzerError."""
+    """Emulate in a run that sees no files of an earlier one. Raises AnalyzerError."""
     from analyzer.report.json import from_dict
 
     outside, asked = sandbox.outside(), json.dumps(asdict(request))

@@ -63,7 +63,7 @@ class _Wheel:
 
 
 def home() -> Path:
-    """The folder the environments lie in."""
+    """Return the folder of the environments."""
     return cache.folder() / "engines"
 
 
@@ -173,7 +173,7 @@ def _file(url: str) -> str:
 
 
 def _size(url: str) -> int | None:
-    """The bytes of a file, None where nobody says."""
+    """Return the bytes of a file, None if the server does not tell."""
     try:
         if urlsplit(url).scheme == "file":
             return Path(unquote(urlsplit(url).path)).stat().st_size

@@ -193,7 +193,8 @@ def _duplicate_error(names: list[str], what: str) -> TargetError:
 def _ordered(
     nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> list[Any]:
-    """The nodes so that each value is made before it is read: in file order where that is so already."""
+    """Return the nodes in an order in which values are made before they are read, in file order if
+    possible."""
     made = {"", *available}
     for node in nodes:
         if not all(name in made for name in reads.get(id(node)) or node.input):
@@ -273,7 +274,7 @@ def check_rank(node: Any, shape_of: Callable[[str], Shape | None]) -> None:
 
 
 def _check_data(tensor: Any) -> None:
-    """Refuse a tensor whose contents are not those of its shape (contents left out on loading are fine)."""
+    """Refuse a tensor whose contents do not match its shape (contents left out are fine)."""
     value = tensor_type(tensor)
     if tensor.raw_data and tensor.data_location != 1:
         expected = nbytes_of(element_count(value.sizes or ()), value.dtype)

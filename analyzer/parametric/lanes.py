@@ -189,7 +189,7 @@ def in_parts(lanes: Integers, ask: Callable[[Integers], Answer]) -> Iterator[tup
 
 
 def _divisor(number: Any) -> Any:
-    """A divisor that is nowhere zero: there a rule would fail, each lane by itself."""
+    """Return a divisor without zeros; with one, a rule would fail in that lane."""
     values = number.values if isinstance(number, Lanes) else np.array(number)
     if not bool(np.all(values)):
         raise NotTogether

@@ -32,7 +32,7 @@ class NotTheSame(Exception):
 
 
 def place_of(operator: Operator) -> str:
-    """An operator, and where it stands, as users know it."""
+    """Return an operator's name and place, as users know it."""
     where = ", ".join(filter(None, (operator.module, operator.source)))
     name = operator.name.removeprefix("aten::").removesuffix(".default")
     return f"{name} ({where})" if where else name
@@ -64,7 +64,7 @@ class Numbers:
         return found
 
     def record(self, records: Sequence[Record], what: str) -> Callable[[int], Record]:
-        """A dataclass whose whole numbers may differ, at any batch."""
+        """Return a function from batch to a dataclass whose integers may vary."""
         first, varying = records[0], {}
         for entry in dataclasses.fields(first):  # type: ignore[arg-type]
             values = [getattr(record, entry.name) for record in records]
@@ -107,7 +107,7 @@ class Numbers:
         return at
 
     def value(self, values: Sequence[Argument], place: str) -> Any:
-        """The value itself if it is the same everywhere, else a function of the batch."""
+        """Return the value if it is the same everywhere, else a function of the batch."""
         first = values[0]
         kind = type(first)
         if any(type(value) is not kind for value in values[1:]):

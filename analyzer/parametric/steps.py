@@ -31,7 +31,7 @@ class RepeatedSteps:
     """How the later steps of a capture repeat its first one."""
 
     def __init__(self, whole: Graph) -> None:
-        """Raises NotTheSame where they do not."""
+        """Compare the later steps with the first. Raises NotTheSame if they differ."""
         every = self._whole = whole
         self._count = next((o.index for o in every.operators if o.step > 0), len(every.operators))
         self._counterparts = _counterparts(every, self._count)
@@ -84,7 +84,7 @@ def _counterparts(every: Graph, count: int) -> list[int]:
 
 
 def _later_storages(every: Graph, end: int, counterparts: list[int], count: int) -> Iterable[tuple[int, int]]:
-    """Storages that are born after moment `end`, each with the one of the first step it is like."""
+    """Yield storages born after moment `end`, each with its counterpart in the first step."""
     born: set[int] = set()
     inputs: dict[str, list[int]] = defaultdict(list)
     for moment in every.program[:end]:

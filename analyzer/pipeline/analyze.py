@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _check_batches(options: Options, what: str) -> None:
-    """Raises OptionError for several batches of what is no session."""
+    """Raise OptionError for several batches of anything but an ONNX session."""
     if options.batches is not None:
         raise OptionError(
             f"--batches are the runs of an ONNX session, and this is {what}",
@@ -65,7 +65,7 @@ def analysis(
 
 
 def _check_no_config(target: Target | object, options: Options) -> None:
-    """Raises OptionError for what is only said of a configuration."""
+    """Raise OptionError for options that only a configuration has."""
     said = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
     if said:
         name = target.name if isinstance(target, Target) else type(target).__name__
@@ -74,7 +74,7 @@ def _check_no_config(target: Target | object, options: Options) -> None:
 
 
 def _check_parallel(target: Target | object, options: Options) -> None:
-    """Raises OptionError for what is not spread over several GPUs."""
+    """Raise OptionError for targets that cannot be spread over GPUs."""
     if isinstance(target, Target) and target.kind == "onnx":
         raise OptionError(
             f"{target.name} is an ONNX file, which runs on one GPU: --parallel is for PyTorch models",

@@ -210,7 +210,7 @@ def _predicted(captured: Captured, options: Options, runtime: Runtime) -> Predic
 
 
 def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, str]:
-    """The device with what a setting leaves of its memory, and why this one."""
+    """Return the device with the memory a setting leaves, and why."""
     profile, capped = captured.profile, prediction.capped
     if capped is None or capped.capacity_bytes >= profile.usable_bytes:
         return profile, captured.device_note
@@ -219,7 +219,7 @@ def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, 
 
 
 def _outcome(prediction: Prediction, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
-    """limit: as in `assemble`. bounds: the least of these counts where there is none."""
+    """limit: as in `assemble`. bounds: bytes of which the least counts where there is no limit."""
     if limit == UNLIMITED:
         return _on_device(prediction, None)
     if limit is not None and prediction.limited is not None:
@@ -251,7 +251,7 @@ def _notes(
 
 
 def _on_device(prediction: Prediction, capacity_bytes: int | None) -> _Outcome:
-    """The program with room; where it takes more than the capacity, as it runs there if it does.
+    """Return the outcome with room; beyond the capacity, as it runs there if it does.
 
     What the process takes beside its allocator (context, libraries) is the same either way.
     """
@@ -289,7 +289,7 @@ def _assumed(
     device_used: int,
     capacity_bytes: int | None,
 ) -> _Assumed:
-    """capacity_bytes: what the program was simulated in; None where no device bounds it."""
+    """capacity_bytes: memory of the simulation; None: unlimited."""
     simulation = outcome.simulation
     orders = None if outcome.with_room is not None else orders_range(prediction, simulation)
     in_mib = tuple(f"{nbytes / 2**20:,.0f}" for nbytes in orders or ())

@@ -31,7 +31,7 @@ class PostLine:
 
 
 def main(descriptor: int) -> None:
-    """Follow the rank this process is told of."""
+    """Follow the rank that the parent names."""
     connection = Connection(descriptor)
     try:
         work: Work = connection.recv()

@@ -165,7 +165,7 @@ class Peers:
         return None
 
     def _next(self, own: AwaitedValue | None, somebody_runs: bool) -> int | None:
-        """The rank to start now: one that is waited for, or the next where nobody is at work."""
+        """Return the rank to start: one waited for, or the next if no rank runs."""
         waited = [
             asked for asked in (own, *(peer.asked for peer in self._peers.values())) if asked is not None
         ]
@@ -182,7 +182,7 @@ class Peers:
         )
 
     def _answer(self, peer: _Peer) -> None:
-        """Give a rank that waits what has come for it, or tell it that it never will."""
+        """Answer a waiting rank with its value, or that it never comes."""
         asked = peer.asked
         if asked is None or peer.ended:
             return

@@ -203,7 +203,7 @@ def _steps(progress: Callable[[str], None] | None, live: Live) -> Callable[[str]
 
 
 def _incomplete(error: BaseException | None) -> str | None:
-    """`Estimate.incomplete` for what ended a program."""
+    """Return `Estimate.incomplete` for the error that ended a program."""
     if isinstance(error, AnalyzerError):
         return error.message
     if isinstance(error, KeyboardInterrupt):

@@ -140,7 +140,7 @@ def _captured_program(
 
 
 def _of_ranks(parallel: Parallelism | None) -> tuple[str, ...]:
-    """Which rank is shown, and whose batch it is."""
+    """Return a note on which rank is shown and whose batch it is."""
     if parallel is None:
         return ()
     return (f"{parallel}: the batch, and every figure, is one rank's", *parallel.rank.notes())

@@ -137,7 +137,7 @@ def _operator_label(operator: Operator) -> str:
 
 
 def described(prediction: Prediction, graph: Graph) -> Callable[[Malloc], Description]:
-    """An allocation in the user's terms, with what the model's file says of a node."""
+    """Return a function that describes an allocation, with what the model's file says of a node."""
     describe, add = prediction.describe or graph_describer(graph), _file_words(graph)
     return lambda malloc: add(describe(malloc))
 
@@ -160,7 +160,7 @@ def _file_words(graph: Graph) -> Callable[[Description], Description]:
 
 
 def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
-    """Descriptions of allocations whose operators and storages are those of a captured graph."""
+    """Return a function that describes allocations of a captured graph."""
 
     def describe(malloc: Malloc) -> Description:
         operator = graph.operators[malloc.operator] if malloc.operator >= 0 else None

@@ -155,7 +155,7 @@ def _notes(base: Way, best: Way | None, others: Sequence[Way], numbers: bool) ->
 
 
 def _larger(others: Sequence[Way]) -> list[str]:
-    """The smallest known GPU that has what the most frugal way takes."""
+    """Return a note on the smallest known GPU that holds the way that needs least."""
     used = min((w.estimate.needed.device_used for w in others if w.estimate is not None), default=0)
     known = [profile for profile in map(load, names()) if profile.usable_bytes >= used > 0]
     if not known:
@@ -215,8 +215,8 @@ def _patch(target: Any, trials: Trials, best: Way) -> tuple[str, bool]:
 
 
 def _same_bytes(changed: str, target: Target, options: Options, like: Estimate) -> bool:
-    """Whether the changed file, analysed from a folder of its own, takes what another estimate says. (Its
-    neighbours are found: the file's own folder is among the places Python looks in since it was opened.)"""
+    """Return whether the changed file, analysed in its own folder, takes another estimate's bytes. (Its
+    neighbours are found: the file's folder is on Python's path.)"""
     import tempfile
 
     assert target.path is not None
@@ -278,5 +278,5 @@ def _rate(advice: Advice) -> float:
 
 
 def _faster(one: Advice | None, other: Advice) -> Advice:
-    """The one whose best way does more samples a second; the first where they are alike."""
+    """Return the advice whose best way has more samples a second; the first if equal."""
     return other if one is None or _rate(other) > _rate(one) else one

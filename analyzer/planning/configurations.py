@@ -80,7 +80,7 @@ def _running(recipe: Recipe) -> Iterator[Variant]:
 
 
 def _larger(options: Options) -> Iterator[Variant]:
-    """The next GPU, where one was named."""
+    """Yield the next larger GPU, if one was named."""
     if options.device is None or options.device not in names():
         return
     here = load(str(options.device)).capacity_bytes

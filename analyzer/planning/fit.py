@@ -112,7 +112,7 @@ def largest_batch(subject: Subject, known: Analysis, progress: Progress | None =
 
 
 def _on_device(subject: Subject) -> Subject:
-    """The answer is about a device, also where it is one nobody named."""
+    """Return the subject on its device, or on the default one if none was named."""
     return subject.on(resolve(None)[0].name) if subject.options.device is None else subject
 
 

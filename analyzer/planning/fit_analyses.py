@@ -78,7 +78,7 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
 
 
 def _verdict(at: Estimate | None, one: Estimate) -> str:
-    """`Fit.verdict`, from the answer's own estimate, or one sample's where there is no answer."""
+    """Return `Fit.verdict` of the answer's estimate, or of one sample's if there is no answer."""
     return at.verdict() if at is not None else one.verdict()
 
 
@@ -115,5 +115,5 @@ def _with_room(subject: Subject, first: Estimate) -> int:
 
 
 def _evaluated(intervals: Intervals) -> bool:
-    """Whether every batch of the range is evaluated, none analysed by itself."""
+    """Return whether every batch of the range can be evaluated without an analysis."""
     return bool(intervals.intervals) and all(interval.figures is not None for interval in intervals.intervals)

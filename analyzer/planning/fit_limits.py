@@ -76,7 +76,7 @@ class Search:
 
     @property
     def start(self) -> int:
-        """The smallest batch there is."""
+        """Smallest possible batch."""
         return 2 if 1 in self.refused else 1
 
     def bound(self, found: Figures | Estimate) -> Limit:
@@ -86,7 +86,7 @@ class Search:
         return Limit(max(self.capacity - (found.device_used - found.peak_reserved), 0), True)
 
     def answer(self) -> Fit:
-        """The largest batch with all there is to say of it."""
+        """Return the largest batch with all details."""
         return self.found(*self.largest())
 
     def largest(self) -> tuple[int, int]:
@@ -115,8 +115,8 @@ class Search:
         return low if low > 1 and self.without_gaps(low) == low else None
 
     def evaluated_from(self, start: int) -> int:
-        """The largest batch that runs by its evaluated figures, with one above it that does not; the smallest
-        runs. start: where what is evaluated begins."""
+        """Return the largest batch that runs, by evaluated figures, whose next does not; the smallest runs.
+        start: first evaluated batch."""
         high, reach = _START, MOST
         self.intervals = intervals_of(self.subject, start, high)
         while self.runs(high) and high < MOST:
@@ -129,9 +129,8 @@ class Search:
         return bisected(self.start, high, lambda batch: batch < reach and self.runs(batch))
 
     def beyond(self, batch: int) -> int:
-        """A batch that will not run, a quarter beyond where memory ends if it goes on growing as it does:
-        what lies beyond that may be another program, which would be sought out for nothing. `MOST` where the
-        program refuses what would say how it grows."""
+        """Return a batch that will not run: a quarter beyond where steady growth fills the memory, as a
+        larger range may hold other programs; `MOST` without known growth."""
         assert self.intervals is not None
         try:
             half, whole = self.intervals.at(batch // 2), self.intervals.at(batch)

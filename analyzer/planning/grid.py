@@ -150,7 +150,7 @@ def _options(given: Any, where: str) -> dict[str, Any]:
 
 
 def row_of(job: Job) -> Row:
-    """The analysis of one job as a row of the table, also when it fails; what a worker runs."""
+    """Analyse one job and return its row, also on failure; a worker's task."""
     import analyzer
 
     row: Row = {
@@ -233,7 +233,7 @@ def _fingerprint(job: Job) -> str:
 
 
 def _state(target: str) -> tuple[int, int] | None:
-    """Bytes and time of the last change; only the file named, not what it imports."""
+    """Return bytes and time of the last change of the named file, not of its imports."""
     for path in (target, target.rpartition(":")[0]):
         with suppress(OSError):
             found = Path(path).stat()

@@ -107,7 +107,7 @@ class Intervals:
         return other
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
-        """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
+        """Return the figures at a batch of the range, under a limit if given. Raises AnalyzerError."""
         interval = self.interval(batch)
         if interval is not None and interval.error:
             problem = self.captured[batch]
@@ -131,7 +131,7 @@ class Intervals:
                 )
 
     def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
-        """A batch with all there is to know of it. Raises AnalyzerError."""
+        """Return the whole analysis of a batch. Raises AnalyzerError."""
         if self.subject.runtime is None:
             return self.subject.analysis(batch)
         interval = self.interval(batch)
@@ -160,7 +160,7 @@ class Intervals:
         return parametric.program.guards.changed(batch)
 
     def interval(self, batch: int) -> Interval | None:
-        """The interval a batch belongs to; None outside the range, and for targets that have no intervals."""
+        """Return a batch's interval; None outside the range and for targets without intervals."""
         return next((interval for interval in self.intervals if interval.low <= batch <= interval.high), None)
 
     def _at(self, batch: int) -> Captured:

@@ -82,7 +82,7 @@ class Subject:
             self._open(options)
 
     def _open(self, options: Options) -> None:
-        """A PyTorch target: its module is built."""
+        """Build the module of a PyTorch target."""
         if not isinstance(self._target, Target) and not hasattr(self._target, "named_parameters"):
             raise TargetError(
                 f"a {self.name} is no model", "give an nn.Module, a path or package.module:attr"
@@ -96,8 +96,8 @@ class Subject:
             self.runtime = runtime
 
     def over_length(self, batch: int) -> Subject:
-        """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch,
-        length)` makes them. Raises OptionError for a target whose function takes no length."""
+        """Return the subject at one batch, with the length as variable (`make_batch(batch, length)`). Raises
+        OptionError if the function takes no length."""
         if self.config:
             longer = self.under(self.options)
             longer._samples = batch
@@ -141,7 +141,7 @@ class Subject:
         return self._sharing(replace(self.options, device=device))
 
     def _sharing(self, options: Options) -> Subject:
-        """The same with other options, under which what was captured serves too."""
+        """Return the subject with other options under which its captures are valid."""
         other = self.under(options)
         other._captures, other.intervals, other._repeated = self._captures, self.intervals, self._repeated
         return other
@@ -182,7 +182,7 @@ class Subject:
         return replace(options, inputs=inputs, targets=targets)
 
     def has_captured(self, batch: int) -> bool:
-        """Whether the batch was captured with all its steps, on whatever device."""
+        """Return whether the batch was captured with all steps, on any device."""
         return bool(self._captures.get((batch, None)))
 
     def repetition(self) -> RepeatedSteps | None:

@@ -132,7 +132,7 @@ class _Searches:
     def with_largest(
         self, strategy: Strategy, options: Options, found: Analysis, progress: Callable[[str], None] | None
     ) -> Strategy:
-        """`strategy`, analysed as `found`, with its largest batch, or with what was said instead."""
+        """Return `strategy`, analysed as `found`, with its largest batch, or the error."""
         from analyzer.planning.fit import largest_batch
 
         try:
@@ -142,7 +142,7 @@ class _Searches:
         return replace(strategy, largest=largest)
 
     def done(self, changes: Mapping[str, Any]) -> None:
-        """A strategy is over, however it ended: what none of the next needs is forgotten."""
+        """End a strategy and drop captures that no later one needs."""
         program = _program_of(changes)
         self._to_come[program] -= 1
         if self._to_come[program] <= 0:
@@ -245,8 +245,7 @@ def _strategy(
 
 
 def _work(found: Analysis, options: Options) -> float:
-    """Floating-point operations a sample and step; 0 where they are not counted: of tokens that are
-    extrapolated there is no record."""
+    """Return floating-point operations per sample and step; 0 if unknown (extrapolated tokens)."""
     if found.graph.framework != "pytorch" or options.mode == "generate":
         return 0.0
     from analyzer.planning.flops import flops

@@ -37,7 +37,7 @@ def on_cores(
     workers: int,
     jobs_a_process: int | None = None,
 ) -> Iterator[Row]:
-    """`task` of every job, by `workers` processes; `lost` of one whose process died twice.
+    """Yield `task` of every job, by `workers` processes; `lost` of one whose process died twice.
 
     jobs_a_process: after so many a process is replaced by a fresh one; None: never.
     """

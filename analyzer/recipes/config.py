@@ -101,7 +101,7 @@ def opened(text: str) -> ModelConfig:
 
 
 def _check_counts(path: Path, part: Mapping[str, Any]) -> None:
-    """Raises TargetError for a count that no model can have."""
+    """Raise TargetError for an impossible count."""
     for name, value in part.items():
         least = int(name in _NEEDED)
         if isinstance(value, Mapping):

@@ -148,7 +148,7 @@ class Recipe:
             )
 
     def _check_stored(self, stored: Stored) -> None:
-        """Raises OptionError for what is not done with weights that are stored quantized."""
+        """Raise OptionError for what cannot be done with stored quantized weights."""
         if self.bits:
             raise OptionError(
                 f"the configuration's weights are stored as {stored.method} already",
@@ -186,7 +186,7 @@ class Recipe:
         return self.bits is not None or (self.stored is not None and self.stored.trains)
 
     def _check_trainer(self) -> None:
-        """Raises OptionError for what TRL's trainer does not do."""
+        """Raise OptionError for what TRL's trainer cannot do."""
         if self.mode != "train":
             raise OptionError(f"{self.task} is a way to train", "add --mode train")
         if self.parallel is not None:
@@ -206,7 +206,7 @@ class Recipe:
         return self.task == "dpo" and self.lora is None and not self.precomputed
 
     def _check_parallel(self, parallel: Parallelism) -> None:
-        """Raises OptionError for what a configuration's program does not do."""
+        """Raise OptionError for what a configuration's parallel program cannot do."""
         known = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph",
         "find_unused_parameters"},
                  "fsdp2": {"mixed", "reduce_dtype", "reshard_after_forward"}}  # fmt: skip
@@ -231,7 +231,7 @@ class Recipe:
 
     @property
     def rank(self) -> Rank | None:
-        """The rank that is shown, where there are several."""
+        """The rank that is shown, None for one process."""
         return self.parallel.rank if self.parallel else None
 
     @property
@@ -247,7 +247,7 @@ class Recipe:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The user's own packages the program imports, besides torch."""
+        """Packages the program imports besides torch."""
         wanted = {
             "transformers": True,
             "accelerate": self.loading == "device-map",
@@ -279,7 +279,7 @@ def require_packages(recipe: Recipe) -> None:
 
 
 def task_of(config: ModelConfig) -> str:
-    """The task a configuration is of, by the name of its class; a language model's where it says none."""
+    """Return the task of a configuration, by its class name; default a language model's."""
     sees = not {"text_config", "vision_config"}.isdisjoint(
         config.document
     )  # a decoder that also reads images
@@ -319,7 +319,7 @@ def parse_lora(text: str) -> Lora:
 
 
 def optimizer_named(name: str) -> str:
-    """`name`, if there is such an optimizer here. Raises OptionError."""
+    """Return `name` if it is a known optimizer. Raises OptionError."""
     if name not in OPTIMIZERS:
         raise OptionError(
             f"there is no optimizer {name!r} for a configuration",
@@ -329,7 +329,7 @@ def optimizer_named(name: str) -> str:
 
 
 def length_of(config: ModelConfig, said: int | None, default: int = 512) -> int:
-    """Tokens of a sequence: what was said, else `default` or the most the model has positions for."""
+    """Return tokens of a sequence: as given, else the lesser of `default` and the model's positions."""
     if said is not None:
         return said
     known = [

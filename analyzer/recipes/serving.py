@@ -118,7 +118,7 @@ class Cache:
 
     @property
     def token_bytes(self) -> int:
-        """A token in all layers that keep every one."""
+        """Bytes of a token in all layers that keep every token."""
         return (
             self.page_bytes
             // self.block_tokens

@@ -43,7 +43,7 @@ def imports(recipe: Recipe) -> Iterator[str]:
 
 
 def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
-    """The tokenizer, the samples and the trainer. adapter: what makes peft's configuration."""
+    """Yield the lines of tokenizer, samples and trainer. adapter: source of peft's configuration."""
     kind = TRAINERS[recipe.task]
     yield 'words = Tokenizer(WordLevel({"pad": 0, "end": 1, "word": 2}, unk_token="pad"))'
     yield "words.pre_tokenizer = Whitespace()"
@@ -95,7 +95,7 @@ def _samples_source(recipe: Recipe) -> str:
 
 
 def _rollouts(recipe: Recipe) -> Iterator[str]:
-    """A reward, and a trainer whose completions all have their full length, whatever their tokens are."""
+    """Yield the lines of a reward, and of a trainer whose completions all have full length."""
     yield "def reward(completions, **_):"
     yield "    return [float(len(completion)) for completion in completions]"
     yield "class Whole(GRPOTrainer):"

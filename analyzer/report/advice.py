@@ -104,7 +104,7 @@ def _timed(found: Estimate) -> str:
 
 
 def _table(ways: list[Way], view: View) -> list[str]:
-    """A row a way, as they are ordered."""
+    """Return one table row for each way, in their order."""
     timed = any(way.seconds is not None for way in ways)
     columns = [Column("way", _NAME_WIDTH, least=20), Column("device MiB", 12), Column("fits", 6)]
     if timed:
@@ -125,7 +125,7 @@ def _table(ways: list[Way], view: View) -> list[str]:
 
 
 def notes(advice: Advice) -> list[str]:
-    """The advice's notes, which ways are too near to tell apart, and what the times rest on."""
+    """Return the notes, ways too close to tell apart, and the basis of the times."""
     said = list(advice.notes)
     best = advice.best
     time = None if best is None or best.estimate is None else best.estimate.step_seconds

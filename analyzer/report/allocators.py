@@ -181,7 +181,7 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
 
 
 def _setting(row: UnderAllocator) -> str:
-    """The setting, its value on a line of its own where both have no room on one."""
+    """Return the setting, with its value on a second line if both do not fit one."""
     said = clean(row.setting)
     return said if len(said) + 2 <= _NAME_WIDTH else said.replace("=", "=\n  ", 1)
 

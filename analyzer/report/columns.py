@@ -61,7 +61,7 @@ def _kept(columns: Sequence[Column], width: int) -> list[int]:
 
 
 def within(lines: Sequence[str], width: int) -> list[str]:
-    """The lines, those that are too long continued with two more blanks in front."""
+    """Wrap lines to a width; continuation lines are indented by two more blanks."""
     fitting = []
     for line in lines:
         before = " " * (len(line) - len(line.lstrip()) + 2)

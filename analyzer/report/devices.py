@@ -47,7 +47,7 @@ def render_one(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
-    """Name -> value of what a profile's sources speak of."""
+    """Yield (name, value) of the figures a profile gives sources for."""
     least, most = profile.context_range_bytes
     code = (f"{family} {mib(nbytes)}" for family, nbytes in profile.modules_bytes.items())
     yield "capacity_bytes", f"{mib(profile.capacity_bytes)} MiB"

@@ -29,7 +29,7 @@ _NOT_SOURCES = ("site-packages", "node_modules", "__pycache__")
 
 
 def render(difference: Difference, view: View = PLAIN) -> str:
-    """The verdict, the figures, and what changed at the peak."""
+    """Return the verdict, the figures, and what changed at the peak."""
     lines = [verdict(difference), ""]
     lines += [f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in difference.unlike]
     columns = [Column("", 12), Column("before", 14, rank=2), Column("after", 14), Column("change", 14)]

@@ -71,7 +71,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
 
 
 def _figures(estimate: Estimate, view: View) -> list[str]:
-    """The estimates, how one comes from the other, and what the peak consists of."""
+    """Return HTML for the estimates, how they follow from one another, and the peak's categories."""
     return [
         page.heading("How the figures come about"),
         steps(estimate),
@@ -167,7 +167,7 @@ def _rank_lines(estimate: Estimate) -> dict[str, Any]:
 
 
 def steps(estimate: Estimate) -> str:
-    """The estimates, from the naive sum to the device's memory: a row a step, with what makes it."""
+    """Return HTML for the steps from the naive sum to device memory, one row each."""
     rounding = estimate.peak_allocated - estimate.peak_requested
     own = sum(estimate.breakdown.get(name, 0) for name in ("scratch", "workspace"))
     levels = sentences.estimate_rows(estimate)
@@ -207,8 +207,8 @@ def steps(estimate: Estimate) -> str:
 
 
 def course(estimate: Estimate, number: int, title: str = "", between: str = "") -> str:
-    """The places of the course and of the live set of the view with that number, and their controls. between:
-    what the page says between the two."""
+    """Return HTML for the timeline and live set of view `number`, with controls. between: HTML between the
+    two."""
     if not estimate.timeline.delta:
         return between
     whose = f"{title}: " if title else ""

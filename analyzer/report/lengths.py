@@ -42,7 +42,7 @@ def render(found: Lengths, view: View = PLAIN) -> str:
 
 
 def _said(found: Lengths, place: int) -> str:
-    """The greatest length that runs, and the one that takes most tokens at a time."""
+    """Return the greatest length that runs, and the one with most tokens at a time."""
     name = clean(found.devices[place])
     running = [length for length in found.fits if found.batch(length, place)]
     if not running:

@@ -114,7 +114,7 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
 
 
 def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
-    """Strategies side by side: what each takes, saves and costs."""
+    """Return the page of strategies: what each takes, saves and costs."""
     base = found[0].estimate
     assert base is not None
     runs = [(strategy, strategy.estimate) for strategy in found if strategy.estimate is not None]

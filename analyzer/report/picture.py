@@ -107,7 +107,7 @@ def _bars(estimate: Estimate, form: str) -> bytes:
 
 
 def _shown(estimate: Estimate) -> tuple[MarkRow, ...]:
-    """The named events there is room for: all, or those around the one under way at the peak."""
+    """Return the named events that fit: all, or those around the one at the peak."""
     marks = estimate.marks
     if len(marks) <= _MOST:
         return marks

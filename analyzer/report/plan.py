@@ -92,7 +92,7 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
 
 
 def _running(curve: Curve) -> list[str]:
-    """Which rows run on the device, or within the budget, where one was said."""
+    """Return sentences on which rows run on the device, or within the budget, if given."""
     if any(row.fits is None for row in curve.rows):
         return []
     ranges: list[list[int]] = []
@@ -204,7 +204,7 @@ def curve_csv(curve: Curve, _: View = PLAIN) -> str:
 
 
 def curve_svg(curve: Curve, _: View = PLAIN) -> str:
-    """The picture as a file of its own: allocated, reserved, device and naive over the batch."""
+    """Return an SVG of allocated, reserved, device and naive bytes over the batch."""
     return _svg(curve) + "\n"
 
 
@@ -252,7 +252,7 @@ def _svg(curve: Curve) -> str:
 
 
 def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
-    """The verdict, what breaks beyond it and why; of several devices a table first."""
+    """Return the verdict, what fails beyond it and why; for several devices a table first."""
     lines: list[str] = []
     if len(fits) > 1:
         columns = [Column("device", 14, least=13), Column("batch", 8)]

@@ -75,7 +75,7 @@ def _beside(estimate: Estimate) -> list[str]:
 
 
 def _ended(failed: OutOfMemory) -> str:
-    """The request that found no room, where it was made, and what was free."""
+    """Return a sentence on the request without room, its place, and the free memory."""
     places = (operator_name(failed.label), failed.module, failed.source, failed.phase)
     place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
     free = (
@@ -155,7 +155,7 @@ def subject(estimate: Estimate) -> list[str]:
 
 
 def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
-    """The estimates side by side: name, bytes, what it means."""
+    """Return the estimates: (name, bytes, meaning)."""
     naive = estimate.naive.total
     error = naive - estimate.peak_allocated
     off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
@@ -189,7 +189,7 @@ def breakdown_rows(estimate: Estimate) -> list[tuple[str, int]]:
 
 
 def figures_of(estimate: Estimate) -> str:
-    """The releases the figures are of, and those installed where they differ."""
+    """Return the releases of the figures, and different installed ones."""
     return clean(releases.line(estimate.modelled, estimate.installed))
 
 
@@ -227,7 +227,7 @@ def assumed(estimate: Estimate) -> list[str]:
 
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
-    """The notes that do not stand beside the verdict already."""
+    """Return the notes not printed beside the verdict."""
     beside = (*estimate.refused, *estimate.caveats)
     return tuple(note for note in estimate.notes if note not in beside)
 

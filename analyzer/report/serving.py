@@ -30,7 +30,7 @@ def wrapped(note: str) -> list[str]:
 
 
 def budget_terms(found: Serving) -> list[tuple[str, int]]:
-    """Lines of its table: of the budget, or the cache alone where that was said."""
+    """Return the lines of the budget's table, or of the cache alone if its bytes were given."""
     budget = found.budget
     if budget is None:
         return [("cache, as said", found.available)]

@@ -183,7 +183,7 @@ def _driver_calls(segments: tuple[SegmentRow, ...]) -> dict[int, list[tuple[str,
 
 
 def _without(segment: SegmentRow, others: list[SegmentRow]) -> list[tuple[int, int]]:
-    """(address, bytes) of what the others do not cover."""
+    """Return the (address, bytes) ranges of a segment that the others do not cover."""
     left, end = [], segment.address + segment.nbytes
     begin = segment.address
     for other in sorted(others, key=lambda other: other.address):
@@ -197,7 +197,7 @@ def _without(segment: SegmentRow, others: list[SegmentRow]) -> list[tuple[int, i
 
 
 def _segment(segment: SegmentRow, blocks: Allocations, frames: list[Frames]) -> dict[str, Any]:
-    """A segment at the end, tiled by blocks in use and what is free between them."""
+    """Return a segment at the end, tiled by used blocks and the free space between them."""
     end = segment.address + segment.nbytes
     inside = sorted(
         (blocks.address[place], place)

@@ -85,7 +85,7 @@ def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
 
 
 def judged(found: Estimate) -> str:
-    """Whether it fits, in a word ("maybe": may not fit): "-" where nobody named a device."""
+    """Return the verdict in a word ("maybe": may not fit), "-" if no device was named."""
     if found.device_assumed and found.budget_bytes is None:
         return "-"
     return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[found.verdict()]

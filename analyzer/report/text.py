@@ -111,7 +111,7 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
 
 
 def summary(estimate: Estimate, view: View = PLAIN) -> str:
-    """The verdict, what was estimated, and the estimates side by side: what `str(estimate)` is."""
+    """Return verdict, subject and estimates, for `str(estimate)`."""
     return printed(_summary(estimate, view), view.width, view.color)
 
 

@@ -40,7 +40,7 @@ def unit(values: Iterable[int]) -> tuple[str, Callable[[int], str]]:
 
 
 def percent(part: int, whole: int) -> str:
-    """`part` of `whole` in percent, one decimal; a dash when there is no whole."""
+    """Return `part` of `whole` in percent with one decimal; a dash if `whole` is 0."""
     return f"{_tenths(100 * part, whole)} %" if whole else "-"
 
 

@@ -44,5 +44,5 @@ class Difference:
 
     @property
     def exceeds(self) -> bool:
-        """Whether one of the figures grew by more than the tolerance's share of what it was."""
+        """Whether a figure grew by more than the tolerance."""
         return any(change.grown > self.tolerance * change.before for change in self.figures)

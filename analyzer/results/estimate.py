@@ -331,7 +331,7 @@ class Estimate:
 
     @property
     def samples(self) -> int | None:
-        """Samples of a step, those of all its micro-batches; None where nobody said a batch."""
+        """Samples of a step with all its micro-batches; None if no batch was given."""
         return None if self.batch is None else self.batch * int(self.options.get("grad_accumulation") or 1)
 
     @property
@@ -349,7 +349,7 @@ class Estimate:
         return self.with_room or Room(self.peak_allocated, self.peak_reserved, self.device_used)
 
     def fits(self, device: str | int | None = None) -> bool:
-        """Whether it is known to run through on its own device, and within the budget where there is one.
+        """Return whether it surely runs on its own device, and within the budget if there is one.
 
         device: another one, by a profile's name, a size ("24GiB") or bytes. Its capacity is compared with
         what the job takes with
@@ -363,8 +363,7 @@ class Estimate:
 
     @property
     def at_least(self) -> bool:
-        """Whether every figure is a lower bound: operators ran that nobody described, which may take memory
-        besides their results."""
+        """Whether every figure is a lower bound, because operators without a rule ran."""
         return bool(self.certainty.unknown_operators)
 
     @property
@@ -406,7 +405,7 @@ class Estimate:
 
     @property
     def stopped(self) -> bool:
-        """Whether the figures are of what ran until a request found no memory, and not those with room."""
+        """Whether the figures end at a request that found no memory, instead of those with room."""
         return self.out_of_memory is not None and self.device_used <= self.allowed_bytes
 
     def __repr__(self) -> str:

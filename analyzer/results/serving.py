@@ -42,7 +42,7 @@ class Serving:
 
     @property
     def requests(self) -> float:
-        """Requests of `length` tokens that run at a time, as vLLM logs its maximum concurrency."""
+        """Number of requests of `length` tokens at a time, vLLM's maximum concurrency."""
         return self.blocks / self.blocks_of_request
 
 
@@ -94,7 +94,7 @@ class EngineMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether a request of the asked length has room."""
+        """Whether a request of the given length has room."""
         return self.error is None and self.concurrency >= 1
 
     @property

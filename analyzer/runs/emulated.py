@@ -156,7 +156,7 @@ def of_target(
 def _program(
     target: str, options: Options, is_config: bool, compiled: float | None
 ) -> Iterator[EmulatedProgram]:
-    """The program that is run for a target, while its files are there."""
+    """Yield the program that runs a target, while its files exist."""
     with tempfile.TemporaryDirectory(prefix="analyze-target-") as folder:
         if is_config:
             from analyzer.pipeline.config import script_of

@@ -141,7 +141,7 @@ class _Executor(fx.Interpreter):
         return result
 
     def _forget(self, position: int) -> None:
-        """Live ranges of what is kept end here."""
+        """Free kept tensors whose live range ends here."""
         over = [storage for storage in self._kept if self._ranges.last[storage] < position]
         for storage in over:
             del self._kept[storage]

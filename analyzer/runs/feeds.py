@@ -71,7 +71,7 @@ def plain(found: Mapping[str, Feed]) -> dict[str, Any]:
 
 
 def made(described: Mapping[str, Any], generator: np.random.Generator) -> dict[str, Any]:
-    """The arrays of what `plain` wrote."""
+    """Return the arrays of feeds written by `plain`."""
     return {
         name: _array(Feed(tuple(d["shape"]), d["dtype"], d["fill"]), generator)
         for name, d in described.items()
@@ -79,7 +79,7 @@ def made(described: Mapping[str, Any], generator: np.random.Generator) -> dict[s
 
 
 def saved(path: Path) -> dict[str, Any]:
-    """The arrays in an .npz file. Raises InputError for what is none."""
+    """Return the arrays of an .npz file. Raises InputError for other files."""
     try:
         with np.load(path, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
@@ -138,7 +138,7 @@ def _numpy(dtype: str) -> np.dtype[Any]:
 
 
 def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
-    """Whether an input, or what it is moved or cast to, is an index into a dimension of one place."""
+    """Return whether an input, also moved or cast, indexes a dimension of size one."""
     readers = graph.consumers()
     left, seen = [name], {name}
     while left:

@@ -105,7 +105,7 @@ def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) ->
 
 
 def result_of(result: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The result of a job that went well. Raises RunError in the worker's words otherwise."""
+    """Return a successful job's result. Raises RunError with the worker's message."""
     if "ok" in result:
         return dict(result["ok"])
     raise RunError(

@@ -102,7 +102,7 @@ def device_bytes() -> int:
 
 
 def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
-    """Notes on who else is on the GPU. Raises DoesNotFit when the free memory is less than what is needed."""
+    """Return notes on other processes of the GPU. Raises DoesNotFit without enough free memory."""
     notes = []
     others = ""
     if gpu.others:
@@ -202,7 +202,7 @@ def _version(package: str) -> str:
 
 
 def differences(profile: DeviceProfile, environment: Mapping[str, str]) -> list[str]:
-    """A note for each version that is not the one the profile was measured with."""
+    """Return a note for each version other than the profile's."""
     notes = []
     if environment.get("gpu") and profile.nvml_names and environment["gpu"] not in profile.nvml_names:
         notes.append(

@@ -85,7 +85,7 @@ class Observer:
         """Names mean nothing to a measurement."""
 
     def finish(self) -> None:
-        """The last iteration is over; without any, what there was is the only one."""
+        """End the last iteration, or the only one if none was marked."""
         self._close()
         if not self.peaks:
             self.peaks.append(self.meter.read())

@@ -180,7 +180,7 @@ def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checks(_: Mapping[str, Any]) -> dict[str, Any]:
-    """The allocator's bytes and peak after each operator whose own memory the scratch rules predict."""
+    """Return the allocator's bytes and peak after each operator with a scratch rule."""
     from analyzer.runs import checks
     from analyzer.runs.observer import CudaMeter, Observer
 

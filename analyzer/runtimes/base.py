@@ -151,7 +151,7 @@ class Runtime(ABC):
     takes_limits: ClassVar[bool] = False
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        """The profile with what the user's settings change in it. `module`: the PyTorch model, if it is one.
+        """Return the profile with the user's settings applied. `module`: the PyTorch model, if any.
 
         Raises OptionError for settings this runtime does not know; by default it knows none.
         """

@@ -48,17 +48,17 @@ def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
 
 
 def convolves(events: tuple[AllocationEvent, ...]) -> bool:
-    """Whether there is a convolution's workspace among the requests, which one of cuDNN's plans decides."""
+    """Return whether a request is a convolution's workspace, which a cuDNN plan decides."""
     return any(isinstance(event, Malloc) and event.plan != "" for event in events)
 
 
 def unasked(events: tuple[AllocationEvent, ...]) -> bool:
-    """Whether there is a convolution among the requests whose workspace cuDNN was not asked about."""
+    """Return whether a convolution's workspace was not asked of cuDNN."""
     return any(isinstance(event, Malloc) and event.is_unasked for event in events)
 
 
 def _refused_unasked(events: tuple[AllocationEvent, ...], simulation: Simulation) -> bool:
-    """Whether a convolution had no room for its first plan, and nobody said what the next ones take."""
+    """Return whether a first plan had no room and the next ones are unknown."""
     refused = (events[position] for position in simulation.refused)
     return any(
         event.is_unasked or not getattr(event.smaller, "known", True)

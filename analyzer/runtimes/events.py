@@ -46,7 +46,7 @@ class Malloc:
 
     @property
     def is_unasked(self) -> bool:
-        """Whether it is a convolution's workspace that cuDNN was not asked about."""
+        """Whether it is a convolution's workspace that was not asked of cuDNN."""
         return self.plan != "" and self.basis == "bounded" and bool(self.assumed or self.less)
 
     def moved(self, sign: int) -> Malloc:

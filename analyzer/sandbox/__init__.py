@@ -73,7 +73,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Sandbox]:
-        """While open, it holds what this process does."""
+        """While open, sandbox this process."""
         from analyzer.sandbox import services
 
         path = os.pathsep.join(
@@ -113,7 +113,7 @@ class Sandbox:
         return ruleset
 
     def ended(self) -> None:
-        """The program is over, and its variables are still in force."""
+        """Keep the ended program's environment, also in the outside process."""
         self.environment = dict(os.environ)
         if self.outside is not None:
             self.outside.ask("environment", self.environment)
@@ -160,7 +160,7 @@ own_process = False
 
 
 def current() -> Sandbox | None:
-    """The sandbox this process is in."""
+    """Return the sandbox this process is in, None without one."""
     return _current
 
 
@@ -244,7 +244,7 @@ def finish(code: int) -> None:
 
 
 def _joined() -> Sandbox | None:
-    """The sandbox that this process was started in."""
+    """Return the sandbox this process was started in, None without one."""
     said = os.environ.get(_VARIABLE)
     if said is None:
         return None

@@ -265,7 +265,7 @@ class Functions:
         return self._layer.outside(self._originals["getcwd"]())
 
     def _system(self, command: str) -> int:
-        """`os.system`, by a process that may do what others may."""
+        """Replace `os.system` by a child process, which the sandbox restricts."""
         code = subprocess.call(command, shell=True)
         return code << 8 if code >= 0 else -code
 

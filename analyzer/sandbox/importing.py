@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 @contextlib.contextmanager
 def once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[None]:
-    """While open, the module is told of: now, or when the program imports it."""
+    """While open, call `tell` with the module: now, or when the program imports it."""
     if name in sys.modules:
         tell(sys.modules[name])
         yield

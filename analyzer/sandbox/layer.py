@@ -47,7 +47,7 @@ class Layer:
     # -------------------------------------------------------------------------------------
 
     def working_folder(self) -> str:
-        """The working folder, as the program knows it."""
+        """Return the working folder as the program knows it."""
         return self.outside(os.getcwd())
 
     def outside(self, path: str) -> str:
@@ -88,7 +88,7 @@ class Layer:
         return None
 
     def free(self, place: str) -> bool:
-        """Whether the overlay has nothing to do with a place."""
+        """Return whether the overlay leaves a place alone."""
         return f"{place}/".startswith(self._as_outside)
 
     def _real_path(self, place: str) -> str:
@@ -98,7 +98,7 @@ class Layer:
         )
 
     def _hidden(self, place: str) -> bool:
-        """Whether what is outside there was removed."""
+        """Return whether the program removed what is outside there."""
         while self._removed and place:
             if place in self._removed:
                 return True
@@ -221,7 +221,7 @@ class Layer:
             self._record_removal(place)
 
     def rename(self, source: str, target: str) -> None:
-        """Give what is at one place another; what is there goes, as `os.replace` does."""
+        """Move what is at one place to another, replacing it, as `os.replace` does."""
         if source == target or (self.free(source) and self.free(target)):
             os.rename(source, target)
             return
@@ -246,7 +246,7 @@ class Layer:
                 self._record_removal(place)
 
     def _whole(self, place: str) -> str:
-        """Copy what is at a place, with all that is in it."""
+        """Copy a place with everything in it."""
         above = self.changing(place)
         if not self.free(place) and os.path.isdir(above) and not os.path.islink(above):
             for name in self.names(place):

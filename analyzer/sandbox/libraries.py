@@ -75,7 +75,7 @@ class _Paths:
         return os.fsencode(seen) if isinstance(path, bytes) else seen
 
     def replacement(self, original: Any, index: int, name: str, how: str | Function) -> Any:
-        """A function or class that is given the path in the overlay, as `_LIBRARIES` says."""
+        """Return a function or class that gets the overlay's path, as `_LIBRARIES` says."""
 
         def given(
             arguments: tuple[Any, ...], named: dict[str, Any]

@@ -118,7 +118,7 @@ class _Root:
         self._options = "redirect_dir=on" if self._is_root else "userxattr"
 
     def build(self, outside: str) -> None:
-        """The file or folder of this path, and what is mounted in it."""
+        """Mount the file or folder of this path, and the mounts in it."""
         inside = self.path + outside
         below = [
             point
@@ -142,11 +142,11 @@ class _Root:
                 self.build(point)
 
     def bind(self, outside: str) -> None:
-        """A folder that is the same inside."""
+        """Mount a folder that is the same inside and outside."""
         _mount(outside, self.path + outside, "", _BIND)
 
     def holds(self, outside: str) -> bool:
-        """Whether what is written in this folder goes to an overlay."""
+        """Return whether writes to this folder go to an overlay."""
         over = [
             point
             for point in (*self._overlays, *self._others)
@@ -155,7 +155,7 @@ class _Root:
         return max(over, key=len, default="") in self._overlays
 
     def build_shared_memory(self) -> None:
-        """An overlay of /dev/shm, in memory of its own."""
+        """Mount an overlay of /dev/shm, in memory of its own."""
         if "/dev/shm" in self._mounts:
             memory = os.path.join(self._folder, "shm")
             os.mkdir(memory)

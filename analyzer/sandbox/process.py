@@ -42,7 +42,7 @@ class Outside:
         self._process = os.getpid()
 
     def ask(self, what: str, *arguments: Any) -> Any:
-        """Have something done there; what it gives. Raises the OSError it ends in."""
+        """Have the outside process do something; return its result. Raises its OSError."""
         if os.getpid() != self._process:
             raise OSError("only the process that follows the program writes outside")
         with self._lock:
@@ -79,7 +79,7 @@ class First:
         self.code = code
 
     def serve(self, asks: IO[bytes], answers: IO[bytes]) -> None:
-        """Do what is asked, until nobody asks any more."""
+        """Answer requests until there are no more."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 what, arguments = pickle.load(asks)
@@ -204,7 +204,7 @@ def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complai
 
 
 def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:
-    """The status of the process when it has ended, and the last that asked for it meanwhile, or 0."""
+    """Return the ended process's status, and the last signal that asked it to end, or 0."""
     asked = 0
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)

@@ -36,7 +36,7 @@ class Scratch:
 
     @classmethod
     def new(cls) -> Scratch:
-        """A folder of its own, locked by this process and those it forks. Raises OSError."""
+        """Make a folder, locked by this process and its forks. Raises OSError."""
         place = os.environ.get("TMPDIR") or next(
             (folder for folder in ("/var/tmp",) if os.access(folder, os.W_OK)), tempfile.gettempdir()
         )
@@ -56,7 +56,7 @@ class Scratch:
         return os.path.join(self.folder, name)
 
     def uppers(self) -> Iterator[tuple[str, str]]:
-        """(folder outside, folder with what was written over it), of every overlay."""
+        """Yield (folder outside, folder with its written files) of every overlay."""
         with (
             contextlib.suppress(FileNotFoundError),
             open(self.path("uppers"), encoding="utf-8", errors="surrogateescape") as table,

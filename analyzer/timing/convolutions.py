@@ -48,7 +48,7 @@ class Convolution:
 
 
 def kind(conv: Convolution) -> str:
-    """The kind of a convolution, which has a category of its own."""
+    """Return the kind of a convolution, which is part of its category."""
     if conv.groups > 1:
         return "depthwise" if conv.groups == conv.c else "grouped"
     if conv.transposed:

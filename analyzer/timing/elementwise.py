@@ -80,13 +80,13 @@ def span(tensor: TensorMeta) -> int:
 
 
 def order(tensor: TensorMeta) -> tuple[int, ...]:
-    """The dimensions that have elements, from the one whose neighbours are farthest apart to the nearest."""
+    """Return the non-trivial dimensions by stride, largest first."""
     there = [d for d, size in enumerate(tensor.shape) if size > 1]
     return tuple(sorted(there, key=lambda d: (-tensor.stride[d], d)))
 
 
 def dense(tensor: TensorMeta) -> bool:
-    """Whether its elements fill a piece of memory, in whatever order."""
+    """Return whether the elements fill a piece of memory, in any order."""
     expected = 1
     for d in reversed(order(tensor)):
         if tensor.stride[d] != expected:

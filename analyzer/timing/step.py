@@ -120,7 +120,7 @@ def operator_seconds(
 
 
 def _last_step(graph: Graph) -> list[Moment]:
-    """The moments of the last whole iteration: that of the last optimizer's step, where there is one."""
+    """Return the moments of the last whole iteration: of the last optimizer step, if there is one."""
     operators = graph.operators
     trained = (operator.step for operator in operators if operator.phase is Phase.OPTIMIZER)
     last = max(trained, default=max(operator.step for operator in operators))

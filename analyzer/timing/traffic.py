@@ -109,7 +109,7 @@ def lists(name: str, itemsize: int, tensors: float, each: float, rates: Rates) -
 
 
 def sorting(name: str, count: float, width: float, rates: Rates) -> Work:
-    """Rows that are sorted, counted or summed up."""
+    """Return the work of sorting, counting or scanning rows."""
     return Work(
         f"sorted:{name}:4", (log(count), log(width)), _base(8 * count * width, rates, 4), 4 * count * width
     )

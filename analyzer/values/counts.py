@@ -64,7 +64,7 @@ class KnownCounts:
         self._not_zero: dict[int, tuple[torch.Size, int]] = {}
 
     def forget(self, key: int) -> None:
-        """The storage is dead or changed by something unknown."""
+        """Forget a storage that died or was changed unpredictably."""
         self.keys.discard(key)
         self._not_zero.pop(key, None)
         self._drawn.discard(key)
@@ -108,8 +108,8 @@ class KnownCounts:
         self._not_zero[self._key(mask)] = mask.shape, count
 
     def copied(self, host: torch.Tensor, copy: torch.Tensor) -> None:
-        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not
-        zero. Floating-point numbers of 8 bits are not: PyTorch does not look for zeros among them."""
+        """Count the non-zero elements of a host matrix or mask copied to the device, for later queries; not
+        of 8-bit floats."""
         if host.is_floating_point() and host.element_size() == 1:
             return
         if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
@@ -125,7 +125,7 @@ class KnownCounts:
         self._drawn.add(self._key(numbers))
 
     def compared(self, call: DispatchedCall, mask: torch.Tensor) -> None:
-        """A mask of numbers, which may have been drawn evenly from 0 to 1."""
+        """Record a mask of numbers, which may have been drawn uniformly from 0 to 1."""
         drawn, number = call.argument("self"), call.argument("other")
         if self._key_of(drawn) in self._drawn and drawn.numel() == mask.numel():
             below = min(max(float(number), 0.0), 1.0)

@@ -88,23 +88,23 @@ class KnownValues:
         return self.store.get(tensor) if tensor.numel() <= self.budget.most(tensor) else None
 
     def sure(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's value, which is no stand-in."""
+        """Return the tensor's value unless it is assumed."""
         return None if self.store.stands_in(tensor) else self.store.get(tensor)
 
     def asked(self, tensor: torch.Tensor) -> bool:
-        """The program decides something by this value; whether numbers of its own have a part in it."""
+        """Record that the program decides by this value; return whether it depends on numbers."""
         if self.budget.effort is None or self.store.key(tensor) not in self._numbers:
             return False
         self.budget.effort.asked()
         return True
 
     def forget(self, key: int, nbytes: int = 0) -> None:
-        """The storage is dead or changed by something unknown."""
+        """Forget a storage that died or was changed unpredictably."""
         self.store.drop(key, nbytes)
         self.renewed(key)
 
     def renewed(self, key: int) -> None:
-        """The storage is written to, or new at an address that another one had."""
+        """Forget the counts of a storage that is written to, or new at a used address."""
         if key in self.counts.keys:
             self.counts.forget(key)
         self._numbers.discard(key)
@@ -145,7 +145,7 @@ class KnownValues:
         return None
 
     def relate(self, call: DispatchedCall, most: int | None, made: torch.Tensor) -> None:
-        """An operator has made or written to a tensor, of whose elements at most so many are not zero."""
+        """Record an upper bound of the non-zero elements an operator made or wrote."""
         if call.func in DRAWING and (call.func is aten.rand.default or _evenly(call)):
             self.counts.drawn(made)
         elif most is not None and self.sure(made) is None:
@@ -160,8 +160,8 @@ class KnownValues:
     def operands(
         self, func: Any, tensors: list[torch.Tensor], written: list[torch.Tensor]
     ) -> dict[int, torch.Tensor] | None:
-        """Values of an operator's inputs, by identity; None where one that it reads is not known. Read before
-        it runs, where it changes what a store holds."""
+        """Return the values of an operator's inputs by identity; None if one is unknown. Call before it
+        runs."""
         found = {}
         unread = set() if self.store.whole else _overwritten(func, written)
         for tensor in tensors:
@@ -306,14 +306,14 @@ class KnownValues:
         return False
 
     def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
-        """Whether what is taken of a tensor is known, since its elements are all the same."""
+        """Return whether elements taken of a tensor are known, because all are equal."""
         if not 0 < tensor.numel() <= LIMIT or is_number(result) or (value := self.sure(tensor)) is None:
             return False
         first = value.flatten()[0]
         return bool((value == first).all()) and self._filled_with(result, first.item())
 
     def _filled_with(self, result: torch.Tensor, value: Any) -> bool:
-        """Whether integers are known that all have one value; what is of another type shapes nothing."""
+        """Store one value for all integers of a result; return whether that applies."""
         if is_number(result):
             return False
         self.store.put(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"), False)
@@ -348,8 +348,8 @@ def computed(
 
 
 def on_host(value: Any, known: Mapping[int, torch.Tensor]) -> Any:
-    """An argument with the tensors that are known, by identity, in the place of the device's. (No function in
-    a function, which would be a cycle that keeps them.)"""
+    """Return an argument with known values in place of device tensors. (A nested function would be a cycle
+    that keeps them.)"""
     if isinstance(value, torch.Tensor):
         return known.get(id(value), value)
     if type(value) in (list, tuple):
@@ -369,6 +369,6 @@ def _overwritten(func: Any, written: list[torch.Tensor]) -> set[int]:
 
 @functools.cache
 def _only_writes(func: Any) -> bool:
-    """Whether an operator reads nothing of what it writes to."""
+    """Return whether an operator reads nothing of what it writes to."""
     base, _, overload = func.name().partition("::")[2].partition(".")
     return base in _WRITERS or "out" in overload.split("_")

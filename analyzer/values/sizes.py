@@ -44,7 +44,7 @@ def is_mask(index: torch.Tensor | None) -> bool:
 
 
 def masks_of(call: DispatchedCall) -> list[torch.Tensor]:
-    """The masks whose elements decide how many results there are, or how many are written to."""
+    """Return the masks whose elements decide the number of results or of elements written."""
     match call.name:
         case "aten::nonzero":
             return [call.argument("self")]

@@ -15,7 +15,7 @@ from analyzer.results.verification import Figure, MarkComparison, RunOutOfMemory
 
 
 def figures(estimate: Estimate, measured: Mapping[str, Any], live_peak: int | None) -> tuple[Figure, ...]:
-    """The figures of a PyTorch run; `measured` is what `program.run` returned."""
+    """Return the figures of a PyTorch run; `measured`: result of `program.run`."""
     peaks = measured["peaks"]
     top = {
         name: max(peak[name] for peak in peaks)
@@ -32,7 +32,7 @@ def figures(estimate: Estimate, measured: Mapping[str, Any], live_peak: int | No
 
 
 def process_bytes(measured: Mapping[str, Any]) -> int | None:
-    """NVML's figure for the process; where it hides processes, what the device gained."""
+    """Return NVML's bytes of the process; where it hides processes, the device's growth."""
     process = measured["nvml_process"]["end"]
     if process:
         return int(process)

@@ -60,7 +60,7 @@ def verify_script(
 
 
 def beside(predicted: Analysis, found: Emulated, name: str) -> Verification:
-    """An analysis beside what was emulated. Raises RunError where that ended before its end."""
+    """Compare an analysis with its emulation. Raises RunError if that was ended early."""
     estimate = found.estimate
     if estimate.incomplete is not None:
         raise RunError(

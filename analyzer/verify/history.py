@@ -68,7 +68,7 @@ def _largest(counts: Counter[int]) -> dict[int, int]:
 
 
 def _predicted(events: tuple[AllocationEvent, ...]) -> tuple[list[_Slot], list[str]]:
-    """Slots, the last with what is returned at the end; and a label for every request."""
+    """Return the slots, the last with what is freed at the end, and a label for every request."""
     names: list[str] = []
     following = ""
     for event in reversed(events):

@@ -47,7 +47,7 @@ RESHAPE = ("reshape", "reshape_grad", "squeeze", "squeeze_grad", "unsqueeze", "u
 
 
 def operands(operator: Operator) -> tuple[int, ...]:
-    """The operands whose buffer the operator's first result may take over."""
+    """Return the operands whose buffer the operator's first result may reuse."""
     name = operator.name
     forward = operator.phase is not Phase.BACKWARD and name in FORWARD
     return (0,) if forward or name in BACKWARD or name in RESHAPES else ()

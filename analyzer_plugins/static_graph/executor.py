@@ -143,8 +143,8 @@ class _Executor:
             yield from self._deaths(position)
 
     def _bound(self, backward: bool) -> Iterator[AllocationEvent]:
-        """The bound of what the framework's backward pass holds besides is taken from the backward pass's
-        first operator to the first after it."""
+        """Hold the bound of the framework's own backward memory from the first backward operator to the first
+        after it."""
         if backward and self._bound_bytes and self._bound_key is None:
             self._bound_key = next(self._keys)
             label = "gradients of sums"
@@ -177,8 +177,8 @@ class _Executor:
             yield Free(key)
 
     def _passed_on(self) -> dict[int, int]:
-        """Variable -> the operand whose buffer it takes over: garbage after the operator that makes it,
-        neither persistable nor a feed, of the same size and element type."""
+        """Return, by variable, the operand whose buffer it reuses: garbage after its operator, not
+        persistable, no feed, equal in size and type."""
         storages, passed, born = self._graph.storages, {}, set[int]()
         for position, moment in enumerate(self._graph.program):
             if isinstance(moment, Birth):
@@ -231,7 +231,7 @@ class _Executor:
         yield from self._gathers(buffer, buffer)
 
     def _gathers(self, variable: int, buffer: int | None) -> Iterator[AllocationEvent]:
-        """Garbage of the variable's size; `buffer` is what can be freed, None for a feed."""
+        """Add garbage of the variable's size; `buffer` is what can be freed, None for a feed."""
         threshold = self._collection.threshold_bytes
         if threshold is None:
             return

@@ -35,8 +35,8 @@ _CONVOLUTION_ARGUMENTS = (
 
 
 def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: int) -> Workspace:
-    """The workspace of a convolution, for the operators of the captured graph: what PyTorch's call of the
-    same geometry would take of cuDNN, at most `limit_bytes`."""
+    """Return a function from operator to workspace: what PyTorch's cuDNN call of that geometry takes, at most
+    `limit_bytes`."""
 
     def workspace(operator: Operator, origin: int) -> tuple[int, str]:
         called = captured.operators[origin]
@@ -109,7 +109,7 @@ def libraries(graph: Graph) -> frozenset[str]:
 
 
 def gradients_of_sums(graph: Graph, collected: bool) -> int:
-    """The most bytes PaddlePaddle's `add_grad` makes in a backward pass beyond what the captured program has.
+    """Return the most bytes `add_grad` makes in a backward pass beyond the captured program.
 
     It writes a gradient for each operand of a sum, where autograd passes one tensor on. While garbage is
     `collected`, a sum has one such copy more at a time, and those of sums inside each other (a + b + c) can
@@ -144,7 +144,7 @@ def gradients_of_sums(graph: Graph, collected: bool) -> int:
 
 
 def _learned(graph: Graph) -> set[int]:
-    """Storages the backward pass may need a gradient of: parameters, and what is computed from them."""
+    """Return storages that may need a gradient: parameters, and what is computed from them."""
     if not any(operator.phase is Phase.BACKWARD for operator in graph.operators):
         return set()
     learned = {storage.index for storage in graph.storages if storage.category is Category.PARAMETER}

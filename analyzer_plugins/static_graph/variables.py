@@ -173,9 +173,8 @@ class _Rewriting:
         return self._meta(output)
 
     def _is_kernel(self, operator: Operator, source: TensorMeta, output: TensorMeta) -> bool:
-        """Whether the framework would run a kernel for this view: not where every reader takes it as it is,
-        nor where it is written through, nor for a reshape that shares or only splits a product's leading
-        dimension."""
+        """Return whether a view is a kernel: not if all readers take it, if it is written through, or if a
+        reshape shares or splits a product's leading dimension."""
         look = _look(output)
         if _look(source) == look or look in self._written or self._absorbed_by_all(operator.name, look):
             return False
@@ -195,7 +194,7 @@ class _Rewriting:
         )
 
     def _absorbed_by_all(self, kind: str, look: Look) -> bool:
-        """Whether every reader takes the look, made by a view of this kind, as it is."""
+        """Return whether all readers take the view's look as it is."""
         known = self._absorbed.get((kind, look))
         if known is None:
             self._absorbed[kind, look] = True  # for views of views that lead back here

@@ -143,7 +143,7 @@ class TensorFlow(Runtime):
 
 
 def forwarded(operator: Operator) -> tuple[int, ...]:
-    """The operands whose buffer the operator's first result may take over."""
+    """Return the operands whose buffer the operator's first result may reuse."""
     return FORWARDING.get(operator.name, ())
 
 

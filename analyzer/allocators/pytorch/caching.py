@@ -152,13 +152,13 @@ class PyTorchAllocator(Allocator):
         self._insert(block)
 
     def use(self, handle: int, stream: int) -> None:
-        """Another stream uses the block of `handle`, as `Tensor.record_stream` tells."""
+        """Record that another stream uses the block of `handle`, as `Tensor.record_stream` does."""
         block = self._live[handle]
         if block is not None and stream not in (block.region.pool.stream, *block.users):
             block.users = (*block.users, stream)
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:
-        """The host has waited for a stream (None: all of them): blocks freed while it used them are free.
+        """Release blocks freed while a stream used them: the host waited for it (None: for all).
 
         by: this stream waits for it instead, so that whoever waits for that one later has waited for both.
         """

@@ -113,14 +113,14 @@ class _Plain:
         return self._streams.setdefault(stream, len(self._streams))
 
     def _placed(self, segment: Segment) -> int:
-        """The base of a segment, which is remembered by it."""
+        """Return the base of a segment, and remember the segment by it."""
         base = self._base if self._oldest_first else segment.address // UNIT_BYTES
         self._base += segment.size // UNIT_BYTES
         self._segments[base] = segment
         return base
 
     def _take(self, units: int, number: int) -> int:
-        """A new segment, as `caching.py` takes one."""
+        """Take a new segment, as `caching.py` does."""
         allocator, size = self._allocator, units * UNIT_BYTES
         if not allocator._has_room(size):
             bounds = [bound for bound in (allocator._limit, allocator._allowed) if bound is not None]
@@ -170,7 +170,7 @@ class _Plain:
         self._peak_requested = max(self._peak_requested, int(after.max()))
 
     def _undo(self, calls: int, peak_reserved: int) -> None:
-        """Segments taken since there were so many calls of the driver go back, the last one first."""
+        """Free segments taken since driver call number `calls`, the last one first."""
         allocator = self._allocator
         for event in reversed(allocator.segment_events[calls:]):
             segment = allocator._segments.pop(event.address)
@@ -180,7 +180,7 @@ class _Plain:
         allocator.peak_reserved = peak_reserved
 
     def _returned(self, asked: Integers) -> dict[int, int]:
-        """The simulator holds what the plain numbers do; the handles of the caller's keys."""
+        """Write the plain state back to the simulator; return the handles of the caller's keys."""
         allocator = self._allocator
         requested = {id(block): block.requested for block in allocator._live.values() if block is not None}
         users = {id(block): block.users for block in allocator._live.values() if block is not None}

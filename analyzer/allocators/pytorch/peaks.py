@@ -86,6 +86,6 @@ def peaks(
 
 
 def has_fast_path(allocator: PyTorchAllocator) -> bool:
-    """Whether an allocator does what `peaks` does, and has done nothing yet."""
+    """Return whether `peaks` can simulate the allocator, which is unused so far."""
     known = allocator.settings.default_but_for("large_segment_size_mb", "ties")
     return AVAILABLE and known and allocator.settings.ties != "block" and not allocator.reserved

@@ -124,7 +124,7 @@ class PyTorchSettings:
 
     @property
     def max_split_bytes(self) -> int | None:
-        """Blocks of at least this size are never split; None: any block may be."""
+        """Size from which blocks are never split; None: any block may be."""
         return None if self.max_split_size_mb is None else self.max_split_size_mb * MIB
 
     @property

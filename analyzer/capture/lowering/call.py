@@ -51,7 +51,7 @@ class NodeCall:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch element type; those torch has none for (int4, ...) become int8."""
+    """Return the torch type; types torch lacks (int4, ...) become int8."""
     found = getattr(torch, name, None)
     return found if isinstance(found, torch.dtype) else torch.int8
 
@@ -86,7 +86,7 @@ class _Opaque(torch.autograd.Function):
 
 
 def opaque(call: NodeCall, *inputs: Tensor | None) -> Results:
-    """Any operator, by its results' shapes alone: an upper bound on what it saves."""
+    """Return results of the recorded shapes for any operator: an upper bound on what it saves."""
     return _Opaque.apply(call, *inputs)  # type: ignore[no-untyped-call,no-any-return]
 
 

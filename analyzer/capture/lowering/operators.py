@@ -26,7 +26,7 @@ from analyzer.capture.lowering.call import (
 
 
 def _simple(domain: str = "", **functions: Callable[..., Tensor]) -> None:
-    """Operators that are one call on their inputs."""
+    """Register operators that are one call on their inputs."""
     for name, function in functions.items():
         FUNCTIONS[domain, name] = lambda _call, *inputs, function=function: function(*inputs)
 

@@ -159,7 +159,7 @@ def capture_pytorch(
 
 
 def _join(job: contextlib.ExitStack, rank: Rank, recorder: Recorder) -> Mapping[str, Communicator]:
-    """Until `job` is left, the program is this rank of it; what it communicates, as it will be."""
+    """Make the program this rank of the job until `job` closes; return its communicators."""
     # Nobody can act on what PyTorch says of wrappers the user has not written.
     job.enter_context(warnings.catch_warnings())
     warnings.filterwarnings("ignore", module=r"torch\.(distributed|nn\.parallel)")

@@ -60,7 +60,7 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
 
 def beside(name: str) -> Any:
-    """A module of this folder, which may import `values`; the program's own modules may be called so too."""
+    """Import a module of this folder, whose name the program may use too."""
     folder = Path(__file__).parent
     shared = folder.parents[1] / "values"
     spec = importlib.util.spec_from_file_location(

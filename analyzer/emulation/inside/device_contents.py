@@ -20,8 +20,8 @@ class DeviceContents:
         self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
 
     def key(self, tensor: torch.Tensor) -> int:
-        """The address of the storage; 0 of what is no plain memory. (A storage that Python has seen counts as
-        used once more, and autograd no longer adds to it in place.)"""
+        """Return the storage's address, 0 for other than plain memory; without a Python storage object, which
+        would count as a reference."""
         if not plain(tensor):
             return 0
         return tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()

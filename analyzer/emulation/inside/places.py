@@ -40,7 +40,7 @@ class SourcePlaces:
     """Finds the running line and module, without keeping modules (and their memory) alive."""
 
     def __init__(self, met: Callable[[torch.nn.Module], None] = lambda root: None) -> None:
-        """met: told of each outermost module when it is first seen."""
+        """met: called with each outermost module when first seen."""
         self._met = met
         self._files: dict[str, bool] = {}
         self._names = weakref.WeakKeyDictionary[torch.nn.Module, str]()
@@ -48,7 +48,7 @@ class SourcePlaces:
         self._roots = weakref.WeakSet[torch.nn.Module]()
 
     def roots(self) -> list[torch.nn.Module]:
-        """The outermost modules seen that are still there."""
+        """Return the outermost modules seen that are still alive."""
         return list(self._roots)
 
     def here(self) -> tuple[str, str, str]:

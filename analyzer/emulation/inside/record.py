@@ -96,7 +96,7 @@ def _addresses(tensor: Any) -> list[int]:
 
 @contextmanager
 def _traced(by: Any) -> Iterator[None]:
-    """`torch.jit.trace` writes down what happens meanwhile in this state of it; None: nowhere."""
+    """While open, `torch.jit.trace` records into this state; None: nothing."""
     torch_c: Any = torch._C
     before = torch_c._get_tracing_state()
     torch_c._set_tracing_state(by)
@@ -169,8 +169,7 @@ class OperatorRecorder:
             )
 
     def _hide(self) -> None:
-        """The compiler, once it is imported, leaves `_called` alone. (What that calls is not looked at: the
-        compiler is off meanwhile.)"""
+        """Keep the compiler from tracing `_called`, once it is imported."""
         self._hidden = True
         skip = getattr(sys.modules[_COMPILER], "skip_code", None)
         if skip is not None:
@@ -296,7 +295,7 @@ class OperatorRecorder:
         self.roles.setdefault(str(self.count()), {}).update(found)
 
     def _met(self, root: torch.nn.Module) -> None:
-        """An outermost module, which may be gone when the program ends."""
+        """Remember an outermost module, which may be dead at the end."""
         self._roles(root.parameters(), (), root.buffers())
         parallel = torch.nn.parallel.DistributedDataParallel
         self._reduces |= any(isinstance(module, parallel) for module in root.modules())

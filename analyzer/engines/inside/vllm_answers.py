@@ -112,7 +112,7 @@ def launched(*_: Any, **__: Any) -> None:
 
 
 def answer_flashinfer() -> None:
-    """Modules that are not there in binary are not compiled, and said."""
+    """Replace modules without binaries, which would be compiled, and report them."""
     try:
         from flashinfer.jit.core import JitSpec
     except ImportError:

@@ -171,7 +171,7 @@ def bytes_of_weights(config: Any) -> int:
 
 
 def wait_for_others() -> None:
-    """Until every rank has written down what it found, since all are ended with the first."""
+    """Wait until every rank has written its report, since all end with the first."""
     import torch.distributed as dist
     from vllm.distributed.parallel_state import get_world_group
 

@@ -197,7 +197,7 @@ class Asker:
                     )
 
     def _keep(self, answers: dict[Question, tuple[Plan, ...] | None]) -> None:
-        """Remember, and write down what the library itself answered."""
+        """Store answers, and write the library's own to the cache."""
         self._known |= answers
         if self._library is None:
             return

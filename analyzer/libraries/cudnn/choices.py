@@ -80,7 +80,7 @@ class Workspace:
 
     @staticmethod
     def known(nbytes: int, source: str) -> Workspace:
-        """A workspace that is just that."""
+        """Return a workspace of exactly these bytes."""
         return Workspace(nbytes, nbytes, nbytes, source)
 
 
@@ -228,7 +228,7 @@ class Choices:
         """Return the workspace of the first plan; a bounded one if no plan is known."""
         call = question.convolution()
         if plans:
-            return _asked(call, self._with_unlisted(call, plans[:1]))
+            return _first_workspace(call, self._with_unlisted(call, plans[:1]))
         return self._unknown(call, question.searcher)
 
     def _source(self) -> str:
@@ -236,7 +236,7 @@ class Choices:
         return MEASURED if self._record is not None and self._record.name == "h200" else ASKED
 
     def _record_holds(self) -> bool:
-        """Whether the record is of the release that would be asked."""
+        """Return whether the record is of the release that would be asked."""
         return self._asker is None or self._asker.release == RELEASE
 
     def _of_plans(
@@ -247,7 +247,7 @@ class Choices:
         if not chosen:
             return self._unknown(call)
         if not (trial or settings.benchmark):
-            return _asked(call, chosen)
+            return _first_workspace(call, chosen)
         possible = reading.passing([*self._first_plans.possible(call).values()], call.dtype, settings)
         on_cublas = max((plan.workspace_bytes for plan in possible), default=0)
         if not trial:
@@ -331,7 +331,7 @@ class NextPlans(Sequence[int]):
         return id(self._choices), self._call, self._settings, self._nbytes
 
 
-def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
+def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); where
     plans on cuBLAS may come first or not, those that may be first count. A sum in parts is an estimate."""
     first, rivals = plans[0], [plan for plan in plans[1:] if plan.share_first is not None]
@@ -411,12 +411,12 @@ def description_of(profile: DeviceProfile) -> str:
 
 
 def _architecture(capability: tuple[int, int]) -> str:
-    """The name of the architecture whose answers hold for a compute capability, such as "sm90"."""
+    """Return the architecture whose answers hold for a compute capability, such as "sm90"."""
     return "sm{}{}".format(*_AS.get(capability, capability))
 
 
 def _chosen_capability(profile: DeviceProfile) -> tuple[int, int]:
-    """The compute capability whose kernels the profile's release of torch runs."""
+    """Return the compute capability whose kernels the profile's torch release runs."""
     major, minor = profile.compute_capability
     until, before = _BEFORE.get((major, minor), ((0, 0), (major, minor)))
     return before if profile.releases["torch"] <= until else (major, minor)

@@ -102,7 +102,7 @@ class Question(NamedTuple):
         )  # fmt: skip
 
     def convolution(self) -> Convolution:
-        """The convolution that is asked about."""
+        """Return the convolution of the question."""
         return Convolution(
             self.operation, self.dtype, self.channels_last, self.x_shape, self.w_shape, self.padding,
             self.stride,

@@ -62,9 +62,8 @@ class FirstPlans:
         return {kind: plan for kind, plan in plans_on_cublas(call).items() if self._has(kind, call)}
 
     def with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        """A list as a handle gives it, from one that lacks the engines on cuBLAS: each stands before it or
-        behind its first plan, with the share in which it is first; those that hardly ever are are left
-        out."""
+        """Return the list a handle gives, from one without the engines on cuBLAS: each goes before or after
+        the first plan, with its share of being first."""
         if not plans:
             return ()
         ours = []
@@ -114,7 +113,7 @@ class _Trees(NamedTuple):
 
 
 def group(kind: str, call: Convolution) -> str:
-    """Which trees decide; float16 and bfloat16 are alike."""
+    """Return which decision trees apply; float16 and bfloat16 share theirs."""
     dtype = call.dtype if call.dtype == "float32" else "half"
     return f"{kind}.{call.operation}.{dtype}.{'nhwc' if call.channels_last else 'nchw'}"
 

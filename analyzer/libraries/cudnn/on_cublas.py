@@ -72,7 +72,7 @@ def product_bytes(call: Convolution) -> int | None:
 
 
 def is_single_product(call: Convolution) -> bool:
-    """Whether a product is one for all images, whose sum cuBLAS may add up in parts."""
+    """Return whether one product covers all images, whose sum cuBLAS may split."""
     if call.channels_last:
         return True
     return call.x_shape[0] == 1 or (call.operation != "weight" and math.prod(call.x_shape[2:]) == 1)

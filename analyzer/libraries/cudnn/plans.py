@@ -50,7 +50,7 @@ DEFAULT = ConvolutionSettings()
 
 
 def passing(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings) -> list[Plan]:
-    """The plans that are not filtered out.
+    """Return the plans that pass PyTorch's filters.
 
     >>> plans = [Plan(67, 300, tensor_core=True), Plan(25, 20, deterministic=False), Plan(1, 0)]
     >>> [plan.engine for plan in passing(plans, "float32", ConvolutionSettings(deterministic=True,
@@ -65,7 +65,7 @@ def passing(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings) ->
 
 
 def descending(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings) -> tuple[int, ...]:
-    """The workspaces that are less than all before them: what is asked for one after the other.
+    """Return workspaces each smaller than all before, in the order they are tried.
 
     >>> descending([Plan(67, 300), Plan(38, 500), Plan(25, 20), Plan(1, 0)], "float32", DEFAULT)
     (300, 20, 0)

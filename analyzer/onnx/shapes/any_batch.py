@@ -108,7 +108,7 @@ def _refitted(structure: Structure, binding: Binding) -> bool:
 
 
 def _check_declared(structure: Structure, actual: Inferred, binding: Binding) -> None:
-    """Note shapes the file declares otherwise than inferred; they are ignored.
+    """Note where the file declares other shapes than inferred, which are ignored.
 
     Raises TargetError for another element type.
     """

@@ -102,7 +102,7 @@ def _number(name: str, kind: ValueType, number: float) -> Any:
 
 
 def _repair(structure: Structure, result: Inferred, context: Context) -> None:
-    """Repair every node, in order, whose results are not known yet; contradictions are errors."""
+    """Repair every node without known results, in order; contradictions are errors."""
     changed: set[str] = set()
     for place, node in enumerate(structure.nodes):
         outputs = [name for name in node.output if name]
@@ -250,7 +250,7 @@ def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
 
 
 def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
-    """A Reshape keeps the number of elements."""
+    """Raise an error if a Reshape changes the number of elements."""
     source, target = result.types.get(node.input[0]), result.types.get(node.output[0])
     if source is None or target is None or source.sizes is None or target.sizes is None:
         return

@@ -67,7 +67,7 @@ class Blocks:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is alive without any choice."""
+        """Peak of live bytes without any choice."""
         return max((row.live_bytes for row in self.rows), default=0)
 
 

@@ -55,7 +55,7 @@ def patched(source: str, function: str, paths: Sequence[str]) -> str:
 
 
 def diff(source: str, changed: str, name: str) -> str:
-    """The unified diff that `patch -p1` takes. name: the file's path, from where it is applied."""
+    """Return the unified diff for `patch -p1`. name: the file's path, from where it is applied."""
     return "".join(
         difflib.unified_diff(
             source.splitlines(keepends=True), changed.splitlines(keepends=True), f"a/{name}", f"b/{name}"
@@ -64,7 +64,7 @@ def diff(source: str, changed: str, name: str) -> str:
 
 
 def source_of(path: Path) -> str:
-    """A file's text; "" where it is none."""
+    """Return a file's text; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -72,7 +72,7 @@ class Search:
         return self.tried
 
     def _free(self) -> list[Change]:
-        """The free changes that make a step shorter."""
+        """Return the free changes that make a step shorter."""
         kept: list[Change] = []
         for change in free(self._base.graph, self._options):
             other = self._way([*kept, change])
@@ -138,8 +138,8 @@ class Search:
         return Change(f"accumulation x{k}", changes, self._normalizes)
 
     def _both(self, root: list[Change], paths: list[str], known: dict[str, Blocks]) -> None:
-        """The batch divided, and as few blocks computed again as fit; where the knapsack finds none, all.
-        known: by a division's name what its blocks give, where it was analysed."""
+        """Try divided batches with as few blocks recomputed as fit; all, if the knapsack finds none. known:
+        analysed blocks by division."""
         recomputed = self._way([*root, self._checkpoint(paths)]).estimate
         if recomputed is None:
             return
@@ -222,7 +222,7 @@ class Search:
         return Change(f"checkpoint {pattern}", {"checkpoint": pattern})
 
     def _paths(self) -> list[str]:
-        """The blocks the model repeats; none where the job says itself what is computed again."""
+        """Return the model's repeated blocks; none if the job says itself what to recompute."""
         if self._trials.model is None or self._options.checkpoint is not None:
             return []
         from analyzer.capture.pytorch.module.blocks import repeated
@@ -253,7 +253,7 @@ class Search:
 
 
 def order(way: Way) -> tuple[float, float]:
-    """Fastest first, by time, where none is known by operations a sample; last what does not run."""
+    """Return a sort key: fastest first, without times by operations a sample; failures last."""
     if way.estimate is None:
         return float("inf"), float("inf")
     return (way.seconds or 0.0, 0.0) if way.seconds is not None else (0.0, way.operations)

@@ -63,7 +63,7 @@ class Settings:
         return way
 
     def _helps(self, way: Way | None) -> bool:
-        """Whether it takes less than the job as it is, and does not fit by itself."""
+        """Return whether a way takes less than the job as it is, but does not fit."""
         before = self._base[0].estimate
         if way is None or way.estimate is None or before is None or way.verdict == "fits":
             return False

@@ -28,7 +28,7 @@ def _size(nbytes: int) -> str:
 
 
 def explanation(session: SimulatedSession) -> tuple[str, ...]:
-    """One line for each region that holds clearly more than was asked for, and one for chunks not split."""
+    """Return a line for each region much larger than its request, and one for unsplit chunks."""
     lines = [
         f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
         f"({region.label}, {region.phase})"
@@ -78,7 +78,7 @@ def worth_saying(saving: Saving, held: int) -> str | None:
 
 
 def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
-    """A line on convolutions whose workspace is that of the nearest measured shape."""
+    """Return a line on convolutions whose workspace is the nearest measured shape's."""
     names = {
         event.label
         for event in events

@@ -44,7 +44,7 @@ class StreamPool(ChunkPool):
         return None
 
     def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
-        """The rest keeps the chunk's tag."""
+        """Split a chunk; the rest keeps its tag."""
         taken = super().cut(chunk, size, high=high)
         if chunk in self.tagged and taken.next is not None:
             self.tagged.add(taken.next)
@@ -67,7 +67,7 @@ class StreamPool(ChunkPool):
         self.tagged.difference_update(other for other in gone if other not in apart)
 
     def reset(self) -> None:
-        """The run is over: no tags, all free neighbours joined."""
+        """End a run: clear all tags and merge free neighbours."""
         if not self.tagged:
             return
         self.tagged.clear()

@@ -50,7 +50,7 @@ class Sessions:
             self._shapes.setdefault(shape, []).append(value)
 
     def resize(self, batch: int | Lanes) -> None:
-        """The values of the frame take their shapes there. Raises as `Polynomial.at`."""
+        """Set the frame's values to their shapes at a batch. Raises as `Polynomial.at`."""
         for shape, values in self._shapes.items():
             there = shape(batch)
             for value in values:
@@ -112,7 +112,7 @@ class SessionBatches:
 
 
 def _shapes(graphs: Sequence[RuntimeGraph], numbers: Numbers) -> Iterator[tuple[Value, Shape]]:
-    """The values of the first graph whose shape depends on the batch, with their shapes. Raises NotTheSame.
+    """Yield the values of the first graph whose shape varies with the batch, with it. Raises NotTheSame.
 
     The plan follows from what is the same: nodes, and values' types and sizes as ONNX Runtime sees them
     (`symbols`).

@@ -145,7 +145,7 @@ class RuntimeGraph:
         return node
 
     def is_constant(self, name: str) -> bool:
-        """Whether the value is an initializer that nobody may override, here or around a subgraph."""
+        """Return whether the value is an initializer that cannot be overridden, also around a subgraph."""
         return (name in self.initializers and name not in self.overridable) or name in self.fixed
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:

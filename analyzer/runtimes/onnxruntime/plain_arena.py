@@ -117,7 +117,7 @@ class PlainArena:
             return False
 
     def _extend(self, units: int) -> tuple[int, int] | None:
-        """Address and size of a new region for a request of so many units; None where there is no room."""
+        """Return (address, size) of a new region for a request of units; None without room."""
         size = taken = units * ROUND_BYTES
         if self._doubles:
             taken, self._growth = next_region(size, self._growth, LARGEST_EXTENSION_BYTES)

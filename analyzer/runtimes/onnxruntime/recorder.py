@@ -104,7 +104,7 @@ class SessionRecorder:
         return key
 
     def give(self, key: int) -> None:
-        """The request's memory is given back."""
+        """Record that a request's memory is freed."""
         self.events.append(Free(key))
 
     def counts(self, on_host: bool) -> bool:

@@ -130,7 +130,7 @@ _FILE = re.compile(r"([\w.]+\.(?:cc|cu|cuh|cpp))\b")
 
 
 def scratch_rule(node: Node) -> str:
-    """The name of the rule that tells what the node's kernel takes for itself."""
+    """Return the name of the rule for the node's scratch."""
     kernel = RULES[node.provider].get(node.kernel)
     return _name(kernel.takes) if kernel is not None else "ort-kernel-output"
 

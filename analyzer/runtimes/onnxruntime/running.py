@@ -81,7 +81,7 @@ class Running:
             self.block.append(key)
 
     def allocate(self, name: str, operator: int) -> None:
-        """The value's buffer is needed now, if it has one of its own and none yet."""
+        """Take the value's buffer, if it has one of its own and it is not taken."""
         place = self.current.plan.placements.get(name)
         if place is None or place.kind not in _OWN or not self.recorder.counts(place.on_host):
             return

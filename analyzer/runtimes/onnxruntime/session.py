@@ -80,7 +80,7 @@ def record(
 
 
 def _load(recorder: SessionRecorder, whole: Frame) -> None:
-    """Initializers one by one, then what kernels keep of their weights; all of it outside any stream."""
+    """Load initializers one by one, then the kernels' own weights, all outside any stream."""
     recorder.stream, recorder.graph = None, whole.graph
     keys: dict[str, int] = {}
     packed: set[tuple[str, str, int]] = set()
@@ -110,9 +110,8 @@ def _initializers(recorder: SessionRecorder, part: Frame, keys: dict[str, int]) 
 def _kept_weights(
     recorder: SessionRecorder, graph: RuntimeGraph, keys: dict[str, int], kept: set[tuple[str, str, int]]
 ) -> None:
-    """Weights as kernels rearrange them; kernels that rearrange the same ones alike share the first one's, in
-    subgraphs too.
-    kept: which there are already."""
+    """Take weights as kernels rearrange them; equal ones are shared, also in subgraphs. kept: existing
+    ones."""
     for node in graph.nodes.values():
         # Beside the CUDA provider the CPU's kernels pack into an arena of their own.
         rearranged = packing.packed(node, graph) if recorder.settings.provider == "cpu" else []
@@ -147,7 +146,7 @@ def _kept_weights(
 
 
 def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
-    """Channels-last convolutions keep their weights in that order; what only they read is given back."""
+    """Repack weights of channels-last convolutions; free what only they read."""
     if node.domain != NHWC or node.op not in ("Conv", "ConvTranspose") or node.inputs[1] not in keys:
         return
     name = node.inputs[1]

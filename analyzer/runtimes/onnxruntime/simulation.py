@@ -221,7 +221,7 @@ def _may_be_missing(event: AllocationEvent) -> bool:
 
 
 def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> list[list[AllocationEvent]]:
-    """The initializers in the orders that are simulated."""
+    """Return the events with initializers in each simulated order."""
     initializers = list(takewhile(_is_initializer, events))
     shuffled = [initializers.copy() for _ in range(_order_count(events, options))]
     for seed, order in enumerate(shuffled):
@@ -264,7 +264,7 @@ def _reached(
 
 
 def _chosen(sessions: Sequence[Reached]) -> int:
-    """The place of the order that is reported: a peak near the median peak, and held what most hold."""
+    """Return the order to report: a peak near the median, and the held bytes most orders have."""
     held = sorted(session.held for session in sessions)
     peaks = sorted(session.peak_in_use for session in sessions)
     middle, peak = held[len(held) // 2], peaks[len(peaks) // 2]
@@ -278,7 +278,7 @@ def _chosen(sessions: Sequence[Reached]) -> int:
 
 
 def _stated(values: Sequence[int], floor: int) -> tuple[int, int]:
-    """The range of sorted figures, half as wide again on either side, but not below what is asked for."""
+    """Return the range of sorted figures, widened by half on either side, not below `floor`."""
     beyond = (values[-1] - values[0]) // 2
     return max(values[0] - beyond, min(floor, values[0])), values[-1] + beyond
 

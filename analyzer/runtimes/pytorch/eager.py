@@ -75,7 +75,7 @@ class AnyProgram(Protocol):
 
     @property
     def storages(self) -> Sequence[Any]:
-        """`graph.Storage`, or whatever grows into one."""
+        """Storages so far: `graph.Storage`, or recorded ones."""
 
     @property
     def operators(self) -> Sequence[Operator]:
@@ -130,7 +130,7 @@ class Eager:
                 yield asked.Wait(stream, by)
 
     def ends(self, storage: int) -> bool:
-        """A storage dies: whether it had been asked for."""
+        """End a storage; return whether it had been requested."""
         if storage not in self._alive:
             return False
         self._alive.remove(storage)
@@ -140,7 +140,7 @@ class Eager:
         return self._given(operator) if self._given else kernel_allocations(operator, self.device)
 
     def fork(self) -> Eager:
-        """Another one that goes on from here by itself."""
+        """Return a copy that continues separately."""
         other = copy.copy(self)
         other.libraries, other.unknown = set(self.libraries), dict(self.unknown)
         other._alive, other._workspaces = set(self._alive), set(self._workspaces)
@@ -148,16 +148,16 @@ class Eager:
         return other
 
     def key(self) -> int:
-        """A key for an allocation that is no storage's."""
+        """Return a new key for an allocation that is no storage."""
         return next(self._keys)
 
     def lost(self, failed: Malloc) -> None:
-        """A request found no memory: what it was for does not exist."""
+        """Forget the allocation whose request found no memory."""
         self._alive.discard(failed.storage)
         self._workspaces.discard((failed.label, *self._where(self._graph.operators[failed.operator])))
 
     def rename(self, names: Mapping[int, int]) -> None:
-        """Storages are known by other numbers from now on."""
+        """Renumber storages."""
         there = self._alive & names.keys()
         self._alive -= there
         self._alive |= {names[storage] for storage in there}

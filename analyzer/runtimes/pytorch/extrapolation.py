@@ -95,7 +95,7 @@ def _round(
         places[event.key] = number, len(sizes)
         sizes.append(event.nbytes)
 
-    for operator, group in groupby(_plain(events), lambda event: event[1]):
+    for operator, group in groupby(_requests_and_frees(events), lambda event: event[1]):
         part = [event for event, _ in group]
         if any(isinstance(event, Malloc) and event.storage < 0 for event in part):
             results = [event for event in part if isinstance(event, Malloc) and event.storage >= 0]
@@ -118,9 +118,9 @@ def _round(
     return Round(number, tuple(items), tuple(sizes), found, plain)
 
 
-def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
-    """Requests and what is given back, each with its operator (-1: outside any; what dies by itself is
-    outside). Raises NotExtrapolated for anything else that matters."""
+def _requests_and_frees(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
+    """Yield requests and frees with their operator (-1: outside any). Raises NotExtrapolated for other events
+    that matter."""
     running, taken = -1, set[int]()
     for event in events:
         if isinstance(event, Malloc):
@@ -174,7 +174,7 @@ class Loop:
 
 
 def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
-    """The loop the rounds are of. Raises NotExtrapolated."""
+    """Return the loop the rounds belong to. Raises NotExtrapolated."""
     first = samples[0]
     if any(other.items != first.items for other in samples):
         raise NotExtrapolated("rounds differ in their form")
@@ -365,7 +365,7 @@ def _form(steps: tuple[Step, ...]) -> tuple[Any, ...]:
 
 
 def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
-    """Rounds in which every operator takes the same steps."""
+    """Return the events of rounds in which every operator takes the same steps."""
     ring, count = keys_of(loop_)
     columns = [_values(size, numbers) for size in loop_.sizes]
     # Rounds ago, place (behind the places: of a round's own), column or -1, stream.

@@ -50,7 +50,7 @@ class ExtrapolatedIterations:
 
     @property
     def extrapolated(self) -> Collection[int]:
-        """Storages that lived before them and do not any more."""
+        """Storages alive before the iterations and dead after them."""
         return self.handles.keys()
 
 
@@ -112,7 +112,7 @@ class Live:
 
     @property
     def profile(self) -> DeviceProfile:
-        """The GPU, with what the program's environment said of cuBLAS."""
+        """The GPU's profile, with the cuBLAS settings of the program's environment."""
         return self._profile
 
     def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
@@ -145,7 +145,7 @@ class Live:
             self._launched(self._program.operators[moment.operator], self._program)
 
     def _launched(self, operator: Operator, program: AnyProgram) -> None:
-        """Tell the driver's addresses what ran."""
+        """Load the operator's libraries and run its kernel in the driver's address space."""
         assert self._eager is not None
         if len(self._eager.libraries) != self._libraries:
             self._libraries = len(self._eager.libraries)
@@ -195,7 +195,7 @@ class Live:
             self.allocator.over(event.name, event.value)
 
     def _begin(self) -> None:
-        """Memory is asked for the first time: from now on the allocator's settings are what they are."""
+        """Fix the allocator's settings at the first request."""
         self._begun = True
         conf = self._settled()[1] if self._settled else self._conf
         if conf == self._conf:
@@ -217,8 +217,8 @@ class Live:
                 self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
 
     def _served(self, event: Malloc) -> tuple[int, int]:
-        """The handle of a request, or of a smaller plan's, and the bytes asked for, as in
-        `timeline.simulate`. Raises OutOfMemoryError."""
+        """Serve a request; return (handle, bytes), also of a smaller plan's, as `timeline.simulate`. Raises
+        OutOfMemoryError."""
         refused = self._plans.refused
         malloc = partial(self.allocator.malloc, stream=event.stream)
         served = self._plans.served(malloc, event.nbytes, event.plan, event.smaller)
@@ -256,7 +256,7 @@ class Live:
 
     @property
     def peaks(self) -> tuple[int, int, int]:
-        """The most there was so far of bytes allocated, reserved and requested."""
+        """Peaks so far of bytes allocated, reserved and requested."""
         return self._peaks
 
     def block_bytes(self, storage: int) -> int:
@@ -359,17 +359,17 @@ class Live:
             self._readings.append(Reading())
 
     def record_piece(self, begin: int) -> None:
-        """A piece of it was made by what was asked for since that position."""
+        """Record that the requests since this position made the next tensor of a checkpoint."""
         if self._apart is None and self._readings:
             self._readings[-1].pieces.append((begin, self.position))
 
     def await_piece(self, number: int) -> None:
-        """The program waits for a piece of it."""
+        """Record that the program waits for this tensor of a checkpoint."""
         if self._apart is None and self._readings:
             self._readings[-1].waits.append((self.position, number))
 
     def record_watched(self, storages: Iterable[int]) -> None:
-        """A watchdog lets these storages go."""
+        """Record that the watchdog no longer holds these storages."""
         if self._apart is None:
             self._watched.append(Look(self.position, frozenset(storages)))
 
@@ -413,7 +413,7 @@ class Live:
 
     @property
     def listed(self) -> int:
-        """The device's memory as NVML has it."""
+        """Bytes of the device's memory as NVML lists it."""
         return max(self._profile.listed_bytes, self._profile.capacity_bytes)
 
     def answer(self, graph: Graph) -> Prediction:

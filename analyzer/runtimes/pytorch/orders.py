@@ -85,7 +85,7 @@ def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:
 
 
 def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[AllocationEvent, ...]:
-    """The events, what was seen by one look given back after the next one at the earliest."""
+    """Return the events with storages freed one look of the watchdog later."""
     ends = [look.position for look in watched[1:]] + [len(events)]
     made: list[AllocationEvent] = list(events[: watched[0].position]) if watched else list(events)
     for look, end in zip(watched, ends, strict=True) if watched else ():

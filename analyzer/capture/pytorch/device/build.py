@@ -23,7 +23,7 @@ _CALL = "()"
 
 @cache
 def table() -> Mapping[str, Any]:
-    """Name below torch, with () where it is a function -> what the build says."""
+    """Return what the build reports by name below torch, with () for functions."""
     return dict(json.loads(TABLE.read_text(encoding="utf-8")))
 
 

@@ -38,7 +38,7 @@ class CompatibleDevices:
         return found
 
     def alone(self, answer: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, after whose call the program is one of this device alone."""
+        """Wrap a function whose call limits the program to this device."""
 
         def asked(*arguments: Any, **keywords: Any) -> Any:
             self.capabilities = frozenset()

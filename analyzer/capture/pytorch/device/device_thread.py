@@ -39,7 +39,7 @@ class DeviceThread:
         self._there = False  # what asks runs on that thread already
 
     def _count(self) -> None:
-        """Nodes of this thread are numbered from where the program's were when it began, at least."""
+        """Number this thread's nodes from at least where the program's were when it began."""
         x = torch.zeros(_NODES_AT_ONCE, requires_grad=True)
         while (missing := self._first_number - torch._C._autograd._get_sequence_nr()) > 0:
             for _ in range(min(missing, _NODES_AT_ONCE)):

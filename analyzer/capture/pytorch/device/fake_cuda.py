@@ -147,7 +147,7 @@ class FakeCuda(TorchFunctionMode):
 
     @staticmethod
     def _on_host(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A call among real host tensors. Who else listens, besides the recorder, goes on listening."""
+        """Run a call among real host tensors without the recorder; other modes stay active."""
         if _len_torch_dispatch_stack() != 1:
             return func(*args, **kwargs)
         mode = _pop_torch_dispatch_stack(None)
@@ -270,8 +270,7 @@ class FakeCuda(TorchFunctionMode):
         return answer
 
     def _data_ptr(self, tensor: torch.Tensor) -> int:
-        """A made-up address, different for each storage: code compares addresses to find aliases. A wrapper
-        has none (`DTensor`, whose recurrent layers are not flattened for that)."""
+        """Return a made-up address for each storage, to find aliases; wrappers have none (`DTensor`)."""
         if tensor.device.type != "meta" or unwraps_itself(type(tensor)):
             return int(tensor.data_ptr())
         return self.address(tensor.untyped_storage()) + int(tensor.storage_offset()) * tensor.element_size()
@@ -286,7 +285,7 @@ class FakeCuda(TorchFunctionMode):
 
     @contextlib.contextmanager
     def storages(self) -> Iterator[None]:
-        """While open, storages say of themselves what tensors do: where they are."""
+        """While open, make storages report the device their tensors do."""
         kind: Any = torch.UntypedStorage
         address, device = kind.data_ptr, kind.device
 

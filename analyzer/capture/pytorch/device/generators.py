@@ -41,8 +41,8 @@ class _OfTheDevice(torch.Generator):
         return torch.tensor(list(packed), dtype=torch.uint8, device="cpu")
 
     def set_state(self, new_state: torch.Tensor) -> _OfTheDevice:
-        """The state is put back; one whose bytes are not here changes nothing. Raises TypeError and
-        RuntimeError where PyTorch does (`check_rng_state`, `CUDAGeneratorImpl::set_state`)."""
+        """Restore a state, if its bytes are here. Raises TypeError and RuntimeError as PyTorch
+        (`check_rng_state`, `CUDAGeneratorImpl::set_state`)."""
         if new_state.dtype != torch.uint8 or new_state.device.type != "cpu":
             raise TypeError("RNG state must be a torch.ByteTensor")
         if new_state.numel() not in (STATE_BYTES, STATE_BYTES // 2):
@@ -61,7 +61,7 @@ class _Generators(type):
 
 
 def generator_class(recorder: Recorder) -> type:
-    """The class that stands for `torch.Generator` in the program that is recorded."""
+    """Return the class that replaces `torch.Generator`."""
 
     class Generator(metaclass=_Generators):
         """`torch.Generator`."""

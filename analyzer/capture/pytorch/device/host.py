@@ -135,7 +135,7 @@ PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
 
 def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether there are both, tensors without memory and real ones of fractions, among these."""
+    """Return whether there are both tensors without memory and real floating-point ones."""
     filled = bare = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         for part in value if type(value) in (tuple, list) else (value,):
@@ -234,7 +234,7 @@ class Gradients:
         return tensor.grad if kept is None else kept[1]
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """The tensor is about to have another gradient, or none."""
+        """Drop the separately kept gradient of a tensor about to get another or none."""
         self._apart.pop(id(tensor), None)
 
     def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -259,8 +259,7 @@ class Gradients:
 
 
 def data_of(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor.data`. An uninitialized parameter's is empty, and made unseen: what records an operator reads
-    shapes, which it refuses."""
+    """Return `tensor.data`, empty for an uninitialized parameter, whose shape cannot be read."""
     if not is_lazy(tensor):
         return tensor.data
     with _disable_current_modes():
@@ -276,7 +275,7 @@ def _of_no_mode(value: torch.Tensor) -> torch.Tensor:
 
 
 def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape a factory is asked for; None if that is not on the CPU."""
+    """Return the shape a factory makes; None if not on the CPU."""
     device = kwargs.get("device")
     if kwargs.get("out") is not None or (device is not None and torch.device(device).type != "cpu"):
         return None

@@ -25,7 +25,7 @@ class AllocatorState(Protocol):
     peak_requested: int
 
     def reset_peaks(self) -> None:
-        """Peaks start anew from what is now."""
+        """Start new peaks from the current state."""
 
 
 class ExtrapolatedIterations(Protocol):
@@ -33,7 +33,7 @@ class ExtrapolatedIterations(Protocol):
 
     @property
     def extrapolated(self) -> Collection[int]:
-        """Storages that lived before them and do not any more."""
+        """Storages alive before the iterations and dead after them."""
 
 
 class SpeculativeMemory(Protocol):
@@ -74,10 +74,10 @@ class CheckpointReads(Protocol):
         """Threads begin to read a checkpoint."""
 
     def record_piece(self, begin: int) -> None:
-        """The next piece was made by the requests since this position."""
+        """Record that the requests since this position made the next tensor of a checkpoint."""
 
     def await_piece(self, number: int) -> None:
-        """The program waits for a piece."""
+        """Record that the program waits for this tensor of a checkpoint."""
 
 
 class WatchedReleases(Protocol):
@@ -124,7 +124,7 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
 
     @property
     def peaks(self) -> tuple[int, ...]:
-        """The most there was of each figure so far."""
+        """Peaks of each figure so far."""
 
     def block_bytes(self, storage: int) -> int:
         """Return the bytes of the block behind a storage."""
@@ -148,7 +148,7 @@ class MemoryAnswers:
         self._taken: dict[int, torch.Tensor] = {}  # by address
 
     def functions(self) -> dict[str, Any]:
-        """Name below `torch` -> what it does."""
+        """Return the replacements by name below `torch`."""
         memory = self._memory
         figures = {
             "memory_allocated": self._figure("allocated"),

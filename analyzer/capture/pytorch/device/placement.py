@@ -56,7 +56,7 @@ def _index(device: Any) -> Any:
 
 
 def _device(*args: Any, **kwargs: Any) -> torch.device:
-    """`torch.device`, of which a build without CUDA does not know what a bare number means."""
+    """Make a `torch.device`; a build without CUDA does not know what a bare index means."""
     if len(args) == 1 and not kwargs and isinstance(args[0], int):
         return torch.device("cuda", args[0])
     return torch.device(*args, **kwargs)
@@ -69,7 +69,7 @@ class Placement:
         self._recorder = recorder
 
     def handlers(self) -> dict[Any, Callable[..., Any]]:
-        """PyTorch's function -> what it does."""
+        """Return the replacements by PyTorch function."""
         tensor = torch.Tensor
 
         def getter(name: str) -> Any:
@@ -142,7 +142,7 @@ class Placement:
     def _cuda(
         self, tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **named: Any
     ) -> torch.Tensor:
-        """`Tensor.cuda`, whose arguments after the device stand where those of `Tensor.to` do not."""
+        """Replace `Tensor.cuda`, whose later arguments differ from those of `Tensor.to`."""
         return self._to(
             tensor, self._recorder.gpu if device is None else device, non_blocking=non_blocking, **named
         )

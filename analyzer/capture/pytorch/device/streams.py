@@ -73,7 +73,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
 
 
 def _event_class(recorder: Recorder) -> type[Any]:
-    """The class that stands for `torch.cuda.Event`."""
+    """Return the class that replaces `torch.cuda.Event`."""
 
     class Event:
         """`torch.cuda.Event`."""
@@ -86,7 +86,7 @@ def _event_class(recorder: Recorder) -> type[Any]:
             self._stream = recorder.streams.now() if stream is None else stream.stream_id
 
         def wait(self, stream: Any = None) -> None:
-            """A stream waits, not the host."""
+            """Let a stream, not the host, wait for the event."""
             if self._stream is not None:
                 recorder.storages.wait(
                     self._stream, recorder.streams.now() if stream is None else stream.stream_id
@@ -97,7 +97,7 @@ def _event_class(recorder: Recorder) -> type[Any]:
             return True
 
         def elapsed_time(self, end_event: Any) -> float:  # noqa: ARG002
-            """Milliseconds: there is no clock."""
+            """Return made-up milliseconds: there is no clock."""
             return 0.0
 
         def synchronize(self) -> None:
@@ -109,7 +109,7 @@ def _event_class(recorder: Recorder) -> type[Any]:
 
 
 def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
-    """The class that stands for `torch.cuda.Stream`. event_class: of the events it makes."""
+    """Return the class that replaces `torch.cuda.Stream`. event_class: of its events."""
     numbers: dict[bool, Iterator[int]] = {
         high: itertools.cycle(range(1 + high * _POOL_SIZE, 1 + (high + 1) * _POOL_SIZE))
         for high in (False, True)
@@ -128,7 +128,7 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
 
         @property
         def cuda_stream(self) -> int:
-            """The handle: its number does."""
+            """Handle of the stream, which is its number."""
             return self.stream_id
 
         def __eq__(self, other: object) -> bool:
@@ -156,11 +156,11 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
             return True
 
         def wait_event(self, event: Any) -> None:
-            """A stream waits, not the host."""
+            """Let this stream, not the host, wait for an event."""
             event.wait(self)
 
         def wait_stream(self, stream: Any) -> None:
-            """A stream waits, not the host."""
+            """Let this stream, not the host, wait for another."""
             recorder.storages.wait(stream.stream_id, self.stream_id)
 
         def is_capturing(self) -> bool:

@@ -52,7 +52,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 @functools.cache
 def _drops() -> frozenset[int]:
-    """The lines of `multi_head_attention_forward` that ask for TorchScript before they drop something."""
+    """Return the lines of `multi_head_attention_forward` that call `is_scripting` before a drop."""
     lines, first = inspect.getsourcelines(F.multi_head_attention_forward)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     asking = (
@@ -274,7 +274,7 @@ def attention_math(
 
 
 def _aligned(mask: Any) -> Any:
-    """The mask as efficient attention takes it: strides but the last must be multiples of 8 elements."""
+    """Return the mask as efficient attention takes it: strides are multiples of 8 elements."""
     if mask.stride(-1) == 1 and all(stride % 8 == 0 for stride in mask.stride()[:-1]):
         return mask
     size = mask.size(-1)

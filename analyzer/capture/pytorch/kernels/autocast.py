@@ -274,7 +274,7 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
 
 
 def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
-    """Weights go into one flat buffer of float16, then cell, hidden state and input are cast."""
+    """Return the kernel that copies weights to one flat float16 buffer and casts inputs."""
 
     def kernel(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, *rest: Any) -> Any:
         with autocasting.at_work():

@@ -203,7 +203,7 @@ def _to_compressed(recorder: Recorder, tensor: torch.Tensor, layout: Any, dense_
 
 
 def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
-    """The entries are coalesced, for CSC those of the transposed matrix; then rows are counted."""
+    """Compress a COO tensor: coalesce it (for CSC its transpose), then count the rows."""
     by_rows = layout is torch.sparse_csr
     coalesced = (tensor if by_rows else tensor.t()).coalesce()
     with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -251,7 +251,7 @@ def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: An
 
 
 def _begins_in_batch(compressed: Any, count: int) -> Any:
-    """Compressed indices of all matrices of a batch, one behind the other: of the one there is."""
+    """Concatenate the compressed indices of all matrices of a batch, of which there is one."""
     own = compressed.shape[0] - 1
     matrix = compressed.new_zeros(1).repeat_interleave(own)
     past = count * matrix
@@ -292,7 +292,7 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
 
 
 def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The result is a copy of `start` until cuSPARSE adds the product."""
+    """Copy `start` to the result, to which cuSPARSE adds the product."""
     del beta, alpha
     if is_compressed(start) or (is_compressed(one) and is_compressed(other)):
         raise NotImplementedError("sums with a product of two compressed sparse matrices cannot be followed")

@@ -48,8 +48,7 @@ def batch_norm(
     eps: float,
     cudnn: bool,
 ) -> Any:
-    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible; of nothing
-    only what would be kept is made."""
+    """`_batch_norm_impl_index`, `Normalization.cpp`: cuDNN if eligible; for empty input only what is kept."""
     if not x.numel():
         kept = [x.new_empty(x.shape[1:2] or 0, dtype=accumulated(x.dtype)) for _ in range(2)]
         out = x.clone()
@@ -130,7 +129,7 @@ KEEPS_SOFTMAX_INPUT = Span(until=(1, 10))
 
 
 def keeping_input(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A softmax whose input lives until its gradient has been computed."""
+    """Wrap a softmax so that its input lives until the gradient is computed."""
 
     def kept(x: Any, dim: int, dtype: Any = None) -> Any:
         result = function(x, dim, dtype)
@@ -251,7 +250,7 @@ def transformer_encoder_layer(
 
 
 def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
-    """`TensorCompare.cpp`: what is no number in both is found in place."""
+    """`TensorCompare.cpp`: NaNs in both are found in place."""
     floating = x.is_floating_point() or x.is_complex()
     if not (equal_nan and floating and x.dtype is other.dtype and rtol >= 0 and atol >= 0):
         return aten.isclose.default.decompose(x, other, rtol, atol, equal_nan)

@@ -135,7 +135,7 @@ class Products:
         self._kernel(name, tuned=True)[(1,)](*tensors, KEY=str(key))
 
     def _kernel(self, name: str, tuned: bool) -> Any:
-        """The kernel, as Triton, or what stands for it, makes one of a function."""
+        """Return a kernel as Triton, or its replacement, makes it of a function."""
         if name not in self._kernels:
             triton: Any = importlib.import_module("triton")
             made = triton.jit(FunctionType(_kernel.__code__, {}, f"finegrained_fp8_{name}"))
@@ -160,7 +160,7 @@ class Products:
 
 
 def _kernel(A, B, C, D, E, F, G, H, KEY):  # type: ignore[no-untyped-def]
-    """Stands for what is compiled: its tensors, and what its configurations are timed for."""
+    """Placeholder of the compiled kernel, with its tensors and autotuning key."""
 
 
 def _tile_rows(rows: int) -> int:

@@ -134,7 +134,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _lying_as(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
-    """A dense tensor whose dimensions lie in the order of another's, the last one innermost."""
+    """Make a dense tensor with another's order of dimensions, the last one innermost."""
     order = sorted(range(len(shape) - 1), key=tensor.stride().__getitem__)
     strides, step = [1] * len(shape), shape[-1]
     for dimension in order:
@@ -168,7 +168,7 @@ def _pieces(
 def _in_pieces(
     query: torch.Tensor, shape: Any, pieces: int, timed: Timed
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output and the logarithms, put together of what each piece gave."""
+    """Combine the output and the logarithms of all pieces."""
     batch, *rest = query.shape[:-1]
     most = query.new_empty((batch, pieces, *rest), dtype=torch.float32)
     sums = query.new_empty((batch, pieces, *rest), dtype=torch.float32)
@@ -186,7 +186,7 @@ def _in_pieces(
 
 
 def _held(function: Any) -> Iterator[torch.Tensor]:
-    """The tensors a function of the program's reads besides its arguments."""
+    """Yield the tensors a function of the program reads besides its arguments."""
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # a cell nobody has filled
             if isinstance(cell.cell_contents, torch.Tensor):

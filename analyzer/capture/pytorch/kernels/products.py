@@ -87,7 +87,7 @@ def multiplied(recorder: Recorder, one: Rows, other: Rows, offsets: Any) -> tupl
 
 
 def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
-    """Entries and pairs, where all indices are known and the pairs are not too many to go through."""
+    """Count entries and pairs if all indices are known and there are not too many pairs."""
     found = [recorder.values.known(part) for part in (one.offsets, one.columns, other.offsets, other.columns)]
     if any(part is None for part in found):
         return None

@@ -67,8 +67,8 @@ def _one_kernel(dtype: torch.dtype, rows: int, columns: int, inner: int, blocksi
 
 
 def int8_vectorwise_quant(a: Any, threshold: float = 0.0) -> Any:
-    """`a` in 8 bits with a scale a row; and the columns with a value of at least `threshold`, which only a
-    run knows: whether there are any is asked like any other value."""
+    """Quantize `a` to 8 bits with a scale a row; columns with values of `threshold` or more are assumed or
+    asked for."""
     rows = a.numel() // a.shape[-1]
     scales = torch.empty(rows, dtype=torch.float32, device=a.device)
     packed = torch.empty(a.shape, dtype=torch.int8, device=a.device)
@@ -138,7 +138,7 @@ class Paged:
                 setattr(library, name, stands)
 
     def close(self) -> None:
-        """The library's own functions are back."""
+        """Restore the library's own functions."""
         library = sys.modules.get("bitsandbytes.functional")
         for name, original in self._originals.items():
             setattr(library, name, original)

@@ -193,7 +193,7 @@ def log_sigmoid_forward(x: Any) -> Any:
 def layer_norm_backward(
     grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
 ) -> Any:
-    """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous whatever the strides that come in."""
+    """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous, whatever strides come in."""
     del grad, shape, mean, rstd
     return (
         torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
@@ -241,7 +241,7 @@ def laid_in_half(operator: Any) -> Callable[..., Any]:
 
 
 def contiguous(operator: Any) -> Callable[..., Any]:
-    """An operator whose result is contiguous on CUDA."""
+    """Return a function that makes an operator's result contiguous, as on CUDA."""
     return lambda *args, **kwargs: like(operator(*args, **kwargs))
 
 

@@ -63,7 +63,7 @@ def _sampled(
 
 
 def _ones_like(_: Recorder, matrix: Any, **kwargs: Any) -> torch.Tensor:
-    """Values are made before the indices are copied: they are the later argument."""
+    """Make the values before copying the indices: they are the later argument."""
     compressed, plain, values = parts(matrix)
     ones = torch.ones_like(values, dtype=kwargs.get("dtype"))
     plain = plain.clone()

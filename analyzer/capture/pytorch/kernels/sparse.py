@@ -148,7 +148,7 @@ def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def _copied(tensor: torch.Tensor, coalesced: bool) -> Any:
-    """Values are copied before indices: they are the later argument (`copy_into_sparse`)."""
+    """Copy values before indices: they are the later argument (`copy_into_sparse`)."""
     indices, values = parts(tensor)
     values = values.clone()
     return made(indices.clone(), values, tensor.shape, coalesced)
@@ -264,7 +264,7 @@ def _to_dense(recorder: Recorder, tensor: Any, *_: Any, **__: Any) -> Any:
 
 
 def _transposed(_: Recorder, tensor: Any, first: int = 0, second: int = 1) -> Any:
-    """A copy whose rows of indices are exchanged through a temporary row."""
+    """Copy with two rows of indices exchanged through a temporary row."""
     indices, values = parts(_copied(tensor, False))
     spare = torch.empty_like(indices[first]).copy_(indices[first])
     indices[first].copy_(indices[second])
@@ -294,7 +294,7 @@ def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
 
 
 def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
-    """A matrix as cuSPARSE takes it, from its entries in order."""
+    """Return a matrix as cuSPARSE takes it, from its entries in order."""
     indices, values = parts(matrix)
     indices, values = indices.contiguous(), values.contiguous()
     count, entries = matrix.shape[0], indices.shape[1]
@@ -327,7 +327,7 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
 
 
 def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: Any) -> Any:
-    """A dense tensor's entries that are not zero, or a compressed matrix's, whose values are shared."""
+    """Return the non-zero entries of a dense tensor, or a compressed matrix's with shared values."""
     del kwargs
     if is_sparse(tensor):
         return tensor

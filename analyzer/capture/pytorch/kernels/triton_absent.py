@@ -158,7 +158,7 @@ class JITFunction(KernelInterface):
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
 
     def add_pre_run_hook(self, hook: Callable[..., object]) -> None:
-        """Hooks of a kernel look at what the compiler knows."""
+        """Ignore the hook: hooks read what only the compiler knows."""
 
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch it, or (warmup) only compile it."""
@@ -270,7 +270,7 @@ def cdiv(x: int, y: int) -> int:
 
 
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is at least n."""
+    """Return the smallest power of two that is at least n."""
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
@@ -303,7 +303,7 @@ class Absent:
             Autotuner.time = staticmethod(time)
 
     def close(self) -> None:
-        """The modules are gone; a kernel that somebody kept is launched nowhere."""
+        """Remove the modules; kernels still held are launched nowhere."""
         JITFunction.launch = None
         for name in [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]:
             del sys.modules[name]

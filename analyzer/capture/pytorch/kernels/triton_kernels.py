@@ -57,7 +57,7 @@ class Launches:
         self._names: set[str] = set()
 
     def launch(self, kernel: Any, *args: Any, **kwargs: Any) -> None:
-        """A kernel is launched with these arguments."""
+        """Record the launch of a kernel with these arguments."""
         name = re.sub(r"\W", "_", getattr(kernel, "__name__", None) or kernel.fn.__name__)
         # Below autograd, to which a launch is nothing: it makes no node and changes no tensor's version.
         with torch._C.DisableTorchFunction(), torch._C._AutoDispatchBelowADInplaceOrView():
@@ -72,7 +72,7 @@ class Launches:
         self._names.add(name)
 
     def time(self, call: Callable[[], object], *_: Any, **settings: Any) -> Any:
-        """`do_bench`: how long a call takes, which nobody knows, in the memory it takes to find out."""
+        """Replace `do_bench`: take its memory and return a made-up time."""
         call()
         clearing = torch.empty(CLEARING_BYTES // 4, dtype=torch.int, device="cuda")
         clearing.zero_()
@@ -90,7 +90,7 @@ class Launches:
 
 
 def _operator(name: str) -> Any:
-    """The operator a kernel is recorded as; it does nothing to what it is given."""
+    """Return the operator a kernel is recorded as, which does nothing."""
     if name not in _operators:
         library, _ = declared(NAMESPACE, {name: "(Tensor(a!)[] tensors) -> ()"})
         library.impl(name, lambda _: None, "Meta")

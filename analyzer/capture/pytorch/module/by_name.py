@@ -33,7 +33,7 @@ LOSSES = ("cross_entropy", "mse", "sum")
 
 
 def optimizer_names() -> tuple[str, ...]:
-    """The names `optimizer` knows, without suffixes."""
+    """Return the names `optimizer` accepts, without suffixes."""
     return tuple(sorted({*_CLASSES, "sgdm", "momentum"}))
 
 

@@ -26,7 +26,7 @@ class _Watch:
 
 
 def bytes_in(value: Any) -> tuple[int, int]:
-    """Bytes and elements of every tensor in what a module returned."""
+    """Return bytes and elements of all tensors in a module's output."""
     tensors = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
     return sum(t.numel() * t.element_size() for t in tensors), sum(t.numel() for t in tensors)
 

@@ -92,12 +92,12 @@ def _said() -> Iterator[None]:
 
 
 def inside_compiled() -> bool:
-    """Whether what runs now, in this thread, was to be compiled."""
+    """Return whether this thread runs code that was to be compiled."""
     return getattr(_here, "depth", 0) > 0
 
 
 def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that was to be compiled."""
+    """Wrap a function that was to be compiled."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

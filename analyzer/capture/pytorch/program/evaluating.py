@@ -29,7 +29,7 @@ class Evaluations:
         self._open: dict[int, tuple[str, weakref.ref[torch.Tensor]]] = {}
 
     def calls(self, model: torch.nn.Module) -> None:
-        """A model is about to be called from outside any."""
+        """Judge the model's last output, since it is about to be called again."""
         self._judge(id(model))
 
     def returned(self, model: torch.nn.Module, out: Any) -> None:

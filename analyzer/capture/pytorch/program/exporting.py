@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def outside() -> Iterator[None]:
-    """While open, nothing that watches the program sees what happens."""
+    """While open, nothing is recorded."""
     with contextlib.ExitStack() as modes:
         while torch._C._len_torch_function_stack():
             modes.enter_context(_pop_mode_temporarily())

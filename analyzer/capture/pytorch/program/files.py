@@ -64,7 +64,7 @@ class Files:
             return made.requires_grad_(tensor.requires_grad)
 
     def _reduced(self) -> Any:
-        """`Tensor._reduce_ex_internal`, which says what a pickle holds of a tensor."""
+        """Replace `Tensor._reduce_ex_internal`, which gives what a pickle stores of a tensor."""
         original: Any = torch.Tensor._reduce_ex_internal
 
         def reduce(tensor: torch.Tensor, protocol: int) -> Any:
@@ -77,7 +77,7 @@ class Files:
         return reduce
 
     def where(self, storage: Any) -> str | None:
-        """The device a storage is said to be on in a file; None where PyTorch itself shall say."""
+        """Return a storage's device as stored in a file; None leaves it to PyTorch."""
         return "cuda:0" if getattr(storage, "_cdata", None) in self._on_gpu else None
 
     def restored(self, storage: Any, location: str) -> Any:

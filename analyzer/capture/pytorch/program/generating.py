@@ -96,7 +96,7 @@ class _Call:
 
     @property
     def in_pieces(self) -> int:
-        """Calls of the model for the prompt, besides one (`_prefill`)."""
+        """Number of model calls for the prompt besides one (`_prefill`)."""
         chunk = getattr(self.arguments["generation_config"], "prefill_chunk_size", None)
         return (self.arguments["input_ids"].shape[1] - 1) // chunk if chunk else 0
 
@@ -212,8 +212,8 @@ class Tokens:
         """Yield stretches of tokens to extrapolate, with the separate runs they follow from."""
         for first, longest in _between(call):
             try:
-                middle, _ = self._apart(call, (first + longest) // 2)
-                end, lives = self._apart(call, longest)
+                middle, _ = self._speculate(call, (first + longest) // 2)
+                end, lives = self._speculate(call, longest)
             except NotExtrapolated:
                 continue
             yield _Stretch(first, longest, [*middle, *end], lives)
@@ -259,9 +259,9 @@ class Tokens:
             return None
         return _Begun(stretch, places[-1], live, iterations)
 
-    def _apart(self, call: _Call, longer: int) -> tuple[list[Any], _Lives]:
-        """The rounds of a run with a prompt so much longer, which is forgotten; and what lived after them, as
-        `_lives`. Raises NotExtrapolated."""
+    def _speculate(self, call: _Call, longer: int) -> tuple[list[Any], _Lives]:
+        """Run with a prompt longer by `longer` and drop its record; return its rounds and live storages.
+        Raises NotExtrapolated."""
         before = self._recorder.position()
         found: list[tuple[list[Any], _Lives]] = []
 
@@ -316,7 +316,7 @@ class Tokens:
         return found
 
     def _left(self, place: RecordingCursor) -> bool:
-        """Whether something of what was made since then lives on, although nobody should hold it."""
+        """Return whether something made since then is still alive."""
         gc.collect()
         return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
@@ -359,7 +359,7 @@ class _Stretch:
 
     @property
     def between(self) -> range:
-        """The rounds that are extrapolated."""
+        """Numbers of the rounds that are extrapolated."""
         return range(self.first + _BEGINNING + 1, self.longest + _BEGINNING + 1)
 
 
@@ -384,8 +384,8 @@ class _Begun:
 
 
 def _between(call: _Call) -> Iterator[tuple[int, int]]:
-    """Stretches of calls that may be alike, each by how many come before its first, and before its last ones:
-    a window that fills on the way ends one, and another begins behind it."""
+    """Yield stretches of similar calls, as counts of calls before the first and before the last ones: a
+    window of the cache that fills ends a stretch."""
     prompt = call.arguments["input_ids"].shape[1]
     # The prompt's own call makes the first token, each round another.
     last = call.new_tokens - 1 - _BEGINNING - _LAST
@@ -412,8 +412,8 @@ def _windows(cache: Any) -> set[int]:
 
 
 def _check_alike(ours: _Lives, others: _Lives, extrapolated: Container[int]) -> None:
-    """Raises NotExtrapolated where runs with different prompts hold other tensors; those of ours that are
-    extrapolated may have other sizes."""
+    """Raise NotExtrapolated if runs with different prompts hold different tensors; extrapolated ones may
+    differ in size."""
     if ours.keys() != others.keys() or any(
         nbytes != others[key][1] for key, (storage, nbytes) in ours.items() if storage not in extrapolated
     ):

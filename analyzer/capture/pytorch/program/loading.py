@@ -68,7 +68,7 @@ class LoadedTensor(Future[Any]):
         self._pool, self._make = pool, make
 
     def result(self, timeout: float | None = None) -> Any:
-        """The tensor; others are begun before."""
+        """Return the tensor, after those the threads begin before it."""
         self._pool.wait_for(self.number)
         return super().result(timeout)
 
@@ -105,7 +105,7 @@ class LoadingPool:
         return piece
 
     def wait_for(self, number: int) -> None:
-        """Begin what the threads begin until this one is done, and what they begin then."""
+        """Begin tensors in the threads' order until this one is done, and those begun then."""
         memory = self._recorder.memory
         if memory is not None:
             memory.await_piece(number)
@@ -116,7 +116,7 @@ class LoadingPool:
             self._begin()
 
     def _begin(self) -> None:
-        """Threads that have nothing to do take the next ones."""
+        """Let idle threads take the next tensors."""
         while self._waiting and len(self._running) < _WORKERS:
             piece, memory = self._waiting.popleft(), self._recorder.memory
             begin = 0 if memory is None else memory.position

@@ -42,7 +42,7 @@ class _StandIn(ModuleType):
         sys.modules[_NAME] = self
 
     def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
-        """The function itself: nothing is traced, so nothing must be kept from being traced."""
+        """Return the function itself, since nothing is traced."""
         if sys.modules.get(_NAME) is not self:  # somebody kept this one for longer than it was meant for
             return self._real().disable(fn, recursive, **options)
         if fn is None:

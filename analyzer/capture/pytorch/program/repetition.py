@@ -121,7 +121,7 @@ class Repetition:
         self.repeated_steps = 0
 
     def over(self) -> bool:
-        """A segment is over. Whether the program is steady since."""
+        """End a segment; return whether the program is steady since."""
         normal = self._normal() if self._boundaries else None
         self._assign()
         self._boundaries.append(self._boundary(normal))
@@ -181,7 +181,7 @@ class Repetition:
         self._roles = {names.get(storage, storage): role for storage, role in self._roles.items()}
 
     def _assign(self) -> None:
-        """Roles of what lives now: kept, or taken over from what died, in order of birth."""
+        """Assign roles to live storages: kept, or taken over from dead ones, in order of birth."""
         alive = set(self._recorder.storages.alive())
         for storage in self._roles.keys() - alive:
             nbytes, on_device, number = self._roles.pop(storage)

@@ -134,7 +134,7 @@ class Phases:
         self.leaves: list[LeafOutput] = []
 
     def now(self) -> Phase:
-        """The phase of the operator that is about to run."""
+        """Return the phase of the next operator."""
         if torch._C._current_autograd_node() is not None:
             return Phase.BACKWARD
         if self._optimizing:
@@ -166,7 +166,7 @@ class Phases:
         self._optimizing += 1
 
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """An optimizer has done its step."""
+        """End an optimizer's step."""
         self._optimizing -= 1
         label_state(optimizer, self._recorder)
         if self._optimizing:
@@ -182,7 +182,7 @@ class Phases:
             raise Enough
 
     def _segment_over(self) -> bool:
-        """A part of the program that may repeat is over; whether everything repeats from now on."""
+        """End a part of the program that may repeat; return whether everything repeats now."""
         self._recorder.places.segment_over()
         return self._repetition is not None and self._repetition.over()
 

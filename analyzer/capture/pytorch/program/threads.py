@@ -57,7 +57,7 @@ class Handles:
         return self._count
 
     def give(self, number: int) -> None:
-        """The thread that had it is over."""
+        """Return the handle number of a finished thread."""
         self._free.append(number)
 
 
@@ -122,7 +122,7 @@ class Threads:
                 self._handles.give(here.handle)
 
     def _interrupt(self) -> None:
-        """The thread that follows the program may be waiting for this one, which has no more to say."""
+        """Wake the main thread, which may wait for this one, after an error."""
         if self._follower == threading.main_thread().ident and hasattr(signal, "pthread_kill"):
             signal.pthread_kill(self._follower, signal.SIGINT)
 

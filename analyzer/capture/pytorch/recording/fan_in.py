@@ -120,9 +120,8 @@ class FanIn:
     def on_cuda(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[Any, ...]]:
-        """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors; `Formula`
-        as the operator: what the node under way computes instead. kwargs: changed where they name another
-        type."""
+        """Return the call CUDA makes for one made with meta tensors; `Formula` as the operator: what the node
+        computes instead. kwargs: changed where they name another type."""
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return func, args
@@ -161,7 +160,7 @@ class FanIn:
     def _result(
         self, otherwise: Otherwise, node: Any, values: ProgramValues, args: tuple[Any, ...]
     ) -> torch.Tensor:
-        """The next result of a formula, which is computed when the first is asked for."""
+        """Return a formula's next result; all are computed for the first."""
         if not self._results:
             found = otherwise.formula(node, values, self._begun or args)
             self._results = [*found] if otherwise.results > 1 else [found]

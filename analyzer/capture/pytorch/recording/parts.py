@@ -33,7 +33,7 @@ def has_parts(value: Any) -> bool:
 
 
 def coo_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices and values of a sparse tensor, which is not asked for a copy."""
+    """Return indices and values of a sparse tensor without copies."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         return aten._indices.default(tensor), aten._values.default(tensor)
 
@@ -60,7 +60,7 @@ def wraps(kind: type) -> None:
 
 
 def unwraps_itself(kind: type) -> bool:
-    """Whether tensors of this type are wrappers that say what operators do to what they wrap."""
+    """Return whether tensors of this type are wrappers that run operators on their parts."""
     return hasattr(kind, "__tensor_flatten__") or kind in _wrappers
 
 

@@ -62,7 +62,7 @@ class Places:
         return self.here.modules
 
     def libraries(self, folders: tuple[str, ...]) -> None:
-        """Lines in these folders are a library's too, not the user's."""
+        """Treat lines in these folders as a library's, not the user's."""
         self._library_folders = (*_LIBRARY_FOLDERS, *folders)
 
     def is_library(self, filename: str) -> bool:
@@ -93,7 +93,7 @@ class Places:
         self.checkpoints = (self.checkpoints[0] + regions, self.checkpoints[1] + calls)
 
     def checkpointing(self) -> tuple[int, int]:
-        """Regions and calls since this was last asked (`Operator.checkpointing`)."""
+        """Return regions and calls since the last query (`Operator.checkpointing`)."""
         found, self.checkpoints = self.checkpoints, (0, 0)
         return found
 

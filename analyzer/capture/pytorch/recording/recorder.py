@@ -197,11 +197,11 @@ class Recorder(TorchDispatchMode):
         self.storages.mark(name)
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
-        """Name a storage and say what it is for."""
+        """Give a storage its name and category."""
         self.storages.label(tensor, name, category)
 
     def note(self, text: str) -> None:
-        """Something the estimate's reader should know, said once."""
+        """Add a note to the estimate, once."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -318,7 +318,7 @@ class Recorder(TorchDispatchMode):
         )
 
     def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
+        """Return results as large as the largest input, with a note, for an operator without shapes.
 
         Raises CaptureError for results whose shapes depend on data, NotImplementedError where there is
         nothing to go by.
@@ -357,7 +357,7 @@ class Recorder(TorchDispatchMode):
     # ------------------------------------------------------------------------------------
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """An operator has run; values it changed have been told already."""
+        """Record an operator that has run; changed values are known already."""
         self._record(self._schema(func), args, kwargs, out, values=False)
 
     def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -442,7 +442,7 @@ class Recorder(TorchDispatchMode):
         return RecordingCursor(len(self.operators), len(storages.all), len(storages.program), events)
 
     def cut(self, position: RecordingCursor, names: Mapping[int, int]) -> None:
-        """Forget what was recorded since; storages alive now are known by other numbers from then on."""
+        """Drop the record since a position; `names` maps live storages to their new numbers."""
         del self.operators[position.operators :]
         self.storages.cut(position.storages, position.moments, names)
 

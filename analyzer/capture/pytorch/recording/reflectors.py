@@ -17,7 +17,7 @@ import torch
 
 
 def of_product(node: Any, _values: Any, begun: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The gradients of reflectors and scales. begun: the product of result and gradient, and of what."""
+    """Return gradients of reflectors and scales. begun: product of result and gradient, and its operands."""
     return _gradients(node._saved_input, node._saved_tau, begun, flipped=False)
 
 

@@ -109,17 +109,17 @@ class Storages:
         self.happened(Mark(name))
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:
-        """The host, or the stream `by`, waits for a stream, or for all of them."""
+        """Let the host, or the stream `by`, wait for a stream, or for all."""
         if self._shared:
             self.happened(StreamWait(stream, by))
 
     def wait_here(self) -> None:
-        """The host waits for the stream that is current: it reads, or copies without `non_blocking`."""
+        """Let the host wait for the current stream: it reads, or copies without `non_blocking`."""
         if self._shared:
             self.wait(self._streams.now())
 
     def use(self, tensor: torch.Tensor, stream: int) -> None:
-        """Another stream uses the tensor."""
+        """Record that another stream uses the tensor."""
         index = self.live.get(tensor.untyped_storage()._cdata)
         if index is not None and self.all[index].on_device:
             self._shared = True
@@ -153,7 +153,7 @@ class Storages:
 
     @contextlib.contextmanager
     def making_nowhere(self) -> Iterator[None]:
-        """While open, what operators make are the program's own meta tensors."""
+        """While open, results are the program's own meta tensors."""
         before, self.makes_nowhere = self.makes_nowhere, True
         try:
             yield
@@ -168,14 +168,14 @@ class Storages:
         return len(self.all)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        """The number of a tensor's storage; None: nobody has seen it."""
+        """Return the number of a tensor's storage, None if unknown."""
         return self.live.get(tensor.untyped_storage()._cdata)
 
     def number(
         self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False
     ) -> int:
-        """The number of a tensor's storage, which begins now if nobody has seen it. born: an operator that is
-        recorded next makes it."""
+        """Return the number of a tensor's storage, which begins now if unknown. born: the next recorded
+        operator makes it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         index = self.live.get(key)
@@ -210,7 +210,7 @@ class Storages:
         return index
 
     def resized(self, storage: torch.UntypedStorage) -> None:
-        """A storage may have another size now."""
+        """Update the size of a storage that may have changed."""
         key = storage._cdata
         index = self.live.get(key)
         if index is None or storage.nbytes() == self.all[index].nbytes:
@@ -221,7 +221,7 @@ class Storages:
         self.happened(Death(index))
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
-        """Name a storage and say what it is for."""
+        """Give a storage its name and category."""
         for part in inside(tensor):
             storage = self.all[self.number(part, name, category)]
             if storage.category is not Category.PARAMETER:
@@ -250,7 +250,8 @@ class Storages:
         )
 
     def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
-        """An argument as the operator keeps it. found, seen: the tensors so far, and what is kept of them."""
+        """Return an argument as the operator stores it. found, seen: tensors so far, and their stored
+        form."""
         if type(value) in _PLAIN:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):
@@ -278,12 +279,12 @@ class Storages:
     # --------------------------------------------------------------------------------------------------
 
     def bound(self, most: int) -> None:
-        """A size is this, the most it can be; what is made now may be of it."""
+        """Register a size as an upper bound, which new storages may have."""
         self.bounds.add(most)
         self.bounded = True
 
     def is_bounded(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in memory whose size is only bounded."""
+        """Return whether the size of a tensor's memory is only an upper bound."""
         index = self.live.get(tensor.untyped_storage()._cdata)
         return index is not None and self.all[index].bounded
 

@@ -68,7 +68,7 @@ class ProgramValues:
     # -- what is known
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's value, where it is known; of a sparse one only its parts' are."""
+        """Return the tensor's value if known; for a sparse one only its parts' values are."""
         return None if has_parts(tensor) else self._twins.get(tensor)
 
     def filled(self, parts: list[torch.Tensor]) -> None:
@@ -76,7 +76,7 @@ class ProgramValues:
         self._twins.filled(parts)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """The tensor's value is something nobody knows from now on."""
+        """Mark the tensor's value as unknown."""
         if tensor.device.type == "meta":
             self._known.forget(tensor.untyped_storage()._cdata)
 
@@ -104,7 +104,7 @@ class ProgramValues:
                 self._twins.put(flags, torch.full(flags.shape, value, device="cpu"), False)
 
     def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
-        """An operator has run: what is known of its results, and of what it wrote."""
+        """Compute what is known of an operator's results and of the tensors it wrote."""
         call = DispatchedCall(schema.func, args, kwargs)
         most = self._known.most_not_zero(call)
         self._follow(schema, call, inputs, results, written)
@@ -179,8 +179,7 @@ class ProgramValues:
         return value
 
     def host_array(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor's value for an array of it: many values nobody knows are zeros, in memory the operating
-        system maps only where it is written to."""
+        """Return the tensor's value for an array; many unknown values are zeros in unmapped memory."""
         if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._twins.get(tensor) is not None:
             return self.host_value(tensor)
         self._note(ZEROS)
@@ -256,7 +255,7 @@ class ProgramValues:
         return None if frame is None else self.assumptions.at(frame.f_code.co_filename, frame.f_lineno)
 
     def _decides(self, tensor: torch.Tensor) -> None:
-        """The program, or a size, follows from this value, which is known."""
+        """Record that the program, or a size, depends on this known value."""
         if self._known.asked(tensor):
             self._note(BY_NUMBERS)
 

@@ -41,7 +41,7 @@ class AskedSizes:
         return torch.Size([self.size(size) for size in value])
 
     def ask(self, comparison: str, left: Tree, right: Tree, answer: bool) -> None:
-        """Remember a guard, and which line asked it."""
+        """Store a guard with the line that compares."""
         if len(self.guards) < _MOST:
             frame = sys._getframe(2)
             where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119

@@ -42,11 +42,11 @@ class Twins:
         self.known[key] = value.untyped_storage()
 
     def drop(self, key: int, _: int = 0) -> None:
-        """The storage is dead or changed by something unknown."""
+        """Forget the value of a storage that died or was changed unpredictably."""
         self.known.pop(key, None)
 
     def stands_in(self, _: torch.Tensor) -> bool:
-        """Never: what stands in for a value is made when the program reads it (`answers.py`)."""
+        """Return False: assumed values are made when the program reads them (`answers.py`)."""
         return False
 
     def lack(self, tensors: list[torch.Tensor]) -> bool:

@@ -81,7 +81,7 @@ class Collectives:
         self._in_barrier: Any = None
 
     def choices(self) -> dict[Any, Callable[..., Any]]:
-        """Operator overload -> what it does."""
+        """Return the handlers by operator overload."""
         module = torch.ops._c10d_functional
         return {
             **{
@@ -146,7 +146,7 @@ class Collectives:
         return work if len(func._schema.returns) == 1 else (tensors, work)
 
     def _unshelve(self) -> None:
-        """Let go what the watchdog is taken to have seen by now."""
+        """Release tensors that the watchdog has seen by now."""
         now, in_backward = self._recorder.step, self._recorder.phase is Phase.BACKWARD
         seen: list[tuple[int, Any]] = []
         kept: list[tuple[int, Any]] = []
@@ -317,7 +317,7 @@ def _exchange(call: DispatchedCall, group: Any) -> tuple[str, tuple[int, ...] | 
 
 
 def _finished(kept: Any) -> Any:
-    """The `Work` of a collective that is over."""
+    """Return the `Work` of a finished collective."""
     future: Any = torch.futures.Future()
     future.set_result([t for t in tree_iter(kept) if isinstance(t, torch.Tensor)])
     module: Any = torch._C._distributed_c10d

@@ -68,7 +68,7 @@ class Communicators:
         return any(backend is one for one in self.nccl)
 
     def made(self, group: Any) -> None:
-        """A process group is there; bound to a device, its communicator is made with it."""
+        """Record a process group; one bound to a device makes its communicator now."""
         if group.bound_device_id is not None and self._is_nccl(group):
             self.uses.setdefault(group.group_name, Communicator(group.size()))
 
@@ -102,7 +102,7 @@ class Communicators:
             self._where = where
 
     def functional(self, group_name: str, collective: str) -> None:
-        """A functional collective runs on the group of this name."""
+        """Record a functional collective on the group of this name."""
         resolve: Any = torch._C._distributed_c10d._resolve_process_group
         self.used(resolve(group_name), collective, None)
 
@@ -160,8 +160,7 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
 
 
 def _forget_shapes() -> None:
-    """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device and its place
-    on the mesh: another rank's are others."""
+    """Clear PyTorch's cache of DTensor shapes, which holds the last rank's device and place."""
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is not None and _were_asked(tensor.DTensor):
         clear = getattr(
@@ -252,7 +251,7 @@ def _replacements(
 
 
 def _enough(rank: Rank, wanted: int, what: str, how: str) -> None:
-    """Raises CaptureError where the program wants more ranks than there are."""
+    """Raise CaptureError if the program wants more ranks than there are."""
     if wanted > rank.world_size:
         raise CaptureError(
             f"{what}, but {rank.world_size} {'is' if rank.world_size == 1 else 'are'} {how}",

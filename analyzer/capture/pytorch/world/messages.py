@@ -48,7 +48,7 @@ class Messages:
             self._objects = ""
 
     def no_objects(self, group: Any) -> None:
-        """Objects are exchanged, but this rank need not know them."""
+        """Record an exchange of objects that this rank need not know."""
         self.channel(f"{group.group_name} objects")
 
     def sent(self, group: Any, to: int, tensor: torch.Tensor) -> None:

@@ -44,7 +44,7 @@ class Objects:
         self._real_gather, self._real_gather_all = dist.gather_object, dist.all_gather_object
 
     def functions(self) -> dict[str, Any]:
-        """Names of PyTorch's functions -> what they do."""
+        """Return the replacements by name."""
         named = "torch.distributed."
         return {
             f"{named}distributed_c10d.broadcast_object_list": self._broadcast_objects,
@@ -137,7 +137,7 @@ def _holds(thing: Any) -> bool:
 
 
 def _differs() -> bool:
-    """Whether the code that runs gathers what is another thing on each rank."""
+    """Return whether the running code gathers something different on each rank."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename

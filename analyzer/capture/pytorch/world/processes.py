@@ -144,7 +144,7 @@ def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorde
 
 
 def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], None]) -> dict[str, Any]:
-    """Names of functions that start processes -> what they do where one rank is followed.
+    """Return the replacements of functions that start processes, for one followed rank.
 
     enough: raises where the program wants more ranks than there are (how many, what wants them, how they
     come).

@@ -222,8 +222,7 @@ def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def _in_sequence(part: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The two linear layers of a perceptron written as `nn.Sequential`, of which the second takes what the
-    first gives, element by element."""
+    """Yield pairs of linear layers in an `nn.Sequential` with only elementwise modules between."""
     if not isinstance(part, nn.Sequential):
         return
     layers = [name for name, child in part.named_children() if any(True for _ in child.parameters())]
@@ -275,7 +274,7 @@ def _divide_heads(part: nn.Module, path: str, columns: Sequence[str], size: int)
 
 
 def cannot_run(parallel: Parallelism, error: CaptureError) -> CaptureError:
-    """The error of a model that does not run once it is spread."""
+    """Return the error for a model that does not run once it is spread."""
     return CaptureError(
         f"spread by --parallel {parallel.text}: {error.message}",
         "leave --parallel out to see whether the model runs by itself; a job written as a script is followed"

@@ -120,7 +120,7 @@ def has_kernel(
     """Return whether the provider has a kernel for the node. instead: other types to ask for."""
 
     def dtype(name: str) -> str:
-        """The element type of a tensor; "" for what is none, or not known."""
+        """Return a tensor's element type, "" if unknown or no tensor."""
         value = graph.values[name] if name else None
         return "" if value is None or value.shape is None else instead.get(value.dtype, value.dtype)
 

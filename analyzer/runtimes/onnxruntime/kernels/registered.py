@@ -64,7 +64,7 @@ def knows_domain(domain: str) -> bool:
 
 
 def knows(provider: str, domain: str, op: str) -> bool:
-    """Whether the provider has a kernel of that name, for whatever types and versions."""
+    """Return whether the provider has a kernel of that name for any types and versions."""
     return op in _table().get(f"{provider}:{domain}", {})
 
 

@@ -53,7 +53,7 @@ class PatternPlanner:
         self._fullest: tuple[tuple[str, int], ...] = ()
 
     def allocate(self, name: str, nbytes: int) -> None:
-        """Place a tensor in the smallest gap that holds it, otherwise behind the last living one."""
+        """Place a tensor in the smallest gap that holds it, else after the last live one."""
         size = aligned(nbytes)
         self.members.add(name)
         if size == 0:
@@ -78,7 +78,7 @@ class PatternPlanner:
             self._fullest = tuple((member, length) for _, length, member in self._living)
 
     def free(self, name: str) -> None:
-        """The tensor is no longer needed."""
+        """Remove a tensor that is no longer needed."""
         self._used -= sum(length for _, length, member in self._living if member == name)
         self._living = [entry for entry in self._living if entry[2] != name]
 
@@ -119,7 +119,7 @@ class LanesPlanner:
         self._living[name] = place, place + size
 
     def free(self, name: str) -> None:
-        """The tensor is no longer needed."""
+        """Remove a tensor that is no longer needed."""
         self._living.pop(name, None)
 
     def pattern(self) -> MemoryPattern:

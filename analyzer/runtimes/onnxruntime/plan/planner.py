@@ -188,7 +188,7 @@ def _from_free_list(
 
 
 def _releases(lanes: list[list[Node]], placements: Mapping[str, Placement]) -> dict[int, tuple[str, ...]]:
-    """A buffer goes after the last kernel that reads it, or any tensor sharing it.
+    """Return the buffers to release after each kernel: the last that reads one, or a tensor sharing it.
 
     Read from several streams it is listed once for each: whichever reader runs last releases it (`session`
     counts).

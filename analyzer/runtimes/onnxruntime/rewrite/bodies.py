@@ -61,7 +61,7 @@ def _is_call(graph: RuntimeGraph, node: Node, provider: str) -> bool:
 
 
 def _replace(editor: Editor, node: Node) -> bool:
-    """Put the body in the call's place; False if there is none for it."""
+    """Replace a call by its body; return False if there is none."""
     graph = editor.graph
     body = _body(graph, node)
     if body is None:
@@ -97,7 +97,7 @@ def _replace(editor: Editor, node: Node) -> bool:
 
 
 def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
-    """The function's body for this call as a graph of its own, None if ONNX gives none."""
+    """Return the function's body for this call as a graph, None if ONNX gives none."""
     import onnx
     import onnx.inliner
 
@@ -161,7 +161,7 @@ def _fill(body: Any, graph: RuntimeGraph) -> None:
 
 @lru_cache(maxsize=1024)
 def _is_function(op: str, opset: int) -> bool:
-    """Whether ONNX defines the operator, as it is in this operator set, by others."""
+    """Return whether ONNX defines the operator, in this operator set, by others."""
     import onnx
 
     try:

@@ -91,7 +91,7 @@ def _operand(editor: Editor, name: str, *, fold: bool) -> str:
 
 
 def _result(editor: Editor, node: Node, place: int) -> None:
-    """The node makes float32, and a Cast the value it made before."""
+    """Let the node make float32, and a Cast its former value."""
     name = node.outputs[place]
     value = editor.value(name)
     single = editor.new_value(name, value.shape, value.symbols, INSERTED + name)

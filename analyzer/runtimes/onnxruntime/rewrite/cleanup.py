@@ -35,7 +35,7 @@ _NOT_SHARED = frozenset(
 
 
 def run(editor: Editor) -> None:
-    """Nodes that do nothing go; a node whose result is a graph output stays."""
+    """Remove nodes that do nothing, but not those whose result is a graph output."""
     for node in editor.order():
         if _does_nothing(editor, node):
             bypass(editor, node)
@@ -50,8 +50,8 @@ def bypass(editor: Editor, node: Node) -> None:
 
 
 def _give_result(editor: Editor, node: Node) -> None:
-    """An Identity whose result is the graph's goes too, if nobody else reads what it copies and a node makes
-    that: that node makes the result itself."""
+    """Remove an Identity that makes a graph output if nothing else reads its input: the node before makes the
+    output."""
     source, result = node.inputs[0], node.outputs[0]
     maker = editor.maker.get(source)
     if (
@@ -66,8 +66,8 @@ def _give_result(editor: Editor, node: Node) -> None:
 
 
 def _does_nothing(editor: Editor, node: Node) -> bool:
-    """Removed is what has one input, or one that a node beside it makes (`graph_utils::CanRemoveNode`): a
-    Slice of what the caller gives stays."""
+    """Return whether the node can go (`graph_utils::CanRemoveNode`): it does nothing and has one input, or
+    one that a node makes."""
     rule = NO_OPERATION.get(node.operator)
     if rule is None or not node.inputs or not node.inputs[0] or not node.outputs[0]:
         return False

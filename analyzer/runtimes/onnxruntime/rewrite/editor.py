@@ -36,7 +36,7 @@ class Editor:
                 del users[index]
 
     def order(self) -> list[Node]:
-        """The nodes as they are now in topological order, which is found anew only after an edit."""
+        """Return the nodes in topological order, computed again only after an edit."""
         if self._order is None or self._order[0] != self.changes:
             self._order = self.changes, topological(self.graph)
         return list(self._order[1])
@@ -71,7 +71,7 @@ class Editor:
         return self.graph.values[name]
 
     def is_constant(self, name: str) -> bool:
-        """Whether the value is an initializer that nobody may override."""
+        """Return whether the value is an initializer that cannot be overridden."""
         return self.graph.is_constant(name)
 
     def set_input(self, node: Node, place: int, name: str) -> None:
@@ -154,7 +154,7 @@ class Editor:
         return name
 
     def take_output(self, node: Node, place: int, name: str) -> None:
-        """Let the node make another value in place of one that nobody reads any more."""
+        """Let the node make another value in place of one that is no longer read."""
         self.changes += 1
         self.maker.pop(node.outputs[place], None)
         node.outputs[place] = name

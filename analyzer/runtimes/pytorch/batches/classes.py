@@ -116,7 +116,7 @@ class Classes:
     def sizes_at(
         self, classes: Sequence[tuple[int, list[Variant]]], batch_count: int
     ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """`sizes` at many batches, a column each, of what was learned; and at which batches they hold.
+        """Return `sizes` at many batches, a column each, and at which batches they hold.
 
         They do not where a variant has its steps in another order than its class, or loads other libraries.
         """

@@ -119,7 +119,7 @@ class EagerBatches:
     def _figures(
         self, batch: int, sizes: Integers, smaller: dict[int, Sequence[int]], limit: Limit | None
     ) -> Figures:
-        """A batch's sizes simulated. smaller: number of a size → what its plan is asked for instead."""
+        """Simulate a batch's sizes. smaller: fallback workspaces by size number."""
         if self._script is None:
             self._script = self._written()
         script, refused = self._script, 0
@@ -195,7 +195,7 @@ def _fast_events(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | N
 
 
 def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
-    """The events with keys counted from 0."""
+    """Return the events with keys numbered from 0."""
     places: dict[int, int] = {}
     rows = [(places.setdefault(key, len(places)), number) for key, number in events]
     return np.array(rows, np.int64).reshape(-1, 2)

@@ -281,7 +281,7 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
-    """The split count with at least 85 % of the best occupancy (`num_splits_heuristic`, flash_api.cpp)."""
+    """Return the split count with at least 85 % of the best occupancy (`num_splits_heuristic`)."""
     if blocks >= 0.8 * slots:
         return 1
     most = min(128, slots, key_blocks)

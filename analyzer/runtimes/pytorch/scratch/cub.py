@@ -173,7 +173,7 @@ def radix_sort_bytes(
 
 
 def _control(device: DeviceProfile) -> tuple[int, ...]:
-    """The control word of CUDA 13's scans and selections, which has a part of its own."""
+    """Return the bytes of the control word that CUDA 13's scans and selections add."""
     return (1,) if device.releases["torch"] in _HAS_CONTROL else ()
 
 
@@ -216,8 +216,7 @@ def unique_bytes(device: DeviceProfile, count: int) -> int:
 
 
 def count_bytes(device: DeviceProfile, count: int) -> int:
-    """Temporary bytes to count the flags among `count`: 4 for every thread block that is started; 1 byte for
-    what one block counts."""
+    """Return bytes to count flags among `count`: 4 for every thread block; 1 for a single block."""
     if count <= _COUNT_TILE:
         return 1
     blocks = device.max_threads_per_sm // _COUNT_THREADS

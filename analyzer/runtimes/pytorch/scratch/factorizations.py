@@ -52,14 +52,14 @@ def in_turn(script: Script, count: int, nbytes: int) -> None:
 
 
 def reported(script: Script, count: int, nbytes: int) -> None:
-    """A report of what went wrong, and a work area for one matrix after the other."""
+    """Allocate an error report, and a work area used by one matrix after the other."""
     info = script.temporary(INFO_BYTES)
     in_turn(script, count, nbytes)
     script.release(info)
 
 
 def looked_at(script: Script, count: int) -> None:
-    """The host asks whether all went well."""
+    """Allocate for the host's check of the errors."""
     for token in [script.temporary(_ONE_BYTE) for _ in range(2 if count == 1 else 1)]:
         script.release(token)
 
@@ -83,7 +83,7 @@ def typed(tensor: TensorMeta | None) -> TensorMeta | None:
 
 
 def solvable(tensor: TensorMeta | None) -> TensorMeta | None:
-    """The matrices of a call, where they have elements besides."""
+    """Return the call's matrices if they have elements."""
     return tensor if (tensor := typed(tensor)) is not None and tensor.element_count else None
 
 

@@ -137,7 +137,7 @@ def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
 
 
 def _complex(transform: _Transform, source: TensorMeta, dims: tuple[int, ...]) -> None:
-    """The result is the first buffer after an odd number of parts, the second after an even one."""
+    """Transform complex numbers; the result is the first buffer after an odd number of parts."""
     first, second = _buffers(transform.script, _parts(dims), bytes_of(source))
     first()
     transform.complex_parts(source, dims, second)
@@ -221,7 +221,7 @@ def _must_copy(source: TensorMeta, rest: list[int], dims: tuple[int, ...]) -> bo
 
 
 def _strides_in(order: list[int], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a tensor without gaps whose dimensions lie in this order, the innermost last."""
+    """Return strides of a dense tensor with this order of dimensions, the innermost last."""
     strides = contiguous_strides(tuple(shape[dim] for dim in order))
     return tuple(strides[order.index(dim)] for dim in range(len(shape)))
 
@@ -231,7 +231,7 @@ def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
 
 
 def notes_on_transforms(operators: Iterable[Operator]) -> Iterator[str]:
-    """Transforms unlike any that was recorded, by their sizes."""
+    """Yield notes on transforms unlike any recorded, with their sizes."""
     found = dict.fromkeys(
         sizes
         for operator in operators

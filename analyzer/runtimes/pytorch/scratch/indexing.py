@@ -185,7 +185,7 @@ def _index_tensors(operator: Operator) -> tuple[TensorMeta | None, ...]:
 
 
 def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> None:
-    """Several indices of unlike strides are all made contiguous (`AdvancedIndex`)."""
+    """Make several indices of different strides contiguous (`AdvancedIndex`)."""
     given = tuple(index for index in indices if index is not None)
     if len(given) < 2:
         return
@@ -275,7 +275,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
-    """The largest and the smallest index are read back (`wrapIndexOnce`); autograd's own calls skip this."""
+    """Read back the largest and smallest index (`wrapIndexOnce`); autograd's calls do not."""
     if script.torch_release in BOTH_AT_ONCE:
         extremes = both_extremes(script, device, entry)
         for _ in extremes:

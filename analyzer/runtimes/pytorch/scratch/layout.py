@@ -106,7 +106,7 @@ def turned(tensor: TensorMeta) -> TensorMeta:
 
 
 def broadcast_shape(tensors: Sequence[TensorMeta]) -> tuple[int, ...]:
-    """The shape that all of them are brought to."""
+    """Return the shape the tensors broadcast to."""
     shape = [1] * max(len(tensor.shape) for tensor in tensors)
     for tensor in tensors:
         for dim, size in enumerate(tensor.shape, len(shape) - len(tensor.shape)):

@@ -110,7 +110,7 @@ def _needs_nothing(name: str) -> bool:
 
 
 def _loads(name: str) -> bool:
-    """Whether an operator loads a library's code because of what it is."""
+    """Return whether an operator of this name loads a library's code."""
     return name.startswith(_LOADING) and not name.startswith(_OWN_KERNELS)
 
 

@@ -74,7 +74,7 @@ class Windows:
 
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
-    """The result, and what it takes."""
+    """Allocate the result and the scratch."""
     copies = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in (windows.source, windows.weight)]
     if windows.groups == 1:
         _one_forward(script, device, windows, bias, 0)
@@ -92,7 +92,7 @@ def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool)
 
 
 def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> list[int]:
-    """A sample's columns, the ones that add a transposed one's bias, and cuBLAS; what is still held."""
+    """Allocate a sample's columns, a bias's ones, and cuBLAS's workspace; return tokens still held."""
     held = []
     if not windows.plain or windows.moved:
         held.append(script.temporary(windows.columns))
@@ -120,7 +120,7 @@ def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: 
 def backward(
     script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
 ) -> None:
-    """The gradients that are wanted (of input, weight, bias), and what they take."""
+    """Allocate the wanted gradients (of input, weight, bias) and the scratch."""
     copy = script.temporary(contiguous_copy_bytes(windows.source) if wanted[0] or wanted[1] else 0)
     if windows.groups == 1:
         _one_backward(script, device, windows, grad, wanted, None)

@@ -104,6 +104,6 @@ def _is_function(op: str) -> bool:
 
 
 def before_outputs(node: Node) -> bool:
-    """Kernels that take their scratch before their outputs."""
+    """Return whether the kernel takes its scratch before its outputs."""
     rule = RULES[node.provider].get(node.kernel)
     return rule is not None and rule.before_outputs

@@ -52,7 +52,7 @@ def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
 
 
 def _joined(found: list[tuple[Integers, Takes]], lane_count: int) -> Takes:
-    """The requests of all lanes. How sure they are is said as where there are most of them."""
+    """Join the requests of all lanes, with the basis of the part that has most."""
     takes = max((takes for _, takes in found), key=len)
     sizes = np.zeros((len(takes), lane_count), np.int64)
     for lanes, there in found:

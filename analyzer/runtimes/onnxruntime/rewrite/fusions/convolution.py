@@ -89,7 +89,7 @@ def _one_a_channel(weights: tuple[int, ...], constant: tuple[int, ...], missing:
 
 
 def _absorb(editor: Editor, node: Node, after: Node, *, bias_like: str = "") -> None:
-    """The Conv with new weights, and a bias of one element a filter, makes the result of what followed it."""
+    """Let the Conv, with new weights and a bias, make the result of the node after it."""
     inputs = [node.inputs[0], constant_like(editor, node.inputs[1])]
     bias = node.input(2)
     if bias or bias_like:

@@ -15,7 +15,7 @@ def is_op(node: Node | None, *ops: str) -> TypeGuard[Node]:
 
 
 def maker_of(editor: Editor, node: Node, place: int) -> Node | None:
-    """The node that makes an input; None for what the graph is given, and for an input that is not there."""
+    """Return the node that makes an input; None for graph inputs and absent ones."""
     return editor.maker.get(node.inputs[place]) if place < len(node.inputs) else None
 
 

@@ -129,7 +129,7 @@ def _group(editor: Editor, node: Node) -> Group | None:
 
 
 def _redundant(editor: Editor, clip: Node, result: Node) -> bool:
-    """Whether what the Q holds lies within what the Relu or Clip lets pass."""
+    """Return whether the Q's range lies within that of the Relu or Clip."""
     zero = scalar_of(editor, result.inputs[ZERO_POINT]) if has_zero_point(result) else 0
     limits = _LIMITS.get(quantized_type(editor, result))
     if zero is None or limits is None:
@@ -218,7 +218,7 @@ def _choosing(editor: Editor, group: Group) -> bool:
 
 
 def _position(editor: Editor, group: Group) -> bool:
-    """ArgMax: the order of integers is that of what they stand for."""
+    """Drop around ArgMax: integers have the order of the values they represent."""
     if group.clip is not None or len(group.sources) != 1:
         return False
     source = group.sources[0]

@@ -52,7 +52,7 @@ def _relu(editor: Editor, after: Node) -> bool:
 
 
 def _clip(editor: Editor, node: Node, after: Node) -> bool:
-    """Whether what the Q can hold lies within the Clip's constant bounds."""
+    """Return whether the Q's range lies within the Clip's constant bounds."""
     scale, zero = (scalar_of(editor, after.inputs[place]) for place in (SCALE, ZERO_POINT))
     limits = _LIMITS.get(editor.value(after.inputs[ZERO_POINT]).dtype)
     if scale is None or zero is None or limits is None or editor.value(after.inputs[SCALE]).shape != ():

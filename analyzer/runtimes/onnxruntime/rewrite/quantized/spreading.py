@@ -121,7 +121,7 @@ def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[A
 
 
 def propagate(editor: Editor) -> None:
-    """Pairs around what only moves elements: before each Q, then behind each DQ."""
+    """Insert pairs around nodes that only move elements: before each Q, then after each DQ."""
     order = editor.ordered(*QUANTIZES, *DEQUANTIZES)
     for node in order:
         if quantizes(node) and constant_scalars(editor, node):
@@ -301,8 +301,8 @@ def _new(editor: Editor, like: str, stem: str, dtype: str) -> str:
 
 
 def one_reader_each(editor: Editor) -> None:
-    """A DQ that several operands read is repeated for each but the first; one that is the graph's result, or
-    that a subgraph reads, for each."""
+    """Repeat a DQ with several readers for each but the first; for each, if a subgraph or the output reads
+    it."""
     for node in editor.ordered(*DEQUANTIZES):
         uses = edges(editor, node.outputs[0])
         readers = [edge for edge in uses if edge.node is not None]

@@ -189,7 +189,7 @@ def _tile(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _shape(editor: Editor, node: Node, perm: Perm) -> bool:
-    """The sizes are read before the Transpose and put in its order by a Gather."""
+    """Read the sizes before the Transpose and permute them by a Gather."""
     start = int(node.attributes.pop("start", 0))
     end = node.attributes.pop("end", None)
     chosen = perm[start : None if end is None else int(end)]

@@ -123,7 +123,7 @@ def _into_transpose(editor: Editor, node: Node) -> Node:
 
 
 def _first(editor: Editor, node: Node, perm: Perm, parts: list[tuple[int, ...]]) -> None:
-    """The Reshape reads what the Transpose read, and a Transpose behind it moves the parts."""
+    """Let the Reshape read the Transpose's input, and move the parts by a Transpose after it."""
     inverse = inverse_of(perm)
     transpose_input(editor, node, 0, inverse)
     sizes = [size for place in inverse for size in parts[place]]
