@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from analyzer.libraries.cudnn.choices import UNKNOWN, _asked
+from analyzer.libraries.cudnn.choices import UNKNOWN, _first_workspace
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
 from analyzer.libraries.cudnn.on_cublas import (
