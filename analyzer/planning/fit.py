@@ -96,7 +96,7 @@ def largest(subject: Subject, limit: str | int | None = None, progress: Progress
 
 
 def largest_batch(subject: Subject, known: Analysis, progress: Progress | None = None) -> int:
-    """The batch that `largest` answers, and no more of it. known: the target's analysis at some batch.
+    """Return the batch of `largest` alone. known: the target's analysis at some batch.
 
     Where no request in it is a convolution's workspace, which another batch may decide otherwise, batches are
     only evaluated: the answer itself is not captured once more.

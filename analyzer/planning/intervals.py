@@ -59,8 +59,8 @@ class Interval:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """While open, Python looks for no cycles: much is made here and kept, and looking through captured
-    programs again and again would take longer than all the rest. (The command line does without for good.)"""
+    """While open, switch Python's garbage collector off: much is made and kept, and searching it for cycles
+    again and again takes longer than the rest."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -83,8 +83,8 @@ class Intervals:
                 self.intervals = tuple(self._divide(low, high))
 
     def on(self, subject: Subject) -> Intervals | None:
-        """The same intervals on the subject's device: programs are not joined once more. None where one is
-        another program there."""
+        """Return the intervals on another subject's device, without joining again; None if one's program
+        differs there."""
         other = copy.copy(self)
         other.subject, other.captured = subject, {}
         intervals: list[Interval] = []
@@ -100,7 +100,7 @@ class Intervals:
         for interval in self.intervals:
             figures = None
             if interval.parametric is not None:
-                first = _made(other.captured[interval.parametric.batches[0]])
+                first = _without_error(other.captured[interval.parametric.batches[0]])
                 figures = subject.over_batches(interval.parametric, first.profile)
             intervals.append(replace(interval, figures=figures))
         other.intervals = tuple(intervals)
@@ -119,7 +119,7 @@ class Intervals:
                     return interval.figures.at(batch, limit)
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
-            self._at(batch)
+            self._capture(batch)
         return figures_of(self.analysis(batch, limit), with_room=limit is None)
 
     def prepare(self, batches: Sequence[int]) -> None:
@@ -141,14 +141,14 @@ class Intervals:
             or interval.parametric is None
             or self._changed(interval, batch)
         ):
-            return self.subject.assembled(self._at(batch), batch, limit)
+            return self.subject.assembled(self._capture(batch), batch, limit)
         return self.subject.assembled(self._joined_at(interval.parametric, batch), batch, limit)
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
         """Return a capture at a batch from the joined program; ONNX files are read again."""
         if self.subject.model is None:
-            return self._at(batch)
-        first = _made(self.captured[parametric.batches[0]])
+            return self._capture(batch)
+        first = _without_error(self.captured[parametric.batches[0]])
         source = replace(first.source, graph=parametric.program.at(batch))
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
 
@@ -163,8 +163,8 @@ class Intervals:
         """Return a batch's interval; None outside the range and for targets without intervals."""
         return next((interval for interval in self.intervals if interval.low <= batch <= interval.high), None)
 
-    def _at(self, batch: int) -> Captured:
-        """Raises AnalyzerError, the same one again for a batch that failed before."""
+    def _capture(self, batch: int) -> Captured:
+        """Return the capture at a batch; raise AnalyzerError, also for a batch that failed before."""
         if batch not in self.captured:
             try:
                 self.captured[batch] = self.subject.captured(batch)
@@ -186,7 +186,7 @@ class Intervals:
                 self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
             except (AnalyzerError, NotTheSame):
                 pass  # what all steps say of it is what the user should read
-        return self._at(batch)
+        return self._capture(batch)
 
     def _joined(self, *batches: int) -> tuple[ParametricCapture, Batches]:
         """Join the range's ends and middle. Raises NotTheSame, also if a batch fails."""
@@ -220,12 +220,12 @@ class Intervals:
         for end in (high, low):
             try:
                 if self.subject.repetition() is None:
-                    self._at(end)
+                    self._capture(end)
                 break
             except AnalyzerError:
                 continue
         else:
-            self._at(low)
+            self._capture(low)
         while low <= high:
             if low == 1 or high - low < _SHORT - 1:
                 found.append(self._single(low))
@@ -245,7 +245,7 @@ class Intervals:
             return Interval(batch, batch, ends=ends)
 
     def _next(self, low: int, high: int) -> Interval:
-        """The interval that begins at `low`."""
+        """Return the interval that begins at `low`, found by bisection of its end."""
         try:
             return Interval(low, high, *self._joined(low, (low + high) // 2 | 1, high))
         except NotTheSame as different:
@@ -267,8 +267,8 @@ class Intervals:
 
 
 def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
-    """The intervals of a range, or of a longer one that begins there too: those of another device where it is
-    the same program. Raises AnalyzerError."""
+    """Return the intervals of a range, or of a longer one from the same beginning, also of another device
+    with the same program. Raises AnalyzerError."""
     longer: dict[int, list[Intervals]] = {
         end: found for (begin, end), found in subject.intervals.items() if begin == low and end >= high
     }
@@ -282,13 +282,13 @@ def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
     return found
 
 
-def _made(captured: Captured | AnalyzerError) -> Captured:
+def _without_error(captured: Captured | AnalyzerError) -> Captured:
     assert isinstance(captured, Captured)
     return captured
 
 
 def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:
-    """The figures of an analysis; with room, or as they are."""
+    """Return the figures of an analysis, with room or as they are."""
     estimate = analysis.estimate
     needed = estimate.needed if with_room else estimate
     return Figures(

@@ -93,7 +93,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What happened. All sizes in bytes.
+    """Result of a simulation, in bytes.
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
@@ -176,7 +176,7 @@ class States:
 
 
 class Server:
-    """An allocator that is asked one event after the other."""
+    """Serves allocation events on an allocator, one after the other."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
@@ -193,8 +193,8 @@ class Server:
     def serve(
         self, event: AllocationEvent, nbytes: int | None = None, smaller: Sequence[int] | None = None
     ) -> tuple[int, int | None]:
-        """Bytes the event asks for (negative: gives back), and the handle of what it takes. nbytes, smaller:
-        in place of the request's own.
+        """Serve one event; return (bytes requested, negative if freed, handle of the block). nbytes, smaller:
+        replace the request's own.
 
         Raises OutOfMemoryError where that ends the program, KeyError for an event that frees what is not
         alive.

@@ -38,8 +38,7 @@ from analyzer.graph import (
     StreamUse,
     StreamWait,
 )
-from analyzer.runtimes import events as asked
-from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.pytorch.scratch import Basis, KernelAllocations, Output, Take, kernel_allocations
 from analyzer.runtimes.rules import TENSOR
 
@@ -101,11 +100,11 @@ class Eager:
         self.libraries: set[str] = set()
         self.unknown: dict[str, int] = {}
         self._graph = graph
-        self.device, self._given = device, allocations
+        self.device, self._replaced_rules = device, allocations
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str, int]] = set()
-        # Names of plans each thread has: PyTorch's cache of them is a thread's own.
-        self._planned: set[tuple[str, str]] = set()
+        # (plan, thread): PyTorch caches plans by thread.
+        self._cached_plans: set[tuple[str, str]] = set()
         # Storages are known by their index; what else is taken counts down from -1.
         self._keys = itertools.count(-1, -1)
 
@@ -118,16 +117,16 @@ class Eager:
                 if self.ends(index):
                     yield Free(index)
             case Birth(index, stream):
-                born = self._born(index, -1, self._graph.storages[index].name, stream)
-                if born is not None:
-                    yield born
+                request = self._request_of(index, -1, self._graph.storages[index].name, stream)
+                if request is not None:
+                    yield request
             case Mark(name, value):
                 yield Event(name, value)
             case StreamUse(index, stream):
                 if index in self._alive:
-                    yield asked.Use(index, stream)
+                    yield Use(index, stream)
             case StreamWait(stream, by):
-                yield asked.Wait(stream, by)
+                yield Wait(stream, by)
 
     def ends(self, storage: int) -> bool:
         """End a storage; return whether it had been requested."""
@@ -137,14 +136,18 @@ class Eager:
         return True
 
     def _allocations(self, operator: Operator) -> KernelAllocations:
-        return self._given(operator) if self._given else kernel_allocations(operator, self.device)
+        return (
+            self._replaced_rules(operator)
+            if self._replaced_rules
+            else kernel_allocations(operator, self.device)
+        )
 
     def fork(self) -> Eager:
         """Return a copy that continues separately."""
         other = copy.copy(self)
         other.libraries, other.unknown = set(self.libraries), dict(self.unknown)
         other._alive, other._workspaces = set(self._alive), set(self._workspaces)
-        other._planned = set(self._planned)
+        other._cached_plans = set(self._cached_plans)
         return other
 
     def key(self) -> int:
@@ -169,7 +172,7 @@ class Eager:
             return "@autograd", operator.stream
         return f"@{operator.handle}" if operator.handle else "", operator.stream
 
-    def _born(
+    def _request_of(
         self, index: int, operator: int, label: str, stream: int, nbytes: int | None = None, rule: str = ""
     ) -> Malloc | None:
         """Return a device storage's request, None if it is alive; `nbytes`: if `rule` sizes it."""
@@ -209,17 +212,17 @@ class Eager:
             if isinstance(step, Output):
                 output = outputs[step.index] if step.index < len(outputs) else None
                 if output is not None and output.storage not in self._alive:
-                    born = self._born(
+                    request = self._request_of(
                         output.storage, operator.index, operator.name, stream, step.nbytes, step.rule
                     )
-                    if born is not None:
-                        yield born
+                    if request is not None:
+                        yield request
             elif isinstance(step, Take):
                 if step.keep and (step.keep, thread, stream) in self._workspaces:
                     continue
-                if step.tries and (step.tries, thread) in self._planned:
+                if step.tries and (step.tries, thread) in self._cached_plans:
                     continue
-                self._planned.add((step.tries or step.plan, thread))
+                self._cached_plans.add((step.tries or step.plan, thread))
                 key = self.key()
                 category, label = Category.SCRATCH, operator.name
                 if step.keep:

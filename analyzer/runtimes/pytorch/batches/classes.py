@@ -70,7 +70,7 @@ class Classes:
         ]
 
     def at_many(self, batches: Sequence[int]) -> Iterator[tuple[int, list[Variant]]]:
-        """The same at many batches: of each class that varies its variants.
+        """Yield (class number, variants) of each varying class at many batches.
 
         A batch at which a number is no whole one is in none of them.
         """
@@ -157,7 +157,7 @@ def _has_size(step: Step) -> bool:
 
 
 def _sizes(allocations: KernelAllocations, steps: tuple[Step, ...]) -> list[Any]:
-    """The size of each of `steps` that has one, as `allocations` has it: 0 where the step is left out."""
+    """Return the size of each of `steps` in `allocations`, 0 for an absent step."""
     sized = [step for step in allocations.steps if _has_size(step)]
     if len(allocations.steps) == len(steps):
         return [step.nbytes for step in sized if not isinstance(step, Give)]

@@ -95,7 +95,7 @@ class EagerBatches:
         except NotTogether:
             return
         if self._script is None:
-            self._script = self._written()
+            self._script = self._make_script()
             self._prepared.clear()
         every = np.concatenate([storages, found])
         for place in np.flatnonzero(holds).tolist():
@@ -106,8 +106,7 @@ class EagerBatches:
         smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
         prepared = self._prepared.get(batch)
         if limit is not None and prepared is not None:
-            # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the variants
-            # say.
+            # Prepared sizes tell whether it runs; only the variants have the fallback plans' workspaces.
             found = self._figures(batch, prepared, {}, limit)
             if not found.fails or not self._script or not self._script.plans:
                 return found
@@ -121,7 +120,7 @@ class EagerBatches:
     ) -> Figures:
         """Simulate a batch's sizes. smaller: fallback workspaces by size number."""
         if self._script is None:
-            self._script = self._written()
+            self._script = self._make_script()
         script, refused = self._script, 0
         returned: bool | None = None
         if not smaller and script.fast_events is not None and self._fast is not None:
@@ -130,13 +129,13 @@ class EagerBatches:
                 script.fast_events, units, script.fast_setup_count, self._fast, limit and limit.nbytes
             )
         else:
-            made = (
+            allocator = (
                 limited(self._conf, self._profile, *limit)
                 if limit is not None
                 else make_allocator(self._conf, self._profile)
             )
-            served, refused = _simulate(script, sizes.tolist(), smaller, made)
-            allocated, reserved = made.peak_allocated, made.peak_reserved
+            served, refused = _simulate(script, sizes.tolist(), smaller, allocator)
+            allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
         return Figures(
             batch,
             allocated,
@@ -161,8 +160,8 @@ class EagerBatches:
         self._last = (batch, np.array(sizes + self._classes.sizes(), np.int64))
         return self._last[1]
 
-    def _written(self) -> _Script:
-        """Which request has which size: `eager` run once with a number in place of each size."""
+    def _make_script(self) -> _Script:
+        """Return the script: run `eager` once with a number in place of each size."""
         numbers = itertools.count(len(self._storages))
         numbered = [
             dataclasses.replace(allocations, steps=_numbered(steps, numbers))
@@ -182,7 +181,7 @@ class EagerBatches:
 
 
 def _fast_events(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | None:
-    """The events as (key, which size) and (key, FREE); None where they say more than that to an allocator."""
+    """Return the events as (key, size number) and (key, FREE); None if there are others that matter."""
     found: list[tuple[int, int]] = []
     for event in events:
         if isinstance(event, Malloc) and not event.stream:
@@ -204,11 +203,8 @@ def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
 def _simulate(
     script: _Script, sizes: list[int], smaller: dict[int, Sequence[int]], allocator: PyTorchAllocator
 ) -> tuple[bool, int]:
-    """A batch's sizes put into the script and simulated. Peaks count from the first iteration, as in
-    `timeline`. Whether all requests were served, and how often a plan had no room.
-
-    smaller: number of a size → what its plan is asked for instead.
-    """
+    """Simulate the script with a batch's sizes. Return whether all requests were served, and how often a plan
+    had no room. Peaks count from the first iteration. smaller: fallback workspaces by size number."""
     server = Server(allocator)
     for events in (script.events[: script.setup_count], script.events[script.setup_count :]):
         allocator.reset_peaks()
@@ -226,7 +222,7 @@ def _simulate(
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:
-    """The steps with numbers in place of their sizes."""
+    """Return the steps with numbers in place of their sizes."""
     return tuple(
         [
             step
