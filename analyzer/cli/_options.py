@@ -49,7 +49,7 @@ def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
 
 
 def analysis_options(function: _Function) -> _Function:
-    """TARGET and the options of an analysis, in the order of the fields of `Options`."""
+    """Add TARGET and the options of an analysis, in the order of the fields of `Options`."""
     for option in reversed((click.argument("target"), *_click_options())):
         function = option(function)
     return function
@@ -64,7 +64,7 @@ def options_without_batch(function: _Function) -> _Function:
 
 
 def options_named(*names: str) -> Callable[[_Function], _Function]:
-    """The options of an analysis with these names, for a command that has no use for the others."""
+    """Add only these options of an analysis."""
 
     def decorate(function: _Function) -> _Function:
         for option in reversed(_click_options(*names)):
@@ -147,7 +147,7 @@ def sandbox_options(function: _Function) -> _Function:
 
 
 def engine_options(function: _Function) -> _Function:
-    """`--engine` and `--python`: who runs a PyTorch program."""
+    """Add `--engine` and `--python`, which choose who runs a PyTorch program."""
     engine = click.option(
         "--engine",
         type=click.Choice(ENGINES),
@@ -181,7 +181,7 @@ SCRIPT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": Fa
 
 
 def script_words(function: _Function) -> _Function:
-    """SCRIPT, its ARGUMENTS and `-m`; the context has `SCRIPT_SETTINGS`."""
+    """Add SCRIPT, its ARGUMENTS and `-m`; the context has `SCRIPT_SETTINGS`."""
     module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
     return click.argument("script")(
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED)(module(function))
@@ -189,7 +189,7 @@ def script_words(function: _Function) -> _Function:
 
 
 def output_option(function: _Function) -> _Function:
-    """`-o FILE`, which the command gets as `output`: a path, or None for stdout (`-o -` too)."""
+    """Add `-o FILE`, as `output`: a path, or None for stdout (`-o -` too)."""
     return click.option(
         "-o",
         "--output",
@@ -215,7 +215,7 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """NAME=TEXT as (name, text). Raises OptionError."""
+    """Parse NAME=TEXT into (name, text). Raises OptionError."""
     found = []
     for text in texts:
         name, equals, value = text.rpartition("=")
@@ -282,7 +282,7 @@ def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> di
 
 
 def settings(texts: Sequence[str]) -> dict[str, str]:
-    """`--runtime-option K=V` as a mapping. Raises OptionError."""
+    """Parse `--runtime-option K=V` into a mapping. Raises OptionError."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -295,5 +295,5 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def assumptions(texts: Sequence[str]) -> dict[str, bool | str]:
-    """`--assume NAME=true`, or `--assume FILE.py:LINE=VALUE`, as a mapping. Raises OptionError."""
+    """Parse `--assume NAME=true` or `FILE.py:LINE=VALUE` into a mapping. Raises OptionError."""
     return {name: text if ".py:" in name else _boolean(name, text) for name, text in pairs("--assume", texts)}

@@ -33,8 +33,8 @@ def analysis(
     progress: Callable[[str], None] | None = None,
     needs: bool = True,
 ) -> Analysis:
-    """`target` analysed, with everything made on the way. needs: also what a configuration takes with room,
-    where the device has less; else its figures are until where it gets. Raises AnalyzerError."""
+    """Analyse `target` and keep everything made on the way. needs: a configuration's figures with room too,
+    where the device has less; else they end where it runs out. Raises AnalyzerError."""
     parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
     if options.parallel is not None:
         _check_parallel(parsed, options)

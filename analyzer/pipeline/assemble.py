@@ -49,7 +49,7 @@ from analyzer.timing.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A target as a front end captured it, ready for a runtime.
+    """A target captured by a front end, ready for a runtime.
 
     framework: "pytorch" or "onnx", what the target is. batch: of the capture, None where it does not say.
     profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in
@@ -75,7 +75,7 @@ class Captured:
 
 
 def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
-    """Raises OptionError when the runtime does not run programs of that front end."""
+    """Raise OptionError if the runtime does not run programs of that front end."""
     if framework in runtime.frameworks:
         return
     if framework == "onnx":
@@ -87,7 +87,7 @@ def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
 
 
 def check_trains(runtime: Runtime) -> None:
-    """Raises OptionError when the runtime does not run the PyTorch program that training an ONNX file is."""
+    """Raise OptionError if the runtime cannot train an ONNX file as a PyTorch program."""
     if "pytorch" not in runtime.frameworks:
         raise OptionError(
             f"{runtime.name} does not train an ONNX file: that is a PyTorch program", "leave --runtime out"
@@ -95,7 +95,7 @@ def check_trains(runtime: Runtime) -> None:
 
 
 def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limit | None = None) -> Analysis:
-    """Ask the runtime, simulate what it asks for, and put the estimate together. Raises AnalyzerError.
+    """Predict and simulate the capture's requests, and assemble the estimate. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`);
     the figures are then those under it, until where the program gets. UNLIMITED: with room, whatever the
@@ -197,7 +197,7 @@ class _Outcome:
 
 
 def _predicted(captured: Captured, options: Options, runtime: Runtime) -> Prediction:
-    """Raises UnknownOperatorError with `--strict`."""
+    """Return the runtime's prediction. Raises UnknownOperatorError with `--strict`."""
     prediction = runtime.predict(captured.source, options, captured.profile)
     if options.strict and prediction.unknown:
         raise UnknownOperatorError(
@@ -219,7 +219,7 @@ def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, 
 
 
 def _outcome(prediction: Prediction, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
-    """limit: as in `assemble`. bounds: bytes of which the least counts where there is no limit."""
+    """Simulate under a limit, as in `assemble`. bounds: bytes, the least of which counts without one."""
     if limit == UNLIMITED:
         return _on_device(prediction, None)
     if limit is not None and prediction.limited is not None:
@@ -289,7 +289,7 @@ def _assumed(
     device_used: int,
     capacity_bytes: int | None,
 ) -> _Assumed:
-    """capacity_bytes: memory of the simulation; None: unlimited."""
+    """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation = outcome.simulation
     orders = None if outcome.with_room is not None else orders_range(prediction, simulation)
     in_mib = tuple(f"{nbytes / 2**20:,.0f}" for nbytes in orders or ())
@@ -325,7 +325,7 @@ def _assumed(
 def _certainty(
     simulation: Simulation, unknown: Mapping[str, int], assumed: _Assumed, kept_and_spare: Range
 ) -> Certainty:
-    """The bytes at the peak by how they are known, and by rule."""
+    """Return the bytes at the peak by how they are known, and by rule."""
     by_rule = {
         basis: _sums(
             (alive.malloc.rule, alive.block_bytes)
@@ -410,7 +410,7 @@ def _refusals(simulation: Simulation) -> tuple[str, ...]:
 def _out_of_memory(
     failure: Failure, prediction: Prediction, describe: Callable[[Malloc], Description]
 ) -> OutOfMemory:
-    """The request that failed in the user's terms. Its phase is the named event under way."""
+    """Return the failed request in the user's terms; its phase is the current named event."""
     description = describe(failure.malloc)
     following = prediction.events[failure.position :]
     return OutOfMemory(
@@ -442,7 +442,7 @@ def _timeline(simulation: Simulation) -> Timeline:
 
 
 def _marks(events: tuple[AllocationEvent, ...], simulation: Simulation) -> tuple[MarkRow, ...]:
-    """Named events with what is alive by category then."""
+    """Return the named events, with the live bytes by category then."""
     alive: dict[int, tuple[str, int]] = {}
     sums = Counter[str]()
     rows: list[MarkRow] = []

@@ -36,7 +36,7 @@ def captured_pytorch(
     runtime: Runtime,
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
-    """`target` captured: a step of training, or forward passes. Raises AnalyzerError."""
+    """Capture a training step or forward passes of `target`. Raises AnalyzerError."""
     with without_compiler(), apart() if isinstance(target, Target) else nullcontext():
         return _captured(target, options, runtime, progress)
 

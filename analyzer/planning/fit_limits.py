@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.planning.intervals import Intervals, intervals_of
-from analyzer.planning.search import MOST, assumptions, bisected, standing
+from analyzer.planning.search import MOST, assumptions, bisected, fit_verdict
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
@@ -272,7 +272,7 @@ class Search:
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
         limit = self.bound(shown.estimate)[0]
-        verdict, held = standing(shown, limit, self.limit is None, bool(batch))
+        verdict, held = fit_verdict(shown, limit, self.limit is None, bool(batch))
         captures = {self.start, *self.captured, *(self.intervals.captured if self.intervals else ())}
         return Fit(
             batch,

@@ -20,7 +20,9 @@ def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
     return low
 
 
-def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> tuple[str, tuple[int, int]]:
+def fit_verdict(
+    analysis: Analysis, limit: int, device_bound: bool, runs: bool
+) -> tuple[str, tuple[int, int]]:
     """Return `Fit.verdict` and `Fit.reserved_range` of a batch under a limit, by its figures."""
     estimate, known = analysis.estimate, analysis.estimate.certainty
     word, held = ("fits", estimate.peak_reserved) if runs else ("does not fit", limit)

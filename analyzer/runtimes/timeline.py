@@ -35,7 +35,7 @@ _INPUT = re.compile(r"(\d+)\.input")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMark:
-    """Bytes when the named event was over; `peak` is the peak allocated of its iteration so far."""
+    """State at the end of a named event; `peak` is its iteration's allocated peak so far."""
 
     event: str
     allocated: int
@@ -53,8 +53,8 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class HeldRange:
-    """Memory held of the device: a segment, region or run of pages. born: the event that took it; died: the
-    event after which it is no longer held, -1: held to the end."""
+    """A range of held device memory. born: event that took it; died: event after which it is gone, -1:
+    never."""
 
     address: int
     nbytes: int
@@ -261,10 +261,10 @@ def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bo
         states.add(asked, handle)
         if isinstance(event, Event):
             allocator.over(event.name, event.value)
-    return gathered(events, states, failure)
+    return simulation_of_states(events, states, failure)
 
 
-def gathered(
+def simulation_of_states(
     events: tuple[AllocationEvent, ...], states: States, failure: Failure | None = None
 ) -> Simulation:
     """Return the simulation of the events, from the allocator's state after each.

@@ -35,7 +35,7 @@ from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
-from analyzer.runtimes.timeline import Failure, States, gathered
+from analyzer.runtimes.timeline import Failure, States, simulation_of_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +437,7 @@ class Live:
             self._states.cut(failure.position)
         return Prediction(
             events=events,
-            simulation=gathered(events, self._states, failure),
+            simulation=simulation_of_states(events, self._states, failure),
             others=partial(others, events, tuple(self._readings), tuple(self._watched)),
             order=order_of(self._readings, self._watched),
             allocator=self.fresh,

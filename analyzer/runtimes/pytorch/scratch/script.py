@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class Basis(enum.Enum):
-    """How sure a number of bytes is."""
+    """How a number of bytes is known."""
 
     EXACT = "exact"
     MEASURED = "measured"
@@ -87,7 +87,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """The temporary `token` is given back."""
+    """Frees the temporary `token`."""
 
     token: int
 
@@ -140,8 +140,8 @@ class Script:
         return token
 
     def trials(self, nbytes: int, basis: Basis, plan: str, assumed: int = 0) -> None:
-        """The first time the thread needs a plan of that name: `nbytes`, of which `assumed` are not known,
-        while all are tried, then an empty cache.
+        """Take `nbytes` (`assumed` of them unknown) while all plans are tried, the first time a thread needs
+        this plan; then empty the cache.
 
         Where there is no room for them half is taken, and so on.
         """
@@ -161,7 +161,7 @@ class Script:
         self.steps += [trials, Give(token)]
 
     def release(self, token: int) -> None:
-        """Give the temporary back now."""
+        """Free the temporary now."""
         if token in self._open:
             self._open.remove(token)
             self.steps.append(Give(token))
@@ -175,7 +175,7 @@ class Script:
             self.release(token)
 
     def workspace(self, name: str, nbytes: int, basis: Basis = Basis.EXACT) -> None:
-        """A library workspace kept for good, one per thread; only the first request of a thread allocates."""
+        """Take a library's workspace, which each thread allocates once and keeps."""
         if nbytes > 0:
             self.steps.append(Take(self._next, nbytes, basis, keep=name, rule=self.rule))
             self._next += 1
@@ -191,7 +191,7 @@ class Script:
         self.steps.extend(Output(index) for index in range(self.output_count) if index not in mentioned)
 
     def on_host(self, index: int) -> None:
-        """Result `index` lives in host memory: it takes nothing of the device."""
+        """Mark result `index` as host memory, which takes nothing of the device."""
         self.host_outputs.add(index)
 
     def library(self, family: str) -> None:
@@ -309,7 +309,7 @@ def _bases(sure: Basis | tuple[Basis, ...]) -> tuple[Basis, ...]:
 
 
 def _same(one: ScratchRule, other: ScratchRule) -> bool:
-    """Whether they are one definition, run twice."""
+    """Return whether both are one definition, run twice."""
     first, second = one.code, other.code
     return (first.__module__, first.__qualname__, file_of(first)) == (
         second.__module__,
