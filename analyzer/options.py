@@ -61,14 +61,13 @@ class Options:
     """Everything a user can say about an analysis besides the target. An instance is always valid.
 
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them
-    (one alone
-        counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name to
-        TensorSpec.
+        (one alone counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name
+        to TensorSpec.
     assume: "FILE.py:LINE" (the end of a path counts) -> the value read, or the size of the result, at this
-    line.
+        line.
     parallel: how the model is spread over the GPUs of a job, as `analyzer/parallelism.py` reads it.
     loss: `loss(output, *targets)` or a name. optimizer: a name, or a function from parameters to an
-    optimizer. Raises InputError or OptionError naming the first value that makes no sense.
+        optimizer. Raises InputError or OptionError naming the first value that makes no sense.
     """
 
     batch: int | None = field(

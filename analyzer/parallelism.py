@@ -6,11 +6,10 @@ is there.
 1. KIND is PyTorch's way to spread it (`KINDS`), SIZE the number of ranks, one GPU each. The batch is that of
    one rank.
 2. Settings have the names PyTorch gives them. `wrap=PATTERN` says which modules are sharded together
-   (`fnmatch` rules, as
-   `--checkpoint`), `mixed` the type parameters are gathered in, `rank` which rank is shown. By default it is
-   the one that takes the most: the first, which holds the largest shard where they differ; with tensor
-   parallelism the second, which takes as much, and gets its shards from the first (NCCL's buffers for
-   receiving are larger than those for sending).
+   (`fnmatch` rules, as `--checkpoint`), `mixed` the type parameters are gathered in, `rank` which rank is
+   shown. By default it is the one that takes the most: the first, which holds the largest shard where they
+   differ; with tensor parallelism the second, which takes as much, and gets its shards from the first (NCCL's
+   buffers for receiving are larger than those for sending).
 3. Machines have 8 GPUs where that comes out even (`Rank.of`).
 
 What the settings do to a model is in `capture/pytorch/world/wrapping.py`.

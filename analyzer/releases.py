@@ -2,10 +2,9 @@
 
 1. A release is its first two numbers, (2, 11) for torch 2.11.0+cu130: what patches change is not known here.
 2. What holds for some releases only says so with `since` and `until`, both included and both optional, and
-   nowhere
-   otherwise: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), what is replaced in PyTorch
-   (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is such a
-   pair.
+   nowhere otherwise: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), what is replaced in
+   PyTorch (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is
+   such a pair.
 3. `MODELLED` has the releases whose differences are written down. A newer or an older one is answered as the
    nearest of them, and a note says so.
 4. The release a figure is of: the one that was asked for (`--release torch=2.8`); else the one installed,

@@ -3,9 +3,8 @@
 1. TARGET is `model.onnx`, `program.pt2`, `file.py[:attr]` or `package.module:attr`; the suffix before the
    last colon decides. `parse` needs neither torch nor onnx.
 2. A Python target is the user's own program and is executed, with its folder importable as under `python
-   file.py`.
-   `attr` is an `nn.Module`, or a class or function that makes one when called without arguments; `make_model`
-   when it is not given.
+   file.py`. `attr` is an `nn.Module`, or a class or function that makes one when called without arguments;
+   `make_model` when it is not given.
 3. It is executed and built under the meta device, so that weights take no memory. Whatever fails there is
    tried once more on the CPU (some constructors look at values), and only that attempt's error counts.
 4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are
@@ -66,9 +65,8 @@ class Program:
     """A PyTorch target, built.
 
     make_batch: batch (and length, if it takes one) -> (inputs, targets), on the meta device: inputs a tuple,
-    or a mapping of what
-        the model takes by name; targets a tuple. Their parts are tensors, or hold some (`nested.py`). None if
-        the target does not say.
+        or a mapping of what the model takes by name; targets a tuple. Their parts are tensors, or hold some
+        (`nested.py`). None if the target does not say.
     own_batch: what it is called with where nobody gives a batch.
     is_file: it comes from a file or a module of the user's, whose code may do more than compute.
     loss: (output, *targets) -> scalar; None if the target does not say.

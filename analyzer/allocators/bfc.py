@@ -72,8 +72,8 @@ def next_region(size: int, growth: int, largest: int | None) -> tuple[int, int]:
 class BfcArena(PoolAllocator):
     """The simulator, in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
-    allocated: chunks in use, unsplit rests included. requested: what was asked for.
-    reserved (also `held`): regions and reserved memory. extensions: why each was taken.
+    allocated: chunks in use, unsplit rests included. requested: what was asked for. reserved (also `held`):
+    regions and reserved memory. extensions: why each was taken.
     """
 
     leftover: ClassVar[Leftover]

@@ -16,8 +16,7 @@ decide which block stays whole, how much of it goes unused, and when the next se
 Source of 1 to 5: addresses recorded on an H200, driver 580: segments of 70 PyTorch runs (the replay is
 `tests/allocators/pytorch/test_replay.py`), arena regions of 24 ONNX Runtime runs. 6: which of two freed
 places a later segment takes, in the programs of `tests/data/h200/histories_whole_programs.xz` that call
-`empty_cache`; and
-`tests/data/h200/driver_holes.json.gz`.
+`empty_cache`; and `tests/data/h200/driver_holes.json.gz`.
 Not modelled: the driver's and the libraries' own allocations while the process runs (`process.py` has those
 of its first kernels); when these fill a hole, later segments lie elsewhere (seen in 1 of the 70 runs to
 change a tie). Threads' stacks and the C library's heaps, which lie between chunks.

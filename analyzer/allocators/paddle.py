@@ -7,8 +7,7 @@
    device. It is asked for with 256 B on top for alignment, which stay in it as a free block.
 3. Freed blocks join free neighbours of their chunk and are cached. Idle chunks go back to the device only
    when it has no room, before the request is tried a second time (or at every free with `free_idle_chunk`, at
-   every miss with
-   `free_when_no_cache_hit`).
+   every miss with `free_when_no_cache_hit`).
 
 **naive_best_fit** (pre-allocation, the default before 1.7):
 4. The chunk size is `fraction_of_gpu_memory_to_use` of the memory available on the card at that moment, or

@@ -6,8 +6,7 @@
 2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad
    input.
 3. What a user got wrong is one message and one hint on stderr. Anything unexpected is one line that asks for
-   a report;
-   `--debug` shows the traceback.
+   a report; `--debug` shows the traceback.
 4. Starting costs click alone: commands import what they need when they run.
 """
 

@@ -8,10 +8,9 @@
 3. Asking never initialises CUDA. Without a driver nothing is imported: that takes longer than looking for it.
 
 Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch/cuda/__init__.py`
-(`_parse_visible_devices`,
-`_transform_uuid_to_ordinals`) for how the text is read; NVML API reference, `nvmlDeviceGetHandleByIndex_v2`
-for the order of indices. `tests/devices/test_nvml.py` compares with the device torch takes, on a machine that
-has GPUs.
+(`_parse_visible_devices`, `_transform_uuid_to_ordinals`) for how the text is read; NVML API reference,
+`nvmlDeviceGetHandleByIndex_v2` for the order of indices. `tests/devices/test_nvml.py` compares with the
+device torch takes, on a machine that has GPUs.
 
 Not modelled: CUDA's own order. NVML counts by PCI bus, CUDA by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: in
 a machine with GPUs of several models an index may mean another one, a UUID never does. A GPU split into MIG

@@ -51,8 +51,7 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Door:
     """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: whichever is within
-    reach. keep, network: as in
-    `analyzer.run`. Raises OptionError for another engine."""
+    reach. keep, network: as in `analyzer.run`. Raises OptionError for another engine."""
 
     engine: str = "auto"
     python: str | os.PathLike[str] | None = None
@@ -235,22 +234,20 @@ def analyze(
     """Predict what `target` needs of a GPU.
 
     target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied),
-    `model.onnx`,
-        `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder, `hf:ORG/NAME`).
+        `model.onnx`, `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder,
+        `hf:ORG/NAME`).
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them;
-    only
-        shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
+        only shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
     batch: for targets that make their own batch, and for ONNX graphs.
     loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in
-    lower case
-        (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
+        lower case (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
     device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else
-    h200.
+        h200.
     runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session
-    options.
+        options.
     engine, python: as in `analyzer.run`. progress: told what is under way. Every other option is a field of
-    `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user can
-    mend.
+        `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user
+        can mend.
     """
     return (
         Door(engine, python, tell=progress).target(target, Options.of({"inputs": inputs, **options})).estimate
@@ -281,19 +278,16 @@ def run(
     ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
     environment: variables it sees besides its own. device: as in `analyzer.analyze`.
     until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on
-    steps ask for
-        the same and the allocator is laid out as before.
+        steps ask for the same and the allocator is laid out as before.
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
     assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
     release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
     keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay
-    (`analyzer/sandbox`). network:
-        whether it may connect to other machines.
+        (`analyzer/sandbox`). network: whether it may connect to other machines.
     engine: "trace"; "emulate" (`analyzer.emulate`); or "auto": traced, and emulated where tracing leaves a
-    doubt and a CUDA build of
-        PyTorch is within reach. python: the Python (or its environment's folder) that has one; None: the one
-        that the variable ANALYZER_PYTHON names, this one, or one that `analyze engine install` made.
-        `Estimate.engine` says whose figures they are.
+        doubt and a CUDA build of PyTorch is within reach. python: the Python (or its environment's folder)
+        that has one; None: the one that the variable ANALYZER_PYTHON names, this one, or one that `analyze
+        engine install` made. `Estimate.engine` says whose figures they are.
     Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with
     another exit code than 0, or cannot be followed any further, gives the estimate up to there:
     `Estimate.incomplete` says why, and such an estimate never fits. One that finds no memory says so in

@@ -15,9 +15,8 @@ from analyzer.errors import AnalyzerError
 
 def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
     """The first of: the one of `python`; of the Python that `ANALYZER_PYTHON` names; of this one; of an
-    environment that
-    `analyze engine install` made, the release nearest to the one that figures are of by default first. None:
-    there is none.
+    environment that `analyze engine install` made, the release nearest to the one that figures are of by
+    default first. None: there is none.
 
     Raises OptionError and MissingDependencyError where `python` is given and has none.
     """

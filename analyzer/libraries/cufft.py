@@ -1,9 +1,8 @@
 """cuFFT's workspace: what a plan needs besides its input and its output.
 
 1. **Complex to complex**: nothing for lengths one kernel computes; one buffer of the whole result where a
-   length takes several
-   kernels: powers of two above `_LONGEST_KERNEL`, other long lengths, composites of a large prime (721 = 7 x
-   103).
+   length takes several kernels: powers of two above `_LONGEST_KERNEL`, other long lengths, composites of a
+   large prime (721 = 7 x 103).
 2. **Bluestein**: long lengths with a prime factor above 127 are computed as a convolution of the first length
    of factors 2, 3 and 5 that is at least 2 n - 1: two buffers of that length.
 3. **Real, even**: two real numbers are one complex one of half the length: a buffer of n / 2 of them, n / 2 +

@@ -2,8 +2,7 @@
 
 1. Every allocation takes whole pages of 2 MiB (`ncclCudaMalloc` through cuMem). A communicator makes three
    small ones for each of its channels, and two more: 196 MiB for 32 channels. One of a single rank has 64
-   channels (`MAXCHANNELS`,
-   `device.h`): 388 MiB, and no connections.
+   channels (`MAXCHANNELS`, `device.h`): 388 MiB, and no connections.
 2. A **connection** for one channel takes 10 MiB at the receiver (4 KiB and the buffers of three protocols,
    9,637,888 bytes) and 2 MiB at the sender. Connections are made when first needed: by the first collective
    one to each neighbour in the ring for every collective channel (24 of them between two H200: 288 MiB), by
@@ -13,8 +12,7 @@
    where others have 356. That of sends and receives is loaded when first used. Code stays after
    `destroy_process_group`; everything else goes.
 4. How many channels there are is what NCCL's search of the topology finds: the bytes are measured (`analyze
-   calibrate
-   --ranks N`) and stand in the device's profile, for each number of ranks (`devices/topology.py`).
+   calibrate --ranks N`) and stand in the device's profile, for each number of ranks (`devices/topology.py`).
 5. More than two ranks behind NVSwitches have **NVLink SHARP**, for which a communicator makes a page more for
    each collective channel, and one of credits: 50 MiB for 24 (`ncclNvlsInit`, `ncclNvlsSetup`). Beside public
    logs of vLLM: 46 to 52 MiB (4 ranks less 2, `tests/data/serving`).

@@ -3,8 +3,7 @@
 1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state,
    the **caller** the inputs of a step: all that has a name of its own.
 2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the
-   backward pass,
-   **autograd** keeps it.
+   backward pass, **autograd** keeps it.
 3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or
    goes out of scope.
 4. If it then dies together with a later result that was computed from it with gradients, and no backward pass

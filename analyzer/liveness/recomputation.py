@@ -12,8 +12,7 @@ view.
    having its bytes as its capacity; the operators behind the cut are those that run again.
 
 Source: PyTorch's partitioner, which cuts the graphs of `torch.compile` so
-(`torch/_functorch/partitioners.py`,
-`min_cut_rematerialization_partition`).
+(`torch/_functorch/partitioners.py`, `min_cut_rematerialization_partition`).
 
 Not modelled: what is alive while operators run again; when in the backward pass they do; the time they take.
 """

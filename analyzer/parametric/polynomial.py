@@ -2,8 +2,8 @@
 more size.
 
 1. A number captured at n batch sizes is taken for a polynomial only if one of degree at most n - 2 goes
-   through all of
-   them: the lowest such. At least one of the captured values is therefore a check, not a support.
+   through all of them: the lowest such. At least one of the captured values is therefore a check, not a
+   support.
 2. Arithmetic is exact; a value between the captured ones that is no whole number is none of ours.
 
 Shapes, strides and sizes in bytes are products of dimensions, of which few are the batch: degree 1 nearly

@@ -42,9 +42,9 @@ def follow(
     post: Post | None = None,
 ) -> tuple[Analysis, BaseException | None]:
     """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it
-    failed or cannot be followed. whole: steps that repeat are stored
-    like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to
-    have. post: brings what other ranks say by value (None: they are followed beside this one where it asks).
+    failed or cannot be followed. whole: steps that repeat are stored like any other. job: the rank where its
+    machine has another number of them than `Rank.of` takes it to have. post: brings what other ranks say by
+    value (None: they are followed beside this one where it asks).
     Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     name = " ".join((place_of(script)[0], *map(str, args)))

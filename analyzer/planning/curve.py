@@ -7,8 +7,7 @@
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
 3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of
    the largest, or 8 MiB), or where an interval ends. With `explain` the sharpest few are explained by what
-   makes the peak before and
-   after: an analysis each, which costs more than many rows.
+   makes the peak before and after: an analysis each, which costs more than many rows.
 4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their
    batches).
 

@@ -47,8 +47,7 @@ def fit(
     """Return the largest batch of `target` on `device`, or under an allocator's `limit` ("8GiB" or bytes).
 
     longest: the greatest length instead that `batch` samples may have; `make_batch`, or `inputs`, is a
-    function of
-        (batch, length).
+        function of (batch, length).
     Other options as for `analyzer.analyze`; `inputs` as for `sweep`. Raises AnalyzerError.
     """
     devices = (device,)

@@ -11,8 +11,7 @@
 
 1. A **job** is one target, batch, device and strategy; a strategy is options (`analyzer.options.Options`) on
    top of the grid's own. Jobs are numbered in the order of the file: targets, then batches, strategies,
-   devices. `batches`,
-   `strategies` and `devices` may be left out.
+   devices. `batches`, `strategies` and `devices` may be left out.
 2. Every finished job is a line in the journal, written at once; a grid that is run again with the same
    journal does the jobs that are missing. A last line that a killed run left half written does not count.
    Jobs are told apart by their words and by when their target's file was last changed.
@@ -194,8 +193,8 @@ def run(
     """Return all rows in order. journal: file of finished jobs, one a line. tell: (finished, all).
 
     workers: processes of this machine; 0 works in this one, which a target can end. ray: address of a Ray
-    cluster that shall
-        do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of another grid.
+        cluster that shall do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of
+        another grid.
     """
     done = _finished(journal, todo) if journal is not None and journal.exists() else {}
     if tell is not None:

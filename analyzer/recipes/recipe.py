@@ -70,15 +70,13 @@ class Recipe:
 
     bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
     stored: how the checkpoint's weights are quantized, where the configuration says they are. dequantize:
-    turned back while loaded.
+        turned back while loaded.
     packed: sequences of several documents each; precomputed: what the reference says is computed before
-    training.
+        training.
     parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model
-    is made without memory,
-        sharded block by block, and only then takes this rank's share.
+        is made without memory, sharded block by block, and only then takes this rank's share.
     loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made
-    on the GPU in
-        float32 and cast, as scripts without a checkpoint do.
+        on the GPU in float32 and cast, as scripts without a checkpoint do.
     """
 
     config: ModelConfig

@@ -18,12 +18,12 @@
    steps of the block size.
 
 Source: vLLM 0.33, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/kv_cache_interface.py`
-(`page_size_bytes`,
-`max_memory_usage_bytes`), `v1/core/kv_cache_planning.py` (`_get_kv_cache_groups_uniform_page_size`),
-`v1/core/kv_cache_utils.py` (`get_kv_cache_capacity`), `platforms/interface.py` (the block size beside
-states), `model_executor/layers/mamba/mamba_utils.py` (`gated_delta_net_state_shape`); numbers it logged,
-`benchmarks/published/vllm_logs.py`. Not modelled: states other than gated delta nets', layers of different
-heads, which are refused; LoRA's buffers; connectors for which the groups are switched off.
+(`page_size_bytes`, `max_memory_usage_bytes`), `v1/core/kv_cache_planning.py`
+(`_get_kv_cache_groups_uniform_page_size`), `v1/core/kv_cache_utils.py` (`get_kv_cache_capacity`),
+`platforms/interface.py` (the block size beside states), `model_executor/layers/mamba/mamba_utils.py`
+(`gated_delta_net_state_shape`); numbers it logged, `benchmarks/published/vllm_logs.py`. Not modelled: states
+other than gated delta nets', layers of different heads, which are refused; LoRA's buffers; connectors for
+which the groups are switched off.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 trainer as it is.
 
 1. Samples are of the task's own form: `sft` tokens; `dpo` and `grpo` words, of which a tokenizer made on the
-   spot makes a token each;
-   `reward` pairs of tokens. A pair's prompt and its two answers share `--length` by halves.
+   spot makes a token each; `reward` pairs of tokens. A pair's prompt and its two answers share `--length` by
+   halves.
 2. What is trained in which type, checkpointing and the optimizer are what was said, not TRL's own defaults
    (bfloat16 under autocast, checkpointing on).
 3. `grpo` makes `--batch` completions of one prompt, each of `--new-tokens` tokens: none ends early. Without

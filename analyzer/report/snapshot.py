@@ -2,9 +2,8 @@
 page).
 
 1. The file is a pickle (protocol 4) of `segments`, `device_traces` and what
-   `torch.cuda.memory._dump_snapshot` writes
-   besides: `segments` is what is held at the end, `device_traces` every request and every call of the driver,
-   in order.
+   `torch.cuda.memory._dump_snapshot` writes besides: `segments` is what is held at the end, `device_traces`
+   every request and every call of the driver, in order.
 2. Sizes, addresses and segments are those of the simulated allocator. What a real run makes of addresses the
    driver decides; which block lies in which segment, and what is free between them, is the prediction.
 3. An allocator without addresses (a runtime of another package) has its blocks put into the lowest hole that

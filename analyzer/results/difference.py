@@ -27,8 +27,7 @@ class Difference:
     changed at the peak, largest change first.
 
     shares: by category and the module that encloses it, largest first. unlike: settings that differ, as
-    (name, before,
-        after) in words. moved: the events of the two peaks, if they differ.
+        (name, before, after) in words. moved: the events of the two peaks, if they differ.
     """
 
     before: Estimate

@@ -56,8 +56,7 @@ class Origin:
     """What allocations are for; all that are alike share one. The fields are those of `TensorRow`.
 
     scope: for ONNX the place in the model the exporter recorded for the node ("layer1.0.conv1"), "" where it
-    recorded
-        none. stream: the stream the request is made for, 0 the default one.
+        recorded none. stream: the stream the request is made for, 0 the default one.
     """
 
     name: str
@@ -135,12 +134,11 @@ class Certainty:
 
     by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
     assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of
-    `device_used`.
+        `device_used`.
     reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside
-    it; None where the device
-        was measured, and threads ask in one order (`runtimes/ranges.py`).
+        it; None where the device was measured, and threads ask in one order (`runtimes/ranges.py`).
     kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and
-    how much more.
+        how much more.
     """
 
     exact: int
@@ -163,8 +161,7 @@ class OutOfMemory:
     allocated_bytes, reserved_bytes: in use and held then; limit_bytes: what might have been held.
     free_bytes: what was free inside the held segments; largest_free_bytes, free_count: in which pieces.
     label, operator, module, source, phase: what the request was for, in the user's terms; phase is the named
-    event
-        under way ("1.backward").
+        event under way ("1.backward").
     """
 
     requested_bytes: int
@@ -352,8 +349,8 @@ class Estimate:
         """Return whether it surely runs on its own device, and within the budget if there is one.
 
         device: another one, by a profile's name, a size ("24GiB") or bytes. Its capacity is compared with
-        what the job takes with
-            room, or took here; whether it runs in less is what an analysis for that device says.
+            what the job takes with room, or took here; whether it runs in less is what an analysis for that
+            device says.
         """
         from analyzer.devices import capacity_of
 

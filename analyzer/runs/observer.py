@@ -3,8 +3,7 @@ either.
 
 1. At each named event: bytes allocated, the peak of the iteration so far, bytes reserved.
 2. `step` is set where an iteration begins: the last iteration's peaks are kept and the counters start anew,
-   as in
-   `runtimes/timeline.py`.
+   as in `runtimes/timeline.py`.
 3. Nothing is deleted, synchronised or allocated: watching changes nothing.
 """
 

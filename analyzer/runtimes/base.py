@@ -45,10 +45,9 @@ class Source:
     """The captured program a runtime analyses.
 
     model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where
-    these differ;
-    `model` then is the largest of them. answer: where the program was followed while it ran, so that it
-    could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask
-    the graph.
+    these differ; `model` then is the largest of them. answer: where the program was followed while it ran, so
+    that it could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than
+    PyTorch's ask the graph.
     """
 
     graph: Graph
@@ -104,18 +103,16 @@ class Prediction:
 
     events: what it asks of its allocator, in order. allocator: makes a fresh one, which is to serve them.
     limited: makes one that may hold so many bytes, as the runtime's own limit bounds it or, with `device`
-    true, as a
-        device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
+        true, as a device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
     device_used: what NVML shows for the process, from what was simulated.
     libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread
-    uses.
+        uses.
     unknown: operators of which nothing is known but their results, name -> calls.
     describe: an allocation in the user's terms; by default from the graph's operators and storages. contents:
-    for a block
-        that many tensors share, each of them with its bytes; () for any other.
+        for a block that many tensors share, each of them with its bytes; () for any other.
     simulation: what the allocator did with the events, where they were simulated while the program ran.
-    others: the same events in other orders that a run may have; only where threads make them. order: which
-    of the orders the events are in, in words.
+    others: the same events in other orders that a run may have; only where threads make them. order: which of
+        the orders the events are in, in words.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
 
@@ -141,8 +138,7 @@ class Runtime(ABC):
     name: what `--runtime` calls it. frameworks: the front ends whose programs it runs ("pytorch", "onnx").
     depends_on: what its figures depend on, by the names of `analyzer/releases.py`, itself first.
     takes_limits: whether a program can be simulated under any limit (`Prediction.limited`, `Batches.at`);
-    else what a batch needs
-        is known with room alone, and whether it runs is what its analysis says.
+        else what a batch needs is known with room alone, and whether it runs is what its analysis says.
     """
 
     name: ClassVar[str]

@@ -98,17 +98,14 @@ class Simulation:
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
     failure: the request that ended the program, None if all were served. refused: positions of those whose
-    plan had no
-        room, so that a smaller one ran.
+        plan had no room, so that a smaller one ran.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
     allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event
-    simulated. State after
-        it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the
-        category's value; the named event under way; the rule that decided its size.
+        simulated. State after it; signed change of `allocated`; what it was for ("" for an unnamed one; a
+        named event's name); the category's value; the named event under way; the rule that decided its size.
     iterations: the named event after which each begins (-1: with the first event).
     address: of the block each event takes, parallel to the others (0 for other events); pieces: what was held
-    when, by
-        birth. Both are empty unless places were asked for.
+        when, by birth. Both are empty unless places were asked for.
     """
 
     marks: tuple[SimulatedMark, ...]

@@ -7,9 +7,8 @@
    is refused.
 
 Sources: each library's documentation of its variables; `huggingface_hub/hf_api.py`. Not modelled: connections
-that libraries in C make by
-themselves (gRPC, another language's programs): they are refused where a whole process has no network, and not
-written down.
+that libraries in C make by themselves (gRPC, another language's programs): they are refused where a whole
+process has no network, and not written down.
 """
 
 from __future__ import annotations

@@ -10,10 +10,9 @@
 1. What is checked is whether the job runs in so much memory of the device, as `nvidia-smi` counts it
    (`analyze --budget`).
 2. Over the budget the test fails with what is expected and needed, and who holds the most at the peak:
-   "expected at most
-   16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With `baseline`, a saved estimate
-   (`analyze
-   --format json`), it says what grew since instead: "... saved for backward in encoder +1.1 GiB".
+   "expected at most 16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With `baseline`, a
+   saved estimate (`analyze --format json`), it says what grew since instead: "... saved for backward in
+   encoder +1.1 GiB".
 3. Keywords of the marker are options of every analysis of the test; those of a call win.
 
 Nothing is imported before a test asks for a budget.

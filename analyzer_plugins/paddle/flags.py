@@ -1,13 +1,11 @@
 """PaddlePaddle's flags that decide memory, by their own names, from `--runtime-option` or the environment.
 
 A flag may be written with or without "FLAGS_"; an option wins over the environment variable of the flag's
-full name, as
-`paddle.set_flags` wins over it. `enable_inplace` is BuildStrategy's switch, and the same as
+full name, as `paddle.set_flags` wins over it. `enable_inplace` is BuildStrategy's switch, and the same as
 FLAGS_pir_apply_inplace_pass, which replaced it. Sizes in "mb" and "gb" are binary (2^20 and 2^30 bytes).
 
 Source: the defaults of PaddlePaddle 3.3.1 (`tests/data/paddle_cpu.json`), which are document 003's for those
-it names;
-`paddle/common/flags.cc` for the two a CPU build has not.
+it names; `paddle/common/flags.cc` for the two a CPU build has not.
 """
 
 from __future__ import annotations

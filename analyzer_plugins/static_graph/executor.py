@@ -21,9 +21,8 @@
    one's, for the time of that pass.
 
 Source: what PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`,
-`tests/data/paddle_cpu.json`);
-`paddle/fluid/framework/new_executor/garbage_collector/`, `ir/memory_optimize_pass/eager_deletion_pass.cc`
-(garbage),
+`tests/data/paddle_cpu.json`); `paddle/fluid/framework/new_executor/garbage_collector/`,
+`ir/memory_optimize_pass/eager_deletion_pass.cc` (garbage),
 `paddle/fluid/pir/transforms/general/inplace_pass.cc` (in place); for TensorFlow the files
 `tensorflow/runtime.py` names. Not modelled: several streams, and the time between a kernel's launch and its
 end.

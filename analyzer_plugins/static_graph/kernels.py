@@ -8,9 +8,8 @@
 3. PaddlePaddle's `add_grad` writes a gradient for each operand of a sum; counted at a bound.
 
 Source: cuDNN's choices as measured for PyTorch (`libraries/cudnn/choices.py`), an assumption for other
-frameworks;
-`paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the gradients of
-sums.
+frameworks; `paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the
+gradients of sums.
 
 Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded.
 """

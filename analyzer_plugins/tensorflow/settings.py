@@ -8,8 +8,8 @@
    and above.
 
 Source: `tensorflow/core/common_runtime/gpu/gpu_device.cc` (`MinSystemMemory`,
-`SingleVirtualDeviceMemoryLimit`) and
-`gpu_process_state.cc` of TensorFlow 2.13 and later (1,800 MiB above compute capability 8 is newer).
+`SingleVirtualDeviceMemoryLimit`) and `gpu_process_state.cc` of TensorFlow 2.13 and later (1,800 MiB above
+compute capability 8 is newer).
 """
 
 from __future__ import annotations

@@ -50,12 +50,10 @@ class PyTorchSettings:
 
     limit_bytes: what `cudaMalloc` has to give to this process in all; None: no end.
     device_total_bytes, per_process_memory_fraction: `torch.cuda.set_per_process_memory_fraction`; both or
-    neither.
-    roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain 512-byte
-    rounding.
+        neither. roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain
+        512-byte rounding.
     ties: how ties between free blocks of one size are broken, by release of PyTorch (`ties_of`): the lowest
-    address, the block made first, or
-        the lowest of the segment held longest.
+        address, the block made first, or the lowest of the segment held longest.
     """
 
     max_split_size_mb: int | None = None

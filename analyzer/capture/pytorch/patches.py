@@ -37,8 +37,7 @@ class Patch:
     """stands_for: purpose of the replacement. since, until: releases of torch that need it.
 
     cuda_only: builds without CUDA do not have the name; there it is added. newer: some of these releases do
-    not have the
-        name yet; there it stays unknown.
+        not have the name yet; there it stays unknown.
     """
 
     stands_for: str

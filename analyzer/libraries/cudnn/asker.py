@@ -3,9 +3,8 @@
 1. The library is loaded by a process of its own (`answering.py`), started at the first question that nobody
    asked before.
 2. An answer is kept on disk, in the user's cache folder (`ANALYZER_CACHE`, else where the system keeps
-   caches), by release and
-   description: a second analysis starts no process, and a folder of answers serves where there is no library.
-   Without a folder that can be written to, answers last as long as this process.
+   caches), by release and description: a second analysis starts no process, and a folder of answers serves
+   where there is no library. Without a folder that can be written to, answers last as long as this process.
 3. cuDNN lists the engines it compiles at run time only where it finds a driver and a compiler: the process
    finds `stand_in.c` under their names, also where there are real ones, whose GPU would decide for which
    description it lists them. Where that was not compiled (`lists_compiled`) they are missing.

@@ -19,8 +19,7 @@ The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICE
 neither a GPU nor a driver is needed. The heuristics take 2 milliseconds, each plan a third of one.
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`,
-`run_single_conv`); the enumerators:
-`cudnn_graph.h` of cuDNN 9.
+`run_single_conv`); the enumerators: `cudnn_graph.h` of cuDNN 9.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """ONNX's own shape inference, called so that no file can make it run away.
 
 1. `infer_graph` runs it over a whole graph: first without data propagation; then, if anything is still
-   unknown and
-   `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic. (Data
-   propagation spells out a dimension for every element of a 1-D tensor, so large ones are kept away from it:
-   `LARGEST_PROPAGATED`.)
+   unknown and `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic.
+   (Data propagation spells out a dimension for every element of a 1-D tensor, so large ones are kept away
+   from it: `LARGEST_PROPAGATED`.)
 2. ONNX Runtime's view (`symbolic`) is the first run with the file's value_info: its graph resolution calls
    the same functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`). It
-   does not look into initializers that a caller may override.
-   A shape of thousands of dimensions (an input bound to a huge batch, read as a shape) is refused before.
+   does not look into initializers that a caller may override. A shape of thousands of dimensions (an input
+   bound to a huge batch, read as a shape) is refused before.
 3. `infer_node` runs it on one node, told the constants the node reads; a contradiction is a `NodeError`.
 4. Dimension names inference makes up for unknown sizes are dropped; initializers whose contents are absent
    are passed as inputs, so that their contents are not missed.

@@ -5,8 +5,7 @@
 has them.
 
 Not modelled: limits, shrinking, requests apart from the regions: `steps` says None for a session that has any
-of these, and
-`simulate` says False where the device has no room, or no machine has the addresses.
+of these, and `simulate` says False where the device has no room, or no machine has the addresses.
 """
 
 from __future__ import annotations

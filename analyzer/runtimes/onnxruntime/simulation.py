@@ -5,9 +5,8 @@
 2. First run and steady state differ (`session`): the last run's figures are the steady ones.
 3. The order in which initializers are loaded is a hash table's, another in every process. Several random
    orders are simulated; the one reported has a peak near the median peak and holds what most of them hold.
-   One process draws one more
-   order: it lies outside what 21 others made one time in eleven, so that the range stated is wider than
-   theirs.
+   One process draws one more order: it lies outside what 21 others made one time in eleven, so that the range
+   stated is wider than theirs.
 4. Where the first request that the arena cannot serve ends the session, its figures are those up to there.
 """
 

@@ -50,8 +50,7 @@ class Requests:
     """Allocation events of a program, and the libraries it loads.
 
     libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for
-    those that
-        the thread of the backward pass uses.
+        those that the thread of the backward pass uses.
     unknown: operators without a rule, name -> calls.
     """
 

@@ -56,8 +56,7 @@ class Round:
     """A followed round. number: of the loop's; items: its events; sizes: bytes by place.
 
     operators: those that take memory for themselves, with what they do: place among the items -> (operator,
-    steps). plain:
-        those that only make results, likewise.
+        steps). plain: those that only make results, likewise.
     """
 
     number: int

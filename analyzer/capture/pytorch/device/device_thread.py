@@ -9,8 +9,7 @@
 3. Any other backward pass makes no nodes that outlive it: it stays on the program's thread.
 
 Source: `torch/csrc/autograd/engine.cpp` (`CompareNodeTaskTime`, `thread_init`), `function.h`
-(`sequence_nr_`),
-`aten/src/ATen/SequenceNumber.cpp`.
+(`sequence_nr_`), `aten/src/ATen/SequenceNumber.cpp`.
 
 Not modelled: passes under autocast, whose state belongs to the program's thread: they stay there.
 """

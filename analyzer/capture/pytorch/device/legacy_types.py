@@ -4,8 +4,7 @@
    a tensor an alias of it (`torch/csrc/utils/tensor_new.cpp`, `legacy_tensor_generic_ctor_new`).
 2. A tensor is an instance where it lies on the GPU and has the type.
 3. `tensor.type(T)` converts to them (`FakeCuda._type`); `torch.set_default_tensor_type(T)` makes them what
-   factories and
-   `torch.Tensor(...)` make.
+   factories and `torch.Tensor(...)` make.
 """
 
 from __future__ import annotations

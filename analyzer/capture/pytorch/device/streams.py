@@ -1,16 +1,14 @@
 """CUDA streams and events for a program that runs on no GPU: everything is done the moment it is asked for.
 
 1. A stream has a number, 0 being the default one. Others come from a pool of 32 for each priority, in turn:
-   the 33rd
-   `torch.cuda.Stream()` is the first one again (`c10/cuda/CUDAStream.cpp`, `kStreamsPerPool`).
+   the 33rd `torch.cuda.Stream()` is the first one again (`c10/cuda/CUDAStream.cpp`, `kStreamsPerPool`).
 2. Every operator runs on the stream that is current; so the memory it takes comes from that stream's pools.
 3. Autograd runs the backward of an operator on the stream its forward ran on
    (`torch/csrc/autograd/engine.cpp`), unless code it calls (hooks, checkpointed modules) makes another
    current.
 4. Where the host waits for a stream, blocks it used become free, as do those of streams it had waited for
-   itself: see
-   `allocators/pytorch/caching.py`. The host waits where it says so, where it reads a value, and in copies
-   between it and the device that are not `non_blocking`.
+   itself: see `allocators/pytorch/caching.py`. The host waits where it says so, where it reads a value, and
+   in copies between it and the device that are not `non_blocking`.
 
 Not modelled: blocks that become free before the host waits, because the device was quick.
 """

@@ -6,11 +6,9 @@ while a step is captured:
 
 1. The lists of operators by policy are those of `aten/src/ATen/autocast_mode.h` (torch 2.11).
 2. `lower_precision`: floating-point arguments (but float64) are cast to the autocast type; `fp32`: to
-   float32;
-   `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype
-   argument;
-   `promote`: to the widest floating-point type among the arguments. Arguments are cast last to first, as the
-   compiler evaluates them (recorded order of allocations).
+   float32; `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype
+   argument; `promote`: to the widest floating-point type among the arguments. Arguments are cast last to
+   first, as the compiler evaluates them (recorded order of allocations).
 3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
    (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
    In inference mode none is cached, and one that is first needed without gradients is made with them (pull

@@ -1,6 +1,5 @@
 """Operators that CUDA has no kernel of its own for, and PyTorch makes of others: `torch.cdist` of many
-points, `torch.dist`,
-`torch.block_diag`, bilinear layers. Their parts are what is recorded.
+points, `torch.dist`, `torch.block_diag`, bilinear layers. Their parts are what is recorded.
 
 1. Which they are `native_functions.yaml` says: a CompositeExplicit kernel and none for CUDA. A build of
    PyTorch for the CPU cannot be asked, so they are named here; a test holds the names to what every release

@@ -26,10 +26,9 @@ that CUDA's kernel is made of, on the parts; only these are recorded.
    indices.
 
 Source: `aten/src/ATen/native/TensorConversions.cpp` (`sparse_compressed_to_flipped`,
-`sparse_compressed_to_sparse`,
-`coo_to_sparse_csr`, `dense_to_sparse_compressed`, `sparse_compressed_to_dense`, `_to_copy`),
-`sparse/SparseCsrTensorMath.cpp` (`_sparse_csr_mm`, `addmm_sparse_compressed_dense`),
-`sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
+`sparse_compressed_to_sparse`, `coo_to_sparse_csr`, `dense_to_sparse_compressed`,
+`sparse_compressed_to_dense`, `_to_copy`), `sparse/SparseCsrTensorMath.cpp` (`_sparse_csr_mm`,
+`addmm_sparse_compressed_dense`), `sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
 `addmv_out_sparse_csr`), `SparseCsrTensor.cpp` (`transpose_sparse_csr`).
 
 Not modelled: batches of matrices, blocks (BSR, BSC), entries that are vectors, sums of two compressed

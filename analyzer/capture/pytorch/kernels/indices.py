@@ -10,8 +10,7 @@ runs.
 Masks on the GPU are looked through by the kernel itself (`runtimes/pytorch/scratch/selection.py`).
 
 Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`_index_put_impl_`, `make_info`),
-`TensorAdvancedIndexingUtils.h`,
-`IndexingUtils.h` (`expandTensors`); recorded calls (H200, torch 2.11,
+`TensorAdvancedIndexingUtils.h`, `IndexingUtils.h` (`expandTensors`); recorded calls (H200, torch 2.11,
 `tests/data/h200/operators_masks.json.gz`: "indices on the host").
 """
 

@@ -10,8 +10,7 @@
    allocator has, and may leave the GPU. Here it is host memory, and the notes say how much there is.
 
 Source: bitsandbytes 0.50, `backends/cuda/ops.py` (`gemm_4bit`, `_dequant_linear_fallback`, `int8_*`),
-`backends/default/ops.py`,
-`functional.py` (`get_paged`).
+`backends/default/ops.py`, `functional.py` (`get_paged`).
 Not modelled: what of the managed memory lies on the GPU.
 """
 

@@ -2,9 +2,8 @@
 compiling it.
 
 1. `triton.jit` makes a kernel of a function, which is kept and never called; launching it is told to whoever
-   follows the program.
-   `triton.heuristics` adds nothing to that. `triton.autotune` times its configurations as
-   `triton/runtime/autotuner.py` does: with more than one of them, once for each key and the types of the
+   follows the program. `triton.heuristics` adds nothing to that. `triton.autotune` times its configurations
+   as `triton/runtime/autotuner.py` does: with more than one of them, once for each key and the types of the
    tensors.
 2. What the program computes on the host is right: `cdiv`, `next_power_of_2`, the release, the target of the
    driver.

@@ -11,8 +11,7 @@ kernels of their own where they do: another path through their code, with other 
    was given, and the notes say which were launched.
 3. `triton.autotune` times each of several configurations, once for each key. While it does, a buffer that
    clears the L2 cache is there beside what its hooks copy (`do_bench` in `triton/testing.py`,
-   `CudaDriver.get_empty_cache_for_benchmark` in
-   `triton/backends/nvidia/driver.py`: 256 MiB on every GPU).
+   `CudaDriver.get_empty_cache_for_benchmark` in `triton/backends/nvidia/driver.py`: 256 MiB on every GPU).
 
 Not modelled: scratch that a kernel asks of `triton.set_allocator`'s function for tensor descriptors it makes
 itself; the memory of the kernels' own code; what PyTorch's own modules take where they find Triton.

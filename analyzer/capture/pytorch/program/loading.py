@@ -16,11 +16,11 @@ Each tensor is really made, in that order, by one thread.
 
 Source: transformers 5 `transformers/core_model_loading.py` (`convert_and_load_state_dict_in_model`,
 `spawn_materialize`, `materialize_tensors`); CPython `concurrent/futures/thread.py` (`_worker`). So it is in
-the histories of seven loadings on an H200 (`moe_*`, `latent_*`,
-`hybrid_*` of docs/evidence/CONFIGURATIONS.md): when the last of a layer's experts is awaited, three or four
-tensors are begun beyond it. Not modelled, but within `Estimate.reserved_range`: the two or three tensors that
-begin while the program stacks, and some twenty at the first stacking, for which CUDA loads a kernel. Not
-modelled at all: what threads read while tens of thousands of tensors are handed out.
+the histories of seven loadings on an H200 (`moe_*`, `latent_*`, `hybrid_*` of
+docs/evidence/CONFIGURATIONS.md): when the last of a layer's experts is awaited, three or four tensors are
+begun beyond it. Not modelled, but within `Estimate.reserved_range`: the two or three tensors that begin while
+the program stacks, and some twenty at the first stacking, for which CUDA loads a kernel. Not modelled at all:
+what threads read while tens of thousands of tensors are handed out.
 """
 
 from __future__ import annotations

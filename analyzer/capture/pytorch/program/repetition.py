@@ -73,8 +73,7 @@ class Boundary:
     """End of a segment. at: length of the recording; steps: optimizer steps in the segment.
 
     held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends
-    here. layouts: of
-        the allocator, now and where segments since forgotten ended.
+        here. layouts: of the allocator, now and where segments since forgotten ended.
     """
 
     at: RecordingCursor

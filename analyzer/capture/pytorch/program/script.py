@@ -87,11 +87,10 @@ class Ran:
     """A program that was followed.
 
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others
-    and are
-        stored once. steady: it was ended because from then on everything repeats. trained: whether there was
-        a backward pass.
+        and are stored once. steady: it was ended because from then on everything repeats. trained: whether
+        there was a backward pass.
     unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not
-    of. weight_bytes, leaves: of the modules that were called, for the naive sum.
+        of. weight_bytes, leaves: of the modules that were called, for the naive sum.
     """
 
     graph: Graph

@@ -8,8 +8,8 @@ stays eager code.
    else is asked of a traced one is answered by a trace that was made outside all that watches the program,
    where that is possible.
 3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function
-   back, as with
-   `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a real GPU has.
+   back, as with `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a
+   real GPU has.
 4. What `torch.jit.script` compiles runs by TorchScript's interpreter, operator by operator.
 
 Not modelled: what TorchScript keeps otherwise than eager code once it has profiled a graph and differentiates

@@ -21,9 +21,8 @@
    recorded pipelines (`tests/data/h200/histories_ranks.xz`) that was at once in the first step, and up to a
    step later where the device lagged behind the host. No clock runs here: it is taken to be at once.
 6. The tensor a barrier is called with lives until the next barrier, as recorded in programs of one and two
-   ranks (`dino_vit_tiny`,
-   `simsiam`: `tests/data/h200/histories_public.xz`, `histories_public_2.xz`); what it adds up is given back
-   at once.
+   ranks (`dino_vit_tiny`, `simsiam`: `tests/data/h200/histories_public.xz`, `histories_public_2.xz`); what it
+   adds up is given back at once.
 7. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its
    shape.
 """

@@ -2,20 +2,18 @@
 
 1. The process is rank `rank` of a job: `cuda.set_device`, `init_process_group("cpu:gloo,cuda:nccl")`.
 2. **ddp**: the model moves to the GPU and goes into `DistributedDataParallel`. Micro-batches but the last of
-   a step run under
-   `no_sync` (`no_sync=false`: every one reduces its gradients). `zero`: `ZeroRedundancyOptimizer` keeps the
-   optimizer's state of a share of the parameters on each rank.
+   a step run under `no_sync` (`no_sync=false`: every one reduces its gradients). `zero`:
+   `ZeroRedundancyOptimizer` keeps the optimizer's state of a share of the parameters on each rank.
 3. **fsdp2**: `fully_shard` is called on every block the model repeats (`blocks.py`, or those that `wrap=`
    matches), in order, then on the model itself. It moves a block to the GPU and leaves this rank's shard
    there. `mixed`: parameters are gathered and used in that type, gradients are reduced in float32
    (`reduce_dtype` says another). Micro-batches all reduce their gradients, unless `no_sync=true` keeps them
    whole until the last.
 4. **tp**: `parallelize_module` splits pairs of linear layers, of which the first ones are followed by the
-   second, by their
-   names (`PAIRS`): the first by columns, the second by rows, so that one all-reduce ends each pair. Where a
-   layer belongs to attention, whole heads go to a rank, and the numbers of heads its module keeps are
-   divided. Embeddings, norms and the output layer are whole on every rank. Split and whole parameters are in
-   parameter groups of their own: a foreach kernel takes one kind.
+   second, by their names (`PAIRS`): the first by columns, the second by rows, so that one all-reduce ends
+   each pair. Where a layer belongs to attention, whole heads go to a rank, and the numbers of heads its
+   module keeps are divided. Embeddings, norms and the output layer are whole on every rank. Split and whole
+   parameters are in parameter groups of their own: a foreach kernel takes one kind.
 
 The same functions run a model for real, one process a GPU (`benchmarks/ranks/programs/spread.py`).
 Source: PyTorch's tutorials on DDP, FSDP2 (`intermediate/FSDP_tutorial`) and tensor parallelism

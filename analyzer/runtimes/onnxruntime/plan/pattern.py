@@ -6,8 +6,7 @@
    otherwise behind the last one. The block's size is the furthest end ever reached.
 
 Many batches are followed at once where sizes are `Lanes` (`parametric/lanes.py`): `LanesPlanner` does lane by
-lane what
-`PatternPlanner` does, in rows and columns of numbers; a property test holds it to that.
+lane what `PatternPlanner` does, in rows and columns of numbers; a property test holds it to that.
 
 Source: `core/framework/mem_pattern_planner.h` (`TraceAllocation`, `TraceFree`), `execution_frame.cc`.
 Not modelled: sizes that change between runs of the same input shapes (NonZero): those fall back to the arena.

@@ -3,10 +3,10 @@
 1. Use counts: one for each use of a value as an input (a graph input, an initializer, or a graph output
    counts one more, so it is never overwritten), one more for being defined.
 2. Nodes of one stream are walked in order; buffers are shared within a stream only. For each output, the
-   first that
-   matches: it is a graph output: own buffer; its kernel aliases an input: that input's buffer; the kernel may
-   work in place, the input's buffer has exactly one use left and both have the same size: that buffer;
-   somebody reads it and a buffer on the free list has the same size: that one; otherwise a new buffer.
+   first that matches: it is a graph output: own buffer; its kernel aliases an input: that input's buffer; the
+   kernel may work in place, the input's buffer has exactly one use left and both have the same size: that
+   buffer; somebody reads it and a buffer on the free list has the same size: that one; otherwise a new
+   buffer.
 3. After a node, each buffer whose count drops to zero goes to the front of the free list, inputs first, then
    outputs nobody reads. The free list is searched from the front.
 4. "Same size": equal element sizes, not strings, equal rank, and every dimension equal as a number or as a

@@ -24,9 +24,9 @@ other amounts than before; kernels that releases before 1.31 lacked; initializer
 ones were not kept in the arena.
 
 Compared with real releases: from 1.22 to 1.32, node by node
-(`tests/runtimes/onnxruntime/test_rewrites_against_ort.py`, 176 graphs each); from
-1.28 on what a session takes, to the byte (all tests of that folder pass under 1.28, 1.29, 1.31); what the
-arena holds of five quantised networks under 1.24, 1.25 and 1.27.
+(`tests/runtimes/onnxruntime/test_rewrites_against_ort.py`, 176 graphs each); from 1.28 on what a session
+takes, to the byte (all tests of that folder pass under 1.28, 1.29, 1.31); what the arena holds of five
+quantised networks under 1.24, 1.25 and 1.27.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@
 3. This happens when nodes are assigned to providers, after the basic optimizations: what could be folded in
    the body is not. Where the file defines functions of its own, it happens before any optimization.
 4. The body's Constant nodes are initializers; its other nodes take the next free indices, in the body's
-   order, call by
-   call: execution order follows from indices (`plan/order.py`).
+   order, call by call: execution order follows from indices (`plan/order.py`).
 
 The bodies are those of the installed onnx package, specialised by its own inliner for the types at hand;
 their shapes are inferred as the whole model's are.

@@ -6,9 +6,8 @@
    for, or done before a transformer could (dimension overrides are bound with the inputs).
 
 The names are ONNX Runtime's classes. Source: `core/optimizer/graph_transformer_utils.cc`
-(`GenerateTransformers`,
-`GenerateRewriteRules`), `core/session/inference_session.cc` (`TransformGraph`); the classes in the library of
-1.30 (`tests/data/ort/transformers.txt`).
+(`GenerateTransformers`, `GenerateRewriteRules`), `core/session/inference_session.cc` (`TransformGraph`); the
+classes in the library of 1.30 (`tests/data/ort/transformers.txt`).
 """
 
 from __future__ import annotations

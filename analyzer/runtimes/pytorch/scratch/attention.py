@@ -1,9 +1,8 @@
 """Scaled dot-product attention: the memory-efficient, flash and cuDNN kernels, forward and backward.
 
 1. **Random state.** The efficient kernel returns its seed and offset in host memory; from torch 2.14 on those
-   of a call without dropout are on the device, and come first. cuDNN's are on the device and
-   come first, flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops
-   out.
+   of a call without dropout are on the device, and come first. cuDNN's are on the device and come first,
+   flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops out.
 2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied;
    then the three gradients; then `delta` (float32, one a query and head), which for float32 is a product of
    the outputs' size summed over the last dimension and transposed; then the kernel's workspace: per batch and

@@ -13,21 +13,20 @@
    and positions, and runs last. Depthwise backward: weight before data, the incoming gradient contiguous.
 6. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
    call does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every
-   equal call that
-   follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask for.
+   equal call that follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask
+   for.
 7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as
    the largest any plan asks for, halved while there is no room, and has the allocator empty its cache after
    them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`). A few
    kernels it tries make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`,
-`convolution_backward`,
-`check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
-`cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`, `try_configs`), `cuda/DepthwiseConv2d.cu`;
-orders checked against recorded allocation histories.
+`convolution_backward`, `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h`
+(`cudnn_conv_suggest_memory_format`), `cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`,
+`try_configs`), `cuda/DepthwiseConv2d.cu`; orders checked against recorded allocation histories.
 
-Not modelled: plans that cuDNN builds but cannot run, convolutions too
-large for 32-bit indices, output padding beyond the stride (PyTorch's own column-buffer kernels).
+Not modelled: plans that cuDNN builds but cannot run, convolutions too large for 32-bit indices, output
+padding beyond the stride (PyTorch's own column-buffer kernels).
 """
 
 from __future__ import annotations

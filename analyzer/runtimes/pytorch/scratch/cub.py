@@ -17,17 +17,15 @@
 Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`, `InvokePasses`), `dispatch_scan.cuh`,
 `dispatch_unique_by_key.cuh`, `dispatch_merge_sort.cuh` (CCCL, as vendored by CUDA 13). Tile sizes follow the
 compute capability of the code that runs (`cub/device/dispatch/tuning`). Those of 9.0 are read off recorded
-requests (H200, torch 2.11, 100 to 320,000
-elements: `tests/data/operators_h200.json.gz`; in small steps: `h200/operators_tiles.json.gz`). The others,
-and how many thread blocks of a pass run at once, are PyTorch 2.11's own binary's, asked under the emulated
-CUDA runtime, which gives all of the
-9.0 ones again (`python -m benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what
-the binaries of torch 2.6 to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of
-12.6 and 12.8, later ones of CUDA 13.
+requests (H200, torch 2.11, 100 to 320,000 elements: `tests/data/operators_h200.json.gz`; in small steps:
+`h200/operators_tiles.json.gz`). The others, and how many thread blocks of a pass run at once, are PyTorch
+2.11's own binary's, asked under the emulated CUDA runtime, which gives all of the 9.0 ones again (`python -m
+benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what the binaries of torch 2.6
+to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of 12.6 and 12.8, later ones of
+CUDA 13.
 
 Not modelled: builds of a release with another CUDA; how many blocks of a pass over 1-byte keys run at once
-until torch 2.9 (8.0 to
-8.9: fewer, a quarter less).
+until torch 2.9 (8.0 to 8.9: fewer, a quarter less).
 """
 
 from __future__ import annotations

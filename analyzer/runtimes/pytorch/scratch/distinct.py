@@ -8,9 +8,8 @@
    Counts take 8 bytes an element, and keep them too.
 
 Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's
-`dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`,
-`dispatch_reduce_by_key.cuh`; `cuda/Unique.cu` (`unique_dim_cuda_template`). Orders and sizes as recorded
-(H200, torch 2.11,
+`dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`, `dispatch_reduce_by_key.cuh`; `cuda/Unique.cu`
+(`unique_dim_cuda_template`). Orders and sizes as recorded (H200, torch 2.11,
 `tests/data/h200/operators_masks.json.gz`); of rows, under the emulated runtime.
 
 Not modelled: flags (`bool`), which are counted instead.

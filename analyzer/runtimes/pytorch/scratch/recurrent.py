@@ -10,10 +10,9 @@ and cells.
    gradients of biases are sums over the batch.
 
 Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp`
-(`_cudnn_rnn`,
-`_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda` and their
-backward); orders and the 24 bytes of dropout's state from recorded histories (H200). Not modelled: double
-backward.
+(`_cudnn_rnn`, `_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda`
+and their backward); orders and the 24 bytes of dropout's state from recorded histories (H200). Not modelled:
+double backward.
 """
 
 from __future__ import annotations

@@ -66,11 +66,9 @@ class Take:
     """Takes a temporary, or with `keep` a thread's workspace of that name, by the rule named.
 
     plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans,
-    asked for one after the other where
-        there is no room. assumed, less: as of `Malloc`.
+        asked for one after the other where there is no room. assumed, less: as of `Malloc`.
     tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan
-    yet, and once it is given
-        back the allocator's cache is emptied.
+        yet, and once it is given back the allocator's cache is emptied.
     """
 
     token: int

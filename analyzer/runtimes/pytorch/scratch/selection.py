@@ -8,9 +8,8 @@
 3. **masked_scatter** sums up the mask, 8 bytes an element.
 
 Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp`
-(`masked_select_out_cuda_impl`,
-`masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh` (`cub.py`).
-Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+(`masked_select_out_cuda_impl`, `masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh`
+(`cub.py`). Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
 
 Not modelled: more than 2^31 elements.
 """

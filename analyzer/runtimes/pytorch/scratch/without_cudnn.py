@@ -10,9 +10,9 @@ gradients.
    input's and again for the weight's. A gradient that is not contiguous is copied.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolution_backward`),
-`cuda/ConvolutionMM2d.cu`,
-`cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and `3d.cu`; order and sizes as
-PyTorch's own host code asks under the emulated runtime (torch 2.11, tests/data/emulation/without_cudnn.json).
+`cuda/ConvolutionMM2d.cu`, `cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and
+`3d.cu`; order and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11,
+tests/data/emulation/without_cudnn.json).
 """
 
 from __future__ import annotations

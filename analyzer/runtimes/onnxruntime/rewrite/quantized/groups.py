@@ -12,10 +12,9 @@ extended).
    stays float on x86. Before, a Q and DQ of int8 that only read each other become uint8 there.
 4. MatMul with weights of 4 bits in blocks behind a DQ becomes MatMulNBits, on the CUDA provider too.
 
-Source:
-`core/optimizer/qdq_transformer/selectors_actions/` (`qdq_selector_action_transformer.cc`, `qdq_selectors.cc`,
-`qdq_actions.cc`),
-`qdq_s8_to_u8.cc`, `core/framework/node_unit.cc` (`CanCreateNodeGroup`).
+Source: `core/optimizer/qdq_transformer/selectors_actions/` (`qdq_selector_action_transformer.cc`,
+`qdq_selectors.cc`, `qdq_actions.cc`), `qdq_s8_to_u8.cc`, `core/framework/node_unit.cc`
+(`CanCreateNodeGroup`).
 """
 
 from __future__ import annotations

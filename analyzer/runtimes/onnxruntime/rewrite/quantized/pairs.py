@@ -6,8 +6,8 @@
 3. An **edge** leads from a value to one place of a node that reads it, or (no node) to the graph's result.
 
 Source: `core/optimizer/qdq_transformer/qdq_util.cc` (`IsQDQPairSupported`,
-`QOrDQNodeHasConstantScalarScaleAndZeroPoint`,
-`MatchQNode`, `MatchDQNode`), `core/graph/graph_utils.cc` (`GetNodeOutputEdges`).
+`QOrDQNodeHasConstantScalarScaleAndZeroPoint`, `MatchQNode`, `MatchDQNode`), `core/graph/graph_utils.cc`
+(`GetNodeOutputEdges`).
 """
 
 from __future__ import annotations
