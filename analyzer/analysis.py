@@ -34,10 +34,10 @@ class Analysis:
 
     @property
     def events(self) -> tuple[AllocationEvent, ...]:
-        """What the runtime asks of its allocator, in order."""
+        """Allocation events the runtime sends to its allocator, in order."""
         return self.prediction.events
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the figures should know."""
+        """Assumptions and limits that belong to the figures, as sentences."""
         return self.estimate.notes

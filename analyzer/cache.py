@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """What `ANALYZER_CACHE` names, else where the system keeps caches. Raises ImportError in an environment
-    that is not this package's own, and RuntimeError for a user without a home."""
+    """Return the cache folder: `ANALYZER_CACHE`, or the system's. Raises ImportError without platformdirs and
+    RuntimeError for a user without a home."""
     from platformdirs import user_cache_path
 
     return Path(os.environ.get("ANALYZER_CACHE") or user_cache_path("gpu-memory-analyzer"))

@@ -26,7 +26,7 @@ class TargetError(AnalyzerError):
 
 
 class NotExtrapolated(Exception):
-    """What repeats cannot be extrapolated from the few times it was run: the reason. It has to be run."""
+    """Raised, with the reason, where repetitions cannot be extrapolated and have to be run."""
 
 
 class InputError(AnalyzerError):
@@ -77,8 +77,7 @@ def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:
 
 
 def report_to() -> str:
-    """Who is told of a fault of this tool's own: the address the package names for issues, or whoever handed
-    it out."""
+    """Return where to report a fault of this tool: the package's issue address, or a sentence without one."""
     from importlib import metadata  # which takes longer to import than all that begins without a fault
 
     try:

@@ -23,8 +23,7 @@ def tensors_in(structure: Any) -> Iterator[Any]:
 
 
 def with_tensors(structure: Any, tensors: Iterator[Any]) -> Any:
-    """The structure with other tensors in their places; a mapping of another kind (a tokenizer's) becomes a
-    dictionary."""
+    """Return the structure with other tensors; other mappings (a tokenizer's) become dicts."""
     if hasattr(structure, "shape"):
         return next(tensors)
     if isinstance(structure, Mapping):
@@ -38,7 +37,7 @@ def with_tensors(structure: Any, tensors: Iterator[Any]) -> Any:
 
 
 def strangers_in(structure: Any) -> Iterator[Any]:
-    """What is neither a tensor, nor something that holds some, nor None or a plain value inside of it."""
+    """Yield values that are no tensor, container of tensors, None or plain value."""
     if isinstance(structure, Mapping | list | tuple):
         for part in structure.values() if isinstance(structure, Mapping) else structure:
             if not isinstance(part, bool | int | float | str):

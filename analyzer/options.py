@@ -44,13 +44,14 @@ _NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "pref
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _said(help_text: str, *flags: str, **click: Any) -> dict[str, Any]:
-    """A field's help; with `flags` it is an option of the command line (`click`: how click shall read it)."""
+def _option_field(help_text: str, *flags: str, **click: Any) -> dict[str, Any]:
+    """Return field metadata: its help; with `flags` it is a command-line option (`click`: click's
+    arguments)."""
     return {"help": help_text, "flags": flags, "click": click}
 
 
 class Unsaid(str):
-    """What holds for most targets where nobody says it; a kind of target may have another default."""
+    """Defaults for most targets; a kind of target may have another default."""
 
     __slots__ = ()
 
@@ -60,22 +61,21 @@ class Options:
     """Everything a user can say about an analysis besides the target. An instance is always valid.
 
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them
-    (one alone
-        counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name to
-        TensorSpec.
+        (one alone counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name
+        to TensorSpec.
     assume: "FILE.py:LINE" (the end of a path counts) -> the value read, or the size of the result, at this
-    line.
+        line.
     parallel: how the model is spread over the GPUs of a job, as `analyzer/parallelism.py` reads it.
     loss: `loss(output, *targets)` or a name. optimizer: a name, or a function from parameters to an
-    optimizer. Raises InputError or OptionError naming the first value that makes no sense.
+        optimizer. Raises InputError or OptionError naming the first value that makes no sense.
     """
 
     batch: int | None = field(
-        default=None, metadata=_said("Batch size.", "-b", "--batch", type=int, metavar="N")
+        default=None, metadata=_option_field("Batch size.", "-b", "--batch", type=int, metavar="N")
     )
     batches: Sequence[int] | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "The batches of an ONNX session's runs, one after the other (1,64,8), instead of --batch.",
             "--batches",
             metavar="N,N,...",
@@ -83,7 +83,7 @@ class Options:
     )
     mode: str = field(
         default="infer",
-        metadata=_said(
+        metadata=_option_field(
             "A forward pass, whole training steps, or (a config.json) generating tokens.",
             "--mode",
             choices=MODES,
@@ -92,7 +92,7 @@ class Options:
     )
     inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "An input's shape, such as x=3x224x224:float32. Repeatable.",
             "--input",
             multiple=True,
@@ -101,7 +101,7 @@ class Options:
     )
     values: Mapping[str, float] = field(
         default_factory=dict,
-        metadata=_said(
+        metadata=_option_field(
             "The number in an ONNX file's scalar input, such as sr=16000. Repeatable.",
             "--value",
             multiple=True,
@@ -110,7 +110,7 @@ class Options:
     )
     assume: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=_said(
+        metadata=_option_field(
             "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX"
             " file finds, by the condition's or the node's name. Repeatable.",
             "--assume",
@@ -119,15 +119,15 @@ class Options:
         ),
     )
     targets: Sequence[Any] | None = field(
-        default=None, metadata=_said("What the loss compares the output with.")
+        default=None, metadata=_option_field("What the loss compares the output with.")
     )
     loss: Callable[..., Any] | str | None = field(
         default=None,
-        metadata=_said("cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"),
+        metadata=_option_field("cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"),
     )
     optimizer: str | Callable[..., Any] | None = field(
         default=Unsaid("sgd"),
-        metadata=_said(
+        metadata=_option_field(
             "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names"
             " them: adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
             "--optimizer",
@@ -135,15 +135,17 @@ class Options:
         ),
     )
     dtype: str | None = field(
-        default=None, metadata=_said("Weights and inputs in this type.", "--dtype", metavar="TYPE")
+        default=None, metadata=_option_field("Weights and inputs in this type.", "--dtype", metavar="TYPE")
     )
-    amp: str | None = field(default=None, metadata=_said("Automatic mixed precision.", "--amp", choices=AMP))
+    amp: str | None = field(
+        default=None, metadata=_option_field("Automatic mixed precision.", "--amp", choices=AMP)
+    )
     channels_last: bool = field(
-        default=False, metadata=_said("Channels-last memory format.", "--channels-last", is_flag=True)
+        default=False, metadata=_option_field("Channels-last memory format.", "--channels-last", is_flag=True)
     )
     grad_accumulation: int = field(
         default=1,
-        metadata=_said(
+        metadata=_option_field(
             "Micro-batches a training step; --batch is one of them.",
             "--grad-accumulation",
             type=int,
@@ -152,7 +154,7 @@ class Options:
     )
     checkpoint: str | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "Recompute the modules whose path matches in backward.",
             "--checkpoint",
             metavar="PATTERN[,PATTERN]",
@@ -160,17 +162,19 @@ class Options:
     )
     parallel: str | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "Spread over the GPUs of a job, one rank of which is shown; the batch is that rank's: ddp:8,"
             " tp:2, fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/PARALLEL.md).",
             "--parallel",
             metavar="KIND:GPUS[,NAME=VALUE]",
         ),
     )
-    steps: int = field(default=3, metadata=_said("Iterations followed; the peak is often not in the first."))
+    steps: int = field(
+        default=3, metadata=_option_field("Iterations followed; the peak is often not in the first.")
+    )
     device: str | int | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "A GPU ('analyze devices' lists them), a profile.json, or a size such as 24GiB.",
             "--device",
             metavar="NAME|SIZE",
@@ -178,7 +182,7 @@ class Options:
     )
     budget: str | int | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "Device memory it may use at most, where the device has more: exit code 1 if it does not run in"
             " that.",
             "--budget",
@@ -187,17 +191,17 @@ class Options:
     )
     runtime: str | None = field(
         default=None,
-        metadata=_said("pytorch, onnxruntime, paddle or tensorflow.", "--runtime", metavar="NAME"),
+        metadata=_option_field("pytorch, onnxruntime, paddle or tensorflow.", "--runtime", metavar="NAME"),
     )
     runtime_options: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=_said(
+        metadata=_option_field(
             "A setting of the runtime. Repeatable.", "--runtime-option", multiple=True, metavar="K=V"
         ),
     )
     release: Mapping[str, str] = field(
         default_factory=dict,
-        metadata=_said(
+        metadata=_option_field(
             "Figures of another release than the one installed: torch=2.8, onnxruntime=1.32. Repeatable.",
             "--release",
             multiple=True,
@@ -206,12 +210,14 @@ class Options:
     )
     strict: bool = field(
         default=False,
-        metadata=_said("Fail when an operator's own memory use is unknown.", "--strict", is_flag=True),
+        metadata=_option_field(
+            "Fail when an operator's own memory use is unknown.", "--strict", is_flag=True
+        ),
     )
 
     task: str | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "What the model is for; by default what its architecture says.",
             "--task",
             choices=TASKS,
@@ -220,7 +226,7 @@ class Options:
     )
     length: int | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "Tokens of a sequence, or of the prompt (default: 512, or as many as it takes).",
             "--length",
             type=int,
@@ -229,11 +235,11 @@ class Options:
     )
     new_tokens: int = field(
         default=128,
-        metadata=_said("With --mode generate: tokens made.", "--new-tokens", type=int, metavar="N"),
+        metadata=_option_field("With --mode generate: tokens made.", "--new-tokens", type=int, metavar="N"),
     )
     lora: str | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "Train peft's adapters: r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj (or all-linear).",
             "--lora",
             metavar="NAME=VALUE,...",
@@ -241,27 +247,31 @@ class Options:
     )
     load_in_8bit: bool = field(
         default=False,
-        metadata=_said("Weights in 8 bits (LLM.int8) by bitsandbytes.", "--load-in-8bit", is_flag=True),
+        metadata=_option_field(
+            "Weights in 8 bits (LLM.int8) by bitsandbytes.", "--load-in-8bit", is_flag=True
+        ),
     )
     load_in_4bit: bool = field(
         default=False,
-        metadata=_said("Weights in bitsandbytes' 4 bits (nf4, double).", "--load-in-4bit", is_flag=True),
+        metadata=_option_field(
+            "Weights in bitsandbytes' 4 bits (nf4, double).", "--load-in-4bit", is_flag=True
+        ),
     )
     no_double_quant: bool = field(
         default=False,
-        metadata=_said(
+        metadata=_option_field(
             "With --load-in-4bit: its constants stay in float32.", "--no-double-quant", is_flag=True
         ),
     )
     dequantize: bool = field(
         default=False,
-        metadata=_said(
+        metadata=_option_field(
             "Weights stored in 8 or 4 bits are turned back as they load.", "--dequantize", is_flag=True
         ),
     )
     gradient_checkpointing: bool = field(
         default=False,
-        metadata=_said(
+        metadata=_option_field(
             "transformers' gradient checkpointing.",
             "--gradient-checkpointing",
             is_flag=True,
@@ -269,7 +279,7 @@ class Options:
     )
     attn: str | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "The attention transformers is told to use; by default what it chooses.",
             "--attn",
             choices=ATTENTION,
@@ -278,13 +288,13 @@ class Options:
     )
     cache: str | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "With --mode generate: the cache of keys and values.", "--cache", choices=CACHES, default=None
         ),
     )
     prefill_chunk: int | None = field(
         default=None,
-        metadata=_said(
+        metadata=_option_field(
             "With --mode generate: tokens of the prompt read at a time.",
             "--prefill-chunk",
             type=int,
@@ -292,23 +302,23 @@ class Options:
         ),
     )
     beams: int = field(
-        default=1, metadata=_said("With --mode generate: beams.", "--beams", type=int, metavar="N")
+        default=1, metadata=_option_field("With --mode generate: beams.", "--beams", type=int, metavar="N")
     )
     sample: bool = field(
         default=False,
-        metadata=_said(
+        metadata=_option_field(
             "With --mode generate: draw tokens instead of taking the likeliest.", "--sample", is_flag=True
         ),
     )
     packed: bool = field(
         default=False,
-        metadata=_said(
+        metadata=_option_field(
             "With --task sft: documents packed into sequences of --length.", "--packed", is_flag=True
         ),
     )
     precompute_reference: bool = field(
         default=False,
-        metadata=_said(
+        metadata=_option_field(
             "With --task dpo: what the reference says is computed beforehand, and no second model is kept.",
             "--precompute-reference",
             is_flag=True,
@@ -316,7 +326,7 @@ class Options:
     )
     load: str = field(
         default=LOADING[0],
-        metadata=_said(
+        metadata=_option_field(
             "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made"
             " on the GPU in float32, then cast.",
             "--load",
@@ -392,7 +402,7 @@ class Options:
 
     @property
     def budget_bytes(self) -> int | None:
-        """The budget in bytes. Raises OptionError."""
+        """Return the budget in bytes. Raises OptionError."""
         if isinstance(self.budget, str):
             return parse_size(self.budget)
         if isinstance(self.budget, bool) or not isinstance(self.budget, int | None):
@@ -401,7 +411,7 @@ class Options:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Options:
-        """The options a caller named. Raises OptionError for a name that is none."""
+        """Return the options a caller named. Raises OptionError for an unknown name."""
         known = [entry.name for entry in fields(cls)]
         for name in said:
             if name not in known:
@@ -412,16 +422,15 @@ class Options:
         return cls(**said)
 
     def of_configs(self) -> dict[str, Any]:
-        """What is said that means something for a configuration alone; what is as it is by default is left
-        out."""
+        """Options set that apply to configurations alone, without those at their default."""
         return _other_than_default(self, OF_CONFIGS)
 
     def not_of_configs(self) -> dict[str, Any]:
-        """What is said that means nothing for a configuration."""
+        """Options set that do not apply to a configuration."""
         return _other_than_default(self, NOT_OF_CONFIGS)
 
     def shown(self) -> dict[str, Any]:
-        """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
+        """Options of a step and its runtime that the user set, as JSON values for the estimate."""
         names = (
             "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel",
             "steps", "strict",
@@ -446,12 +455,12 @@ def _other_than_default(options: Options, names: Sequence[str]) -> dict[str, Any
 
 
 def _is_line(key: Any) -> bool:
-    """Whether an assumption is about a line of a program."""
+    """Return whether an assumption is for a line of a program."""
     return isinstance(key, str) and _LINE.fullmatch(key) is not None
 
 
 def _assumed(place: str, value: Any) -> bool | int | float:
-    """A number or a flag, also as text. Raises OptionError."""
+    """Return a number or a flag, also from text. Raises OptionError."""
     if isinstance(value, (bool, int, float)):
         return value
     text = str(value).strip().lower()

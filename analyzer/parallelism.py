@@ -6,11 +6,10 @@ is there.
 1. KIND is PyTorch's way to spread it (`KINDS`), SIZE the number of ranks, one GPU each. The batch is that of
    one rank.
 2. Settings have the names PyTorch gives them. `wrap=PATTERN` says which modules are sharded together
-   (`fnmatch` rules, as
-   `--checkpoint`), `mixed` the type parameters are gathered in, `rank` which rank is shown. By default it is
-   the one that takes the most: the first, which holds the largest shard where they differ; with tensor
-   parallelism the second, which takes as much, and gets its shards from the first (NCCL's buffers for
-   receiving are larger than those for sending).
+   (`fnmatch` rules, as `--checkpoint`), `mixed` the type parameters are gathered in, `rank` which rank is
+   shown. By default it is the one that takes the most: the first, which holds the largest shard where they
+   differ; with tensor parallelism the second, which takes as much, and gets its shards from the first (NCCL's
+   buffers for receiving are larger than those for sending).
 3. Machines have 8 GPUs where that comes out even (`Rank.of`).
 
 What the settings do to a model is in `capture/pytorch/world/wrapping.py`.
@@ -52,7 +51,7 @@ def _rank(text: str) -> int:
     return int(text)
 
 
-def _pattern(text: str) -> str:
+def _non_empty(text: str) -> str:
     if not text:
         raise ValueError
     return text
@@ -63,7 +62,7 @@ _WORDS: dict[Callable[[str], Any], str] = {
     _type: "bf16, fp16 or fp32",
     _count: "a whole number of at least 1",
     _rank: "a whole number",
-    _pattern: "a pattern, such as layers.*",
+    _non_empty: "a pattern, such as layers.*",
 }
 # Kind -> setting -> how it is read.
 KINDS: dict[str, dict[str, Callable[[str], Any]]] = {
@@ -77,7 +76,7 @@ KINDS: dict[str, dict[str, Callable[[str], Any]]] = {
         "rank": _rank,
     },
     "fsdp2": {
-        "wrap": _pattern,
+        "wrap": _non_empty,
         "mixed": _type,
         "reduce_dtype": _type,
         "reshard_after_forward": _truth,
@@ -85,15 +84,14 @@ KINDS: dict[str, dict[str, Callable[[str], Any]]] = {
         "no_sync": _truth,
         "rank": _rank,
     },
-    "tp": {"wrap": _pattern, "rank": _rank},
+    "tp": {"wrap": _non_empty, "rank": _rank},
 }
 NAMES = {"ddp": "DDP", "fsdp2": "FSDP2", "tp": "tensor parallelism"}
 
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """One way to spread a model. settings: those that were said, by name, as their types. text: as the user
-    wrote it."""
+    """One way to spread a model. settings: those given, by name and typed. text: as the user wrote it."""
 
     kind: str
     size: int
@@ -111,7 +109,7 @@ class Parallelism:
 
 
 def parse(text: str) -> Parallelism:
-    """What `--parallel` says. Raises OptionError naming the word that means nothing."""
+    """Parse `--parallel`. Raises OptionError naming the word that means nothing."""
     if not isinstance(text, str):
         raise OptionError(f"parallel is {text!r}", FORM)
     head, *rest = text.split(",")

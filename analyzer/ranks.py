@@ -15,8 +15,7 @@ Call = tuple[str, str]
 
 
 def calls_of(rank: int) -> str:
-    """The channel of a `Post` on which a rank says, in the end, what it called: [[[ranks, group], [Call,
-    ...]], ...] in JSON."""
+    """Return the channel of a rank's calls: [[[ranks, group], [Call, ...]], ...] in JSON."""
     return f"collectives of rank {rank}"
 
 
@@ -24,7 +23,7 @@ class Post(Protocol):
     """Brings values from one rank to another, by the name of the message (`pipeline/peers.py`)."""
 
     def send(self, channel: str, value: bytes | None) -> None:
-        """This rank says a value; None: it does not know it itself."""
+        """Send this rank's value; None: the rank does not know it."""
 
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
         """The value rank `source` says (None: whichever rank says it first). where: the line that waits.
@@ -35,8 +34,7 @@ class Post(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Rank `rank` of `world_size`, `local_world_size` of them on each machine. Raises OptionError where that
-    cannot be.
+    """Rank `rank` of `world_size`, `local_world_size` a machine. Raises OptionError if invalid.
 
     launched: by `torchrun`, though it is the only one.
     """
@@ -72,16 +70,16 @@ class Rank:
 
     @property
     def local_rank(self) -> int:
-        """Its number on its machine, which is its GPU's."""
+        """Number of the rank, and of its GPU, on its machine."""
         return self.rank % self.local_world_size
 
     @property
     def node(self) -> int:
-        """Its machine's number."""
+        """Number of its machine."""
         return self.rank // self.local_world_size
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of its figures should know; nothing of a single process."""
+        """Notes on the figures of this rank; none for a single process."""
         if self.world_size == 1:
             return ()
         return (
@@ -89,7 +87,7 @@ class Rank:
         )
 
     def environment(self) -> dict[str, str]:
-        """The variables `torchrun` sets; none for a single process that nobody launched."""
+        """Variables `torchrun` sets; none for a single process started directly."""
         if self.world_size == 1 and not self.launched:
             return {}
         return {

@@ -2,10 +2,9 @@
 
 1. A release is its first two numbers, (2, 11) for torch 2.11.0+cu130: what patches change is not known here.
 2. What holds for some releases only says so with `since` and `until`, both included and both optional, and
-   nowhere
-   otherwise: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), what is replaced in PyTorch
-   (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is such a
-   pair.
+   nowhere otherwise: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), what is replaced in
+   PyTorch (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is
+   such a pair.
 3. `MODELLED` has the releases whose differences are written down. A newer or an older one is answered as the
    nearest of them, and a note says so.
 4. The release a figure is of: the one that was asked for (`--release torch=2.8`); else the one installed,
@@ -96,7 +95,7 @@ _NUMBERS = re.compile(r"(\d{1,4})\.(\d{1,4})(\D.*)?")
 
 
 def written(release: Release) -> str:
-    """ "2.11"."""
+    """Return a release as text: "2.11"."""
     return f"{release[0]}.{release[1]}"
 
 
@@ -109,7 +108,7 @@ def parse(text: str) -> Release:
 
 
 def distance_between(one: Release, other: Release) -> tuple[int, int]:
-    """How far apart two releases are: what is nearest is the least."""
+    """Return the distance of two releases, to compare which is nearest."""
     return abs(one[0] - other[0]), abs(one[1] - other[1])
 
 
@@ -127,7 +126,7 @@ def asked(requested: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def installed(name: str) -> str | None:
-    """The version that is installed, as its package says it, None where none is. Nothing is imported."""
+    """Return the installed version by metadata, None without; nothing is imported."""
     for package in _PACKAGES[name]:
         try:
             return metadata.version(package)
@@ -138,7 +137,7 @@ def installed(name: str) -> str | None:
 
 @cache
 def runs_on_a_gpu(name: str) -> bool:
-    """Whether what is installed is a build for NVIDIA GPUs. Nothing is imported."""
+    """Return whether the installed build is for NVIDIA GPUs; nothing is imported."""
     if name == "torch":
         found = find_spec("torch")
         return (
@@ -176,7 +175,7 @@ def nearest(name: str, release: Release) -> Release:
 
 
 def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
-    """What is installed in another release than the figures are of: name -> its version."""
+    """Return packages installed in another release than the figures are for: name -> version."""
     found = {name: installed(name) for name in modelled}
     return {
         name: version
@@ -186,9 +185,8 @@ def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
 
 
 def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[str, ...]:
-    """What a reader should know of figures of these releases: one note for each that is not among the
-    modelled ones, and what torch's does not cover, where it is not the one of the measurements. elsewhere:
-    what is installed in another release."""
+    """Return one note for each release that is not modelled, and on what torch's figures do not cover outside
+    the measured release. elsewhere: packages installed in another release."""
     found = []
     for name, text in modelled.items():
         release, span = parse(text), MODELLED[name]
@@ -213,8 +211,8 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
 
 
 def line(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
-    """ "torch 2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU: --release torch=2.13), CUDA 13.0":
-    in a line."""
+    """Return the releases in one line: "torch 2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU:
+    --release torch=2.13), CUDA 13.0"."""
     return ", ".join(
         f"{DISPLAY_NAMES.get(name, name)} {text}"
         + (_why(name, text, elsewhere[name]) if name in elsewhere else "")

@@ -37,7 +37,7 @@ _CONCEPTS = {
 
 
 def catalogue() -> dict[str, Rule]:
-    """Every rule and concept by its name, in order of the alphabet."""
+    """Return every rule and concept by name, in alphabetical order."""
     announced = (rule for name in base.plugins() for rule in base.named(name).rules())
     found = {rule.name: rule for rule in (*announced, *pytorch.rules(), *onnxruntime.rules())}
     found |= {name: concept(name, module) for name, module in _CONCEPTS.items()}

@@ -3,9 +3,8 @@
 1. TARGET is `model.onnx`, `program.pt2`, `file.py[:attr]` or `package.module:attr`; the suffix before the
    last colon decides. `parse` needs neither torch nor onnx.
 2. A Python target is the user's own program and is executed, with its folder importable as under `python
-   file.py`.
-   `attr` is an `nn.Module`, or a class or function that makes one when called without arguments; `make_model`
-   when it is not given.
+   file.py`. `attr` is an `nn.Module`, or a class or function that makes one when called without arguments;
+   `make_model` when it is not given.
 3. It is executed and built under the meta device, so that weights take no memory. Whatever fails there is
    tried once more on the CPU (some constructors look at values), and only that attempt's error counts.
 4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are
@@ -52,8 +51,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a model is: `path` for files, `module` for `package.module:attr`; `attr` for Python; `name` to
-    show."""
+    """Where a model is: `path`, or `module` of `package.module:attr`; `attr`; `name` to show."""
 
     kind: Kind
     name: str
@@ -67,9 +65,8 @@ class Program:
     """A PyTorch target, built.
 
     make_batch: batch (and length, if it takes one) -> (inputs, targets), on the meta device: inputs a tuple,
-    or a mapping of what
-        the model takes by name; targets a tuple. Their parts are tensors, or hold some (`nested.py`). None if
-        the target does not say.
+        or a mapping of what the model takes by name; targets a tuple. Their parts are tensors, or hold some
+        (`nested.py`). None if the target does not say.
     own_batch: what it is called with where nobody gives a batch.
     is_file: it comes from a file or a module of the user's, whose code may do more than compute.
     loss: (output, *targets) -> scalar; None if the target does not say.
@@ -112,8 +109,7 @@ def parse(text: str | os.PathLike[str]) -> Target:
 
 
 def _is_config(name: str) -> bool:
-    """Whether a target is a model's configuration: `hf:ORG/NAME`, a JSON file, or a folder with a config.json
-    in it."""
+    """Return whether a target is a configuration: `hf:ORG/NAME`, JSON file, folder with one."""
     path = Path(name)
     return (
         name.startswith("hf:")
@@ -152,8 +148,7 @@ def load_function(text: str) -> Callable[..., Any]:
 
 
 def require_torch(what: str) -> None:
-    """`what`: why it is needed, as the beginning of a sentence. Raises MissingDependencyError unless torch
-    can be imported."""
+    """Raise MissingDependencyError without torch. `what`: reason that begins the sentence."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
             f"{what}, and torch is not installed",
@@ -162,8 +157,7 @@ def require_torch(what: str) -> None:
 
 
 def describe_error(error: BaseException, path: Path | str | None) -> str:
-    """`file.py:12: ValueError: message` with the innermost line of `path` the error passed through, if
-    any."""
+    """Return `file.py:12: ValueError: message`, of the innermost line of `path` if any."""
     line = ""
     if path is not None:
         wanted = os.path.realpath(path)
@@ -193,6 +187,7 @@ def _require_file(path: Path) -> None:
 
 
 def _build(target: Target, device: str, real: bool) -> Program:
+    """Build the module that a target names. Raises TargetError."""
     import torch
     from torch import nn
 
@@ -200,7 +195,7 @@ def _build(target: Target, device: str, real: bool) -> Program:
         namespace = _execute(target)
         found = _attribute(namespace, target)
         if not isinstance(found, nn.Module):
-            found = _call(found, target)
+            found = _call_factory(found, target)
     if not isinstance(found, nn.Module):
         hint = f"{target.attr} must be, or return, a torch.nn.Module"
         raise TargetError(f"{target.name}: {target.attr} gave {_kind_of(found)}, which is no model", hint)
@@ -257,7 +252,7 @@ def _attribute_hint(target: Target, part: str, public: list[str], namespace: Mod
     return f"define make_model() in it, or name the model: {target.path or target.module}:attr{listed}"
 
 
-def _call(found: Any, target: Target) -> Any:
+def _call_factory(found: Any, target: Target) -> Any:
     if not callable(found):
         hint = f"{target.attr} must be a torch.nn.Module, or a class or function that makes one"
         raise TargetError(f"{target.name}: {target.attr} is {_kind_of(found)}, which is no model", hint)
@@ -309,7 +304,7 @@ def _batch_maker(
 
 
 def arguments(part: Any) -> tuple[Any, ...] | Mapping[str, Any]:
-    """What a model, or a loss, is called with: one after the other, or by name."""
+    """Return the arguments a model or loss is called with: positional, or by name."""
     if part is None:
         return ()
     if isinstance(part, Mapping):
@@ -354,7 +349,7 @@ def _exported(target: Target) -> Program:
 
 @contextmanager
 def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
-    """Turn what the user's code raises into one TargetError with its source line."""
+    """Turn the user's exceptions into one TargetError with its source line."""
     try:
         yield
     except (AnalyzerError, KeyboardInterrupt, MemoryError):
@@ -383,8 +378,7 @@ def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
 
 
 def missing_package(error: BaseException) -> str:
-    """The package an ImportError is for want of, also where a library raised one of its own for another's; ""
-    if nobody says."""
+    """Return the package an ImportError lacks, also through another library's; "" if unknown."""
     seen: BaseException | None = error
     while seen is not None:
         name = getattr(seen, "name", None) if isinstance(seen, ImportError) else None

@@ -21,7 +21,7 @@ _MAKERS = {
 
 
 def names() -> tuple[str, ...]:
-    """The names `create` knows."""
+    """Return the allocator names that `create` accepts, sorted."""
     return tuple(sorted(_MAKERS))
 
 

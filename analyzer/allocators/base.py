@@ -55,36 +55,30 @@ class Allocator(ABC):
         """Give back what `malloc` or `reserve` took. Raises ValueError for a handle that is not alive."""
 
     def reserve(self, nbytes: int) -> int:
-        """Take `nbytes` bytes apart from the pools; here, for allocators without such a way, as `malloc`
-        does."""
+        """Take `nbytes` bytes outside the pools; allocators without such a way use `malloc`."""
         return self.malloc(nbytes)
 
     def use(self, handle: int, stream: int) -> None:  # noqa: B027
-        """Another stream uses what `handle` holds; nothing changes for allocators that keep no streams
-        apart."""
+        """Record that another stream uses the handle's block; ignored by allocators without streams."""
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:  # noqa: B027
-        """The host (or the stream `by`) has waited for a stream, or all; nothing changes where streams are
-        not kept apart."""
+        """Record that the host (or stream `by`) waited for a stream, or all; ignored without streams."""
 
     @property
     def device_calls(self) -> int:
-        """How often memory was asked of the driver or given back to it; 0 where the simulator does not
-        count."""
+        """Number of allocations and frees at the driver; 0 where the simulator does not count them."""
         return 0
 
     def address_of(self, handle: int) -> int:  # noqa: ARG002
-        """Address of what a live handle stands for; 0 for a request of 0 bytes, and where there are no
-        addresses."""
+        """Address of a live handle's memory; 0 for a request of 0 bytes and without addresses."""
         return 0
 
     def segments(self) -> tuple[tuple[int, int], ...]:
-        """What is held of the device now: (address, bytes) of each piece, by address; () where there are no
-        addresses."""
+        """Device memory held now: (address, bytes) of each segment, by address; () without addresses."""
         return ()
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: B027
-        """The named event of the program is over; nothing changes here."""
+        """End a named event of the program; most allocators do nothing."""
 
 
 def check_settings(allocator: str, settings: Iterable[str], maker: Callable[..., object]) -> None:

@@ -35,8 +35,7 @@ BACKPEDAL = np.float32(0.9)
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Why memory was taken from the device: request number `malloc_count` (from 0) of `requested_bytes` found
-    no chunk.
+    """One extension: request number `malloc_count` (from 0) of `requested_bytes` found no chunk.
 
     region_bytes: what was taken; held_bytes: all regions and reserved memory afterwards. reserved: by
     `reserve`, not by extension.
@@ -50,8 +49,8 @@ class Extension:
 
 
 def with_room(region_bytes: int, size: int, room: int) -> int:
-    """What an arena takes that wants a region for a request of `size` bytes and finds `room`; 0 where it
-    gives up."""
+    """Return the bytes an arena takes when it wants `region_bytes` for a request of `size` bytes and `room`
+    bytes are free; 0 where it gives up."""
     while region_bytes > room:
         less = int(np.float32(region_bytes) * BACKPEDAL)
         region_bytes = -(-less // ROUND_BYTES) * ROUND_BYTES
@@ -62,8 +61,7 @@ def with_room(region_bytes: int, size: int, room: int) -> int:
 
 
 def next_region(size: int, growth: int, largest: int | None) -> tuple[int, int]:
-    """Bytes of the region a rounded request of `size` bytes makes an arena take that would take `growth`, and
-    of the next."""
+    """Return the bytes of a new region for `size` bytes at growth `growth`, and the next growth."""
     if size <= growth:
         return growth, 2 * growth if largest is None else min(2 * growth, largest)
     while size > growth:
@@ -72,11 +70,10 @@ def next_region(size: int, growth: int, largest: int | None) -> tuple[int, int]:
 
 
 class BfcArena(PoolAllocator):
-    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead
-    handle.
+    """The simulator, in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
-    allocated: chunks in use, unsplit rests included. requested: what was asked for.
-    reserved (also `held`): regions and reserved memory. extensions: why each was taken.
+    allocated: chunks in use, unsplit rests included. requested: what was asked for. reserved (also `held`):
+    regions and reserved memory. extensions: why each was taken.
     """
 
     leftover: ClassVar[Leftover]
@@ -156,8 +153,7 @@ class BfcArena(PoolAllocator):
         self.peak_reserved = self.reserved
 
     def _strategy(self, size: int) -> int:
-        """Bytes of the region that a rounded request of `size` bytes makes the arena take; `_growth` is the
-        next."""
+        """Return the bytes of a new region for a rounded request, and set `_growth` for the next."""
         taken, self._growth = next_region(size, self._growth, self._largest)
         return taken
 

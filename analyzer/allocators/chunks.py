@@ -48,7 +48,7 @@ class Chunk:
         return rest
 
     def absorb(self, other: Self) -> None:
-        """Take up a neighbour."""
+        """Merge an adjacent chunk into this one."""
         self.size += other.size
         if other is self.next:
             self.next = other.next
@@ -62,7 +62,7 @@ class Chunk:
             self.region.first = self
 
     def onwards(self) -> Iterator[Self]:
-        """This chunk and those behind it."""
+        """Yield this chunk and every later chunk of its region."""
         chunk: Self | None = self
         while chunk:
             yield chunk
@@ -70,7 +70,7 @@ class Chunk:
 
 
 class Region:
-    """One piece of device memory; `first` is its chunk with the lowest address, of the kind given."""
+    """One piece of device memory. `first` is its chunk with the lowest address."""
 
     __slots__ = ("address", "first", "size")
 
@@ -148,12 +148,12 @@ class ChunkPool:
         ]
 
     def drop(self, region: Region) -> None:
-        """An idle region goes."""
+        """Remove a region whose memory is wholly free."""
         self._remove(region.first)
         del self.regions[region.address]
 
     def snapshot(self) -> tuple[RegionState, ...]:
-        """Every region, by address."""
+        """State of every region, ordered by address."""
         return tuple(
             RegionState(
                 region.address,
@@ -174,8 +174,8 @@ class ChunkPool:
 
 
 class PoolAllocator(Allocator):
-    """What allocators on a pool share. Handles count requests from 0; behind that of zero bytes there is
-    nothing."""
+    """Base of allocators that cut chunks from a pool. Handles count requests from 0; zero bytes take no
+    chunk."""
 
     def __init__(self, leftover: Leftover) -> None:
         self.allocated = self.peak_allocated = 0
@@ -187,7 +187,7 @@ class PoolAllocator(Allocator):
 
     @property
     def device_calls(self) -> int:
-        """How often memory was asked of the driver or given back to it."""
+        """Number of allocations and frees at the driver."""
         return self._space.call_count
 
     def size_of(self, handle: int) -> int:
@@ -196,7 +196,7 @@ class PoolAllocator(Allocator):
         return held.size if held else 0
 
     def address_of(self, handle: int) -> int:
-        """Address of what a live handle stands for (0 for a request of 0 bytes)."""
+        """Address of a live handle's memory (0 for a request of 0 bytes)."""
         held = self._live[handle]
         return held.address if held else 0
 
@@ -207,5 +207,5 @@ class PoolAllocator(Allocator):
         return tuple(sorted((*regions, *direct)))
 
     def snapshot(self) -> tuple[RegionState, ...]:
-        """Every region and its chunks, by address; direct allocations are not among them."""
+        """State of every region and its chunks, ordered by address, without direct allocations."""
         return self._pool.snapshot()

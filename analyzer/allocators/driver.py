@@ -16,8 +16,7 @@ decide which block stays whole, how much of it goes unused, and when the next se
 Source of 1 to 5: addresses recorded on an H200, driver 580: segments of 70 PyTorch runs (the replay is
 `tests/allocators/pytorch/test_replay.py`), arena regions of 24 ONNX Runtime runs. 6: which of two freed
 places a later segment takes, in the programs of `tests/data/h200/histories_whole_programs.xz` that call
-`empty_cache`; and
-`tests/data/h200/driver_holes.json.gz`.
+`empty_cache`; and `tests/data/h200/driver_holes.json.gz`.
 Not modelled: the driver's and the libraries' own allocations while the process runs (`process.py` has those
 of its first kernels); when these fill a hole, later segments lie elsewhere (seen in 1 of the 70 runs to
 change a tie). Threads' stacks and the C library's heaps, which lie between chunks.
@@ -39,8 +38,7 @@ ORIGIN = 1 << 46
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a new process finds: holes of whole pages, and gaps in shared pages, as (address, size) in
-    bytes."""
+    """Free memory a new process finds: holes of whole pages and gaps in pages, as (address, bytes)."""
 
     holes: tuple[tuple[int, int], ...]
     gaps: tuple[tuple[int, int], ...] = ()
@@ -72,7 +70,7 @@ class AddressSpace:
         self.call_count = 0
 
     def copy(self) -> AddressSpace:
-        """The same once more, to go on from here in another way."""
+        """Return a copy, to continue in another way."""
         other = AddressSpace.__new__(AddressSpace)
         other._holes, other._gaps, other._ranges = self._holes.copy(), self._gaps.copy(), self._ranges.copy()
         other._lowest, other._chunks = self._lowest, self._chunks.copy()
@@ -98,7 +96,7 @@ class AddressSpace:
         return self._pages(size)
 
     def give(self, address: int, size: int) -> None:
-        """The allocation at `address` is freed. Shared pages are kept by the driver."""
+        """Free the allocation at `address`; the driver keeps shared pages."""
         self.call_count += 1
         if size < PAGE_BYTES:
             insort(self._gaps, (-(-size // STEP_BYTES) * STEP_BYTES, address))
@@ -108,7 +106,7 @@ class AddressSpace:
         self._free(address, size)
 
     def _free(self, address: int, size: int) -> None:
-        """These pages are a hole again, or their chunk's range is free."""
+        """Return the pages to the holes; a wholly free chunk goes back to the free address ranges."""
         address, size = _joined(self._holes, address, size, self._chunks)
         if self._chunks.get(address) != size:
             insort(self._holes, (address, size))
@@ -117,7 +115,7 @@ class AddressSpace:
         insort(self._ranges, _joined(self._ranges, address, size))
 
     def _pages(self, size: int) -> int:
-        """Whole pages go into the lowest hole that has room, else into a new chunk."""
+        """Take whole pages from the lowest hole with room, else from a new chunk; return their address."""
         for at, (_, room) in enumerate(self._holes):
             if room >= size:
                 address, _ = self._holes.pop(at)
@@ -130,8 +128,7 @@ class AddressSpace:
         return address
 
     def _chunk(self, size: int) -> int:
-        """A new chunk lies at the upper end of the highest free range that has room, else below the lowest
-        chunk."""
+        """Reserve a chunk at the end of the highest free range with room, else below the lowest chunk."""
         for at in range(len(self._ranges) - 1, -1, -1):
             start, room = self._ranges[at]
             if room >= size:
@@ -147,8 +144,7 @@ class AddressSpace:
 def _joined(
     free: list[tuple[int, int]], address: int, size: int, borders: Container[int] = ()
 ) -> tuple[int, int]:
-    """What is free with its neighbours among `free`, which are taken out of it; nothing joins across
-    `borders`."""
+    """Remove the range's neighbours from `free` and merge them with it, never across `borders`."""
     at = bisect_left(free, (address,))
     if address + size not in borders and at < len(free) and free[at][0] == address + size:
         size += free.pop(at)[1]

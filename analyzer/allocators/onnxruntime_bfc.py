@@ -5,8 +5,7 @@
 2. `kSameAsRequested`: the rounded request.
 3. `gpu_mem_limit` bounds regions and reserved memory together, `device_bytes` is what the device has to give.
 4. `shrink` (run option `memory.enable_memory_arena_shrinkage`) gives idle regions back, but never the first
-   with
-   `kNextPowerOfTwo`, and the next region starts from `initial_growth_chunk_size_bytes` again.
+   with `kNextPowerOfTwo`, and the next region starts from `initial_growth_chunk_size_bytes` again.
 
 Names and defaults of the settings: `OrtArenaCfg` and the CUDA provider's options of 1.30. Source:
 `onnxruntime/core/framework/bfc_arena.cc`; the arenas' log lines of 24 runs on an H200 are replayed in

@@ -7,8 +7,7 @@
    device. It is asked for with 256 B on top for alignment, which stay in it as a free block.
 3. Freed blocks join free neighbours of their chunk and are cached. Idle chunks go back to the device only
    when it has no room, before the request is tried a second time (or at every free with `free_idle_chunk`, at
-   every miss with
-   `free_when_no_cache_hit`).
+   every miss with `free_when_no_cache_hit`).
 
 **naive_best_fit** (pre-allocation, the default before 1.7):
 4. The chunk size is `fraction_of_gpu_memory_to_use` of the memory available on the card at that moment, or
@@ -44,8 +43,8 @@ AVAILABLE_BYTES = 16 * 2**30
 
 
 class _PaddleAllocator(PoolAllocator):
-    """What both strategies share. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError
-    for a dead handle. allocated: blocks in use. reserved: what was taken from the device."""
+    """Base of both strategies, in bytes. `malloc` raises OutOfMemoryError, `free` ValueError for a dead
+    handle. allocated: blocks in use. reserved: memory taken from the device."""
 
     def __init__(self, gpu_memory_limit_mb: int, available_bytes: int | None) -> None:
         super().__init__(PYTORCH_LEFTOVER)
@@ -152,7 +151,7 @@ class AutoGrowthAllocator(_PaddleAllocator):
 
 
 class NaiveBestFitAllocator(_PaddleAllocator):
-    """One chunk taken ahead, requests cut from it, larger ones straight from the device.
+    """Takes one chunk in advance and cuts requests from it; larger requests go straight to the device.
 
     `available_bytes`: memory free on the card at the first request; `overcommit` goes on past it, to find out
     how much would be needed. Figures count rounded blocks.
@@ -205,8 +204,7 @@ class NaiveBestFitAllocator(_PaddleAllocator):
         return self._hand_out(block, nbytes)
 
     def _share(self) -> int:
-        """The chunk size, in whole 256 B: a fraction of the memory available at that moment, or the size
-        set."""
+        """Return the chunk size in whole 256 B: a fraction of the free memory, or the size set."""
         return int(self._fraction * max(0, self._available - self.reserved)) // ROUND_BYTES * ROUND_BYTES
 
 
@@ -216,20 +214,20 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // ROUND_BYTES) * ROUND_BYTES
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings may carry PaddlePaddle's prefix: `FLAGS_gpu_memory_limit_mb`."""
+def _unprefixed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without PaddlePaddle's prefix (`FLAGS_gpu_memory_limit_mb`)."""
     return {name.removeprefix("FLAGS_"): value for name, value in settings.items()}
 
 
 def create_auto_growth(**settings: Any) -> AutoGrowthAllocator:
     """An auto_growth allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
-    plain = _plain(settings)
+    plain = _unprefixed(settings)
     check_settings("paddle_auto_growth", plain, AutoGrowthAllocator)
     return AutoGrowthAllocator(**plain)
 
 
 def create_naive_best_fit(**settings: Any) -> NaiveBestFitAllocator:
     """A naive_best_fit allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
-    plain = _plain(settings)
+    plain = _unprefixed(settings)
     check_settings("paddle_naive_best_fit", plain, NaiveBestFitAllocator)
     return NaiveBestFitAllocator(**plain)

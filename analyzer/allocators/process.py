@@ -37,8 +37,7 @@ _CUDNN_PAGES = 5
 
 
 class KernelNeeds(Enum):
-    """What a kernel needs that the process may not have yet: nothing, memory of each thread's own, or also
-    kernels' heap."""
+    """Driver memory a kernel needs: none, stack memory for each thread, or also the kernels' heap."""
 
     PLAIN = 1
     STACK = 2
@@ -69,7 +68,7 @@ class Process(AddressSpace):
         return self._had == _LAST
 
     def launch(self, kernel: KernelNeeds) -> None:
-        """A kernel runs."""
+        """Run a kernel: take the driver memory it needs and no earlier kernel has taken."""
         had, self._had = self._had, max(self._had, kernel.value)
         if had < KernelNeeds.PLAIN.value:
             self._pages(PAGE_BYTES)
@@ -83,12 +82,12 @@ class Process(AddressSpace):
             self._pages(_HEAP_BYTES)
 
     def cublas(self) -> None:
-        """A thread makes a handle of cuBLAS for a stream."""
+        """Take the memory of a new cuBLAS handle for a stream."""
         self._handle()
         self._pages(_CUBLAS_BYTES)
 
     def cudnn(self) -> None:
-        """A thread uses cuDNN for the first time."""
+        """Take the memory of a thread's first use of cuDNN."""
         self._handle()
         for _ in range(_CUDNN_PAGES):
             self._pages(PAGE_BYTES)

@@ -68,7 +68,7 @@ def create(**settings: Any) -> TensorFlowArena:
 
 
 def system_bytes(available_bytes: int, major: int) -> int:
-    """What TensorFlow leaves to the system of what is available, by compute capability."""
+    """Return the bytes TensorFlow leaves to the system. major: of the compute capability."""
     if available_bytes < 2**31:
         return 225 * MIB
     return (500 if major <= 6 else 1050 if major <= 7 else 1536 if major <= 8 else 1800) * MIB

@@ -70,8 +70,8 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """One graph with its types at the batch and as ONNX Runtime sees them; `region` is "" for the main
-    graph."""
+    """One graph with its types at the batch (`actual`) and as ONNX Runtime sees them (`seen`); `region` is ""
+    for the main graph."""
 
     structure: Structure
     actual: Inferred
@@ -80,7 +80,7 @@ class _Scope:
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of its nodes."""
+        """Prefix of the node names of a subgraph; "" for the main graph."""
         return self.region + "/" if self.region else ""
 
     def types(self, name: str) -> tuple[ValueType, ValueType | None]:
@@ -105,7 +105,7 @@ class _Builder:
         self._initializers(scope.structure, scope.actual, values)
         self.program.append(Mark("model"))
         for name in scope.structure.inputs:
-            values[name] = self._value(name, *scope.types(name), Category.INPUT)
+            values[name] = self._add_storage(name, *scope.types(name), Category.INPUT)
             self.program.append(Birth(values[name].storage))
         self.program.append(Mark("0.input"))
         self._nodes(scope, values, {})
@@ -115,7 +115,9 @@ class _Builder:
             "onnx", tuple(self.storages), tuple(self.operators), tuple(self.program), self.batch, notes
         ).check()
 
-    def _value(self, name: str, value: ValueType, seen: ValueType | None, category: Category) -> TensorMeta:
+    def _add_storage(
+        self, name: str, value: ValueType, seen: ValueType | None, category: Category
+    ) -> TensorMeta:
         sizes = value.sizes
         if sizes is None or (not value.dtype and value.kind == "tensor"):
             sizes = sizes or ()
@@ -124,7 +126,7 @@ class _Builder:
         index = len(self.storages)
         self.storages.append(Storage(index, nbytes_of(element_count(sizes), dtype), category, display(name)))
         symbols = () if category is Category.PARAMETER else _symbols(sizes, seen)
-        return TensorMeta(index, sizes, _strides(sizes), dtype, symbols=symbols)
+        return TensorMeta(index, sizes, _contiguous_strides(sizes), dtype, symbols=symbols)
 
     def _initializers(self, structure: Structure, actual: Inferred, values: dict[str, TensorMeta]) -> None:
         """Births of a graph's parameters and of those of the subgraphs that run."""
@@ -133,7 +135,7 @@ class _Builder:
         for name in structure.initializers:
             value = actual.types[name]
             if name in used:
-                values[name] = self._value(name, value, None, Category.PARAMETER)
+                values[name] = self._add_storage(name, value, None, Category.PARAMETER)
                 self.program.append(Birth(values[name].storage))
             else:
                 unused_count += 1
@@ -143,12 +145,11 @@ class _Builder:
                 f"{unused_count} initializers ({unused_bytes} bytes) are read by nothing and not counted"
             )
         for place in structure.subgraphs:
-            for inner, types in _running(structure, place, actual).values():
+            for inner, types in _counted_subgraphs(structure, place, actual).values():
                 self._initializers(inner, types, self.parameters.setdefault(id(inner), {}))
 
     def _nodes(self, scope: _Scope, values: dict[str, TensorMeta], shared: Mapping[str, TensorMeta]) -> None:
-        """Run a graph's nodes; `values` holds its inputs and initializers. `shared`: results the owner
-        already has."""
+        """Add a graph's nodes; `values`: inputs and initializers; `shared`: results the owner has."""
         self.notes += scope.actual.notes
         structure = scope.structure
         last: dict[str, int] = {}
@@ -162,18 +163,18 @@ class _Builder:
                 dying.setdefault(last[name], []).append(name)
         for place, node in enumerate(structure.nodes):
             made = {
-                name: shared.get(name) or self._value(name, *scope.types(name), Category.ACTIVATION)
+                name: shared.get(name) or self._add_storage(name, *scope.types(name), Category.ACTIVATION)
                 for name in node.output
                 if name
             }
             if place in structure.subgraphs:
                 self._subgraphs(scope, place, values, made)
             values |= made
-            self._run(scope, place, values)
+            self._add_operator(scope, place, values)
             for name in (*dying.get(place, ()), *(n for n in made if n not in last and n not in kept)):
                 self.program.append(Death(values[name].storage))
 
-    def _run(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
+    def _add_operator(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
         node = scope.structure.nodes[place]
         keywords = {attribute.name: plain(attribute) for attribute in node.attribute}
         captured = reads(scope.structure, place)
@@ -200,15 +201,15 @@ class _Builder:
     def _subgraphs(
         self, scope: _Scope, place: int, values: Mapping[str, TensorMeta], made: Mapping[str, TensorMeta]
     ) -> None:
-        """The owner's subgraphs run just before the owner itself."""
+        """Add the owner's subgraphs just before the owner."""
         node = scope.structure.nodes[place]
         owner = display(node.name or next((name for name in node.output if name), node.op_type))
-        for attribute, (inner, types) in _running(scope.structure, place, scope.actual).items():
+        for attribute, (inner, types) in _counted_subgraphs(scope.structure, place, scope.actual).items():
             known = scope.seen.children.get(place, {}).get(attribute) or Inferred({})
             body = _Scope(inner, types, known, f"{scope.prefix}{owner}/{attribute}")
             local = {name: values[name] for name in inner.captured} | self.parameters[id(inner)]
             for name in inner.inputs:
-                local[name] = self._value(name, *body.types(name), Category.ACTIVATION)
+                local[name] = self._add_storage(name, *body.types(name), Category.ACTIVATION)
                 self.program.append(Birth(local[name].storage))
             before = set(local)
             self._nodes(body, local, _shared(node, inner, types, made))
@@ -219,8 +220,10 @@ class _Builder:
                     self.program.append(Death(storage))
 
 
-def _running(structure: Structure, place: int, actual: Inferred) -> dict[str, tuple[Structure, Inferred]]:
-    """The subgraphs of node `place` that are counted, with their types."""
+def _counted_subgraphs(
+    structure: Structure, place: int, actual: Inferred
+) -> dict[str, tuple[Structure, Inferred]]:
+    """Return the subgraphs of node `place` that are counted, with their types."""
     children = actual.children.get(place, {})
     return {
         attribute: (inner, children[attribute])
@@ -248,7 +251,7 @@ def _shared(
 
 
 def _all_reads(structure: Structure) -> set[str]:
-    """Every value some node (or the graph's outputs) reads, subgraphs included."""
+    """Return the names of all values read by a node, a subgraph or the graph's outputs."""
     used = {name for node in structure.nodes for name in node.input} | set(structure.outputs)
     for inner in structure.subgraphs.values():
         for sub in inner.values():
@@ -256,7 +259,7 @@ def _all_reads(structure: Structure) -> set[str]:
     return used
 
 
-def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
     strides = [1] * len(sizes)
     for axis in range(len(sizes) - 1, 0, -1):
         strides[axis - 1] = strides[axis] * max(sizes[axis], 1)
@@ -264,8 +267,7 @@ def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int, ...]:
-    """The planner's view of a shape, as ONNX Runtime knows it when a session is created; empty when it is all
-    numbers."""
+    """Return the shape as ONNX Runtime's planner knows it at creation; () if it is all numbers."""
     if seen is None or seen.shape is None or len(seen.shape) != len(sizes):
         return ("",) * len(sizes)
     if all(isinstance(size, int) for size in seen.shape):
@@ -299,7 +301,7 @@ def plain(attribute: Any) -> Argument:
 
 
 def _source(node: Any) -> str:
-    """ "file.py:123" of the innermost user line in the exporter's stack trace, "" if there is none."""
+    """Return "file.py:123" of the innermost user line in the exporter's stack trace, "" if there is none."""
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.stack_trace":
             found = ""

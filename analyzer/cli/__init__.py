@@ -6,8 +6,7 @@
 2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad
    input.
 3. What a user got wrong is one message and one hint on stderr. Anything unexpected is one line that asks for
-   a report;
-   `--debug` shows the traceback.
+   a report; `--debug` shows the traceback.
 4. Starting costs click alone: commands import what they need when they run.
 """
 
@@ -60,7 +59,7 @@ class Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def _check_misspelt(self, ctx: click.Context, word: str) -> None:
-        """Raises OptionError for a word that can be no TARGET, and is nearly a command."""
+        """Raise OptionError for a word that is no TARGET and nearly a command."""
         if set(word) <= set(_LETTERS) and not Path(word).exists():
             meant = did_you_mean(word, self.list_commands(ctx))
             if meant:
@@ -90,7 +89,7 @@ class Commands(click.Group):
 
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """The version of this, and the releases whose figures it knows, each with what is installed of it."""
+    """Print this version, and the modelled releases with what is installed."""
     if not asked or context.resilient_parsing:
         return
     from analyzer import releases
@@ -130,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(given: list[str]) -> int:
+    """Run the command line; return the exit code."""
     debug = "--debug" in given
     try:
         result = group.main(_without_debug(given), prog_name="analyze", standalone_mode=False)
@@ -172,8 +172,8 @@ def _internal(error: Exception, debug: bool) -> int:
 
 
 def _reader_gone() -> int:
-    """What is still buffered must not raise again at exit. The code is the shell's for SIGPIPE, never 1,
-    which means that it does not fit."""
+    """Close stdout after the reader has gone, so that buffered output does not raise at exit. Returns the
+    shell's code for SIGPIPE, never 1, which means that it does not fit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return 141
 

@@ -34,8 +34,7 @@ _INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IG
 
 
 def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
-    """An option for every field of `Options` that names its flags; only for these `names`, where any are
-    given."""
+    """Return an option for every field of `Options` with flags, or only for `names`."""
     made: list[Callable[[Any], Any]] = []
     for field in dataclasses.fields(Options):
         if (flags := field.metadata["flags"]) and (not names or field.name in names):
@@ -50,14 +49,14 @@ def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
 
 
 def analysis_options(function: _Function) -> _Function:
-    """TARGET and the options of an analysis, in the order of the fields of `Options`."""
+    """Add TARGET and the options of an analysis, in the order of the fields of `Options`."""
     for option in reversed((click.argument("target"), *_click_options())):
         function = option(function)
     return function
 
 
 def options_without_batch(function: _Function) -> _Function:
-    """As `analysis_options`, for commands whose batch is what is asked for, or a range."""
+    """Add all of `analysis_options` but the batch, which the command searches or ranges over."""
     names = [field.name for field in dataclasses.fields(Options) if field.name not in ("batch", "batches")]
     for option in reversed((click.argument("target"), *_click_options(*names))):
         function = option(function)
@@ -65,7 +64,7 @@ def options_without_batch(function: _Function) -> _Function:
 
 
 def options_named(*names: str) -> Callable[[_Function], _Function]:
-    """The options of an analysis with these names, for a command that has no use for the others."""
+    """Add only these options of an analysis."""
 
     def decorate(function: _Function) -> _Function:
         for option in reversed(_click_options(*names)):
@@ -76,7 +75,7 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
 
 
 def view_options(function: _Function) -> _Function:
-    """How an estimate is shown: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
+    """Add the options that shape the output: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
     top = click.option(
         "--top",
         type=click.IntRange(min=0),
@@ -111,7 +110,7 @@ def view_options(function: _Function) -> _Function:
 
 
 def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Raises OptionError for a file whose name does not say which kind of picture it is."""
+    """Return the path. Raises OptionError for a name without a kind of picture."""
     if path is not None and path.suffix.lower() not in (".svg", ".png"):
         raise OptionError(f"--plot {path} is no picture", "give a name that ends in .svg or .png")
     check_writable("--plot", path)
@@ -119,8 +118,7 @@ def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path |
 
 
 def format_option(*shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:
-    """`--format` with the forms that kinds of results have (`report/formats.py`); the command gets it as
-    `form`."""
+    """Add `--format` with the forms of these results (`report/formats.py`), as `form`."""
     forms = tuple(dict.fromkeys(form for kind in shown for form in formats.names(kind)))
     return click.option(
         "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=help_text
@@ -128,14 +126,14 @@ def format_option(*shown: str, help_text: str = "Form of the result.") -> Callab
 
 
 def verbose_option(function: _Function) -> _Function:
-    """`-v`: every note, also where many are alike."""
+    """Add `-v`: print every note, also similar ones."""
     return click.option("-v", "--verbose", is_flag=True, help="Every note, also where many are alike.")(
         function
     )
 
 
 def sandbox_options(function: _Function) -> _Function:
-    """What becomes of what a program writes, and whether it may connect to other machines."""
+    """Add the options on a program's written files and network connections."""
     keep = click.option(
         "--keep-outputs",
         type=click.Path(path_type=Path),
@@ -149,7 +147,7 @@ def sandbox_options(function: _Function) -> _Function:
 
 
 def engine_options(function: _Function) -> _Function:
-    """`--engine` and `--python`: who runs a PyTorch program."""
+    """Add `--engine` and `--python`, which choose who runs a PyTorch program."""
     engine = click.option(
         "--engine",
         type=click.Choice(ENGINES),
@@ -172,8 +170,7 @@ def engine_options(function: _Function) -> _Function:
 
 
 def debug_option(function: _Function) -> _Function:
-    """`--debug` of a command whose words may be a program's; the command line itself looks at it
-    (`analyzer.cli.main`)."""
+    """Add `--debug` where other words may be a program's; `analyzer.cli.main` reads it."""
     return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(
         function
     )
@@ -184,7 +181,7 @@ SCRIPT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": Fa
 
 
 def script_words(function: _Function) -> _Function:
-    """SCRIPT, its ARGUMENTS and `-m`; the context has `SCRIPT_SETTINGS`."""
+    """Add SCRIPT, its ARGUMENTS and `-m`; the context has `SCRIPT_SETTINGS`."""
     module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
     return click.argument("script")(
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED)(module(function))
@@ -192,7 +189,7 @@ def script_words(function: _Function) -> _Function:
 
 
 def output_option(function: _Function) -> _Function:
-    """`-o FILE`, which the command gets as `output`: a path, or None for stdout (`-o -` too)."""
+    """Add `-o FILE`, as `output`: a path, or None for stdout (`-o -` too)."""
     return click.option(
         "-o",
         "--output",
@@ -204,8 +201,7 @@ def output_option(function: _Function) -> _Function:
 
 
 def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `analyzer.analyze` the parsed options stand for; what was not said is left out. Raises
-    OptionError."""
+    """Return the keywords of `analyzer.analyze` for the given options. Raises OptionError."""
     named = [field.name for field in dataclasses.fields(Options) if field.metadata["flags"]]
     keywords = {name: options[name] for name in named if options.get(name) is not None}
     if "batches" in keywords:
@@ -219,7 +215,7 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """NAME=TEXT as (name, text). Raises OptionError."""
+    """Parse NAME=TEXT into (name, text). Raises OptionError."""
     found = []
     for text in texts:
         name, equals, value = text.rpartition("=")
@@ -230,7 +226,7 @@ def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _batches(text: str) -> tuple[int, ...]:
-    """ "1,64,8" as numbers. Raises OptionError."""
+    """Parse "1,64,8" into integers. Raises OptionError."""
     parts = text.split(",")
     if not all(part.strip().isdigit() and len(part) < 20 for part in parts):
         raise OptionError(
@@ -246,7 +242,7 @@ def _number(name: str, text: str) -> float:
         raise OptionError(f"--value {name}={text!r} is no number", "such as --value sr=16000") from None
 
 
-def _truth(name: str, text: str) -> bool:
+def _boolean(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise OptionError(
             f"--assume {name}={text!r} is neither true nor false", "write NAME=true or NAME=false"
@@ -255,7 +251,7 @@ def _truth(name: str, text: str) -> bool:
 
 
 def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> dict[str, TensorSpec] | None:
-    """`--input NAME=3x224x224:float32` as a mapping from name to what it describes. Raises OptionError."""
+    """Parse `--input NAME=3x224x224:float32`: name -> specification. Raises OptionError."""
     from analyzer.graph import dtype
 
     onnx = Path(target).suffix.lower() == ".onnx"
@@ -286,7 +282,7 @@ def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> di
 
 
 def settings(texts: Sequence[str]) -> dict[str, str]:
-    """`--runtime-option K=V` as a mapping. Raises OptionError."""
+    """Parse `--runtime-option K=V` into a mapping. Raises OptionError."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -299,5 +295,5 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def assumptions(texts: Sequence[str]) -> dict[str, bool | str]:
-    """`--assume NAME=true`, or `--assume FILE.py:LINE=VALUE`, as a mapping. Raises OptionError."""
-    return {name: text if ".py:" in name else _truth(name, text) for name, text in pairs("--assume", texts)}
+    """Parse `--assume NAME=true` or `FILE.py:LINE=VALUE` into a mapping. Raises OptionError."""
+    return {name: text if ".py:" in name else _boolean(name, text) for name, text in pairs("--assume", texts)}

@@ -27,7 +27,7 @@ _SILENCE_SECONDS = 30.0
 
 
 def complain(kind: str, message: str, hint: str = "") -> None:
-    """One line `analyze: kind: message` on stderr, and one for the hint. Names in it are cleaned."""
+    """Write `analyze: kind: message` and the hint to stderr, a line each, with names cleaned."""
     said = f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else "")
     for stream in filter(None, (sys.stderr, sys.__stderr__)):
         try:
@@ -41,8 +41,7 @@ def complain(kind: str, message: str, hint: str = "") -> None:
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Raises OptionError now rather than after a long analysis if `path`, given by `option`, cannot be
-    written."""
+    """Raise OptionError before a long analysis if `path`, given by `option`, is not writable."""
     if path is None:
         return
     if path == STDOUT:
@@ -104,8 +103,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def keep_apart(target: str, outputs: Path | None = None, network: bool = True, loss: object = None) -> None:
-    """Go on in a process in which the target's own code changes nothing (`sandbox`), if it, or its loss, has
-    any. outputs: a folder for what it writes."""
+    """Continue in a sandboxed process if the target or its loss has code. outputs: folder for its files."""
     if (target.lower().endswith((".onnx", ".json")) or target.startswith("hf:")) and ":" not in str(loss):
         return
     if outputs is not None and (outputs.exists() and not outputs.is_dir()):
@@ -134,8 +132,7 @@ def _start_emulated(request: str) -> str:
 
 
 def wants_color(path: Path | None) -> bool:
-    """Colour only on a terminal, and not where NO_COLOR (https://no-color.org) or TERM=dumb speaks against
-    it."""
+    """Return whether to colour: on a terminal, without NO_COLOR or TERM=dumb."""
     return (
         path is None
         and sys.stdout.isatty()
@@ -145,8 +142,7 @@ def wants_color(path: Path | None) -> bool:
 
 
 def columns() -> int:
-    """How wide text may be: what COLUMNS says, else the terminal's width, else 80; from 40 to 120, where
-    tables still read.
+    """Return the width of text output, from 40 to 120: COLUMNS, else the terminal's width, else 80.
 
     Only the environment counts where stdout is no terminal, so that the same command gives the same bytes.
     """
@@ -162,7 +158,7 @@ def columns() -> int:
 
 @contextmanager
 def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Around long work: what it prints goes to stderr; on a terminal a spinner says how far it is.
+    """Around long work: send prints to stderr; yield a function that reports progress.
 
     Off a terminal a line says so now and then, where it takes long. Yields a function that takes a short text
     about the current stage.
@@ -184,15 +180,14 @@ def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 class Stages:
-    """Progress over several pieces of work: how many are done, which is under way, and about how long the
-    rest takes."""
+    """Progress over several pieces of work: how many are done, the current one, the time left."""
 
     def __init__(self, tell: Callable[[str], None], names: Sequence[str]) -> None:
         self._tell, self._names = tell, names
         self._done, self._started = 0, time.monotonic()
 
     def tell(self, stage: str) -> None:
-        """What the work under way is at."""
+        """Report the current stage of the current work item."""
         if len(self._names) < 2:
             self._tell(stage)
             return
@@ -203,7 +198,7 @@ class Stages:
         self._tell(f"{self._done} of {len(self._names)} done{left}: {self._names[self._done]}, {stage}")
 
     def over(self) -> None:
-        """The work under way is done."""
+        """Count the current work item as done."""
         self._done += 1
 
 

@@ -28,7 +28,7 @@ _OPTIONS = (
 
 
 class _Emulate(Command):
-    """What follows a model are options like those before it; what follows a script are its arguments."""
+    """Command parser: options after a model are `analyze`'s; arguments after a script are the script's."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

@@ -115,8 +115,7 @@ def command(target: str, **options: Any) -> int:
 
 
 def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
-    """The report's last line where a job does not fit the device, or the budget: the cheapest change that
-    makes it fit."""
+    """Return the report's last line, if a job does not fit: the cheapest change that makes it fit."""
     from analyzer.errors import AnalyzerError
     from analyzer.planning.what_if import first_that_fits
     from analyzer.report.strategies import advice

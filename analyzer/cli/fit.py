@@ -119,8 +119,7 @@ def command(
 
 
 def _answers(target: str, wanted: Sequence[str], stages: Stages, **keywords: Any) -> list[Fit]:
-    """An answer a device; what is wrong with one of several is a warning. Raises AnalyzerError where none has
-    an answer."""
+    """Return one answer per device; an error of some is a warning. Raises AnalyzerError if all fail."""
     from analyzer.planning.fit import fits
 
     found = []

@@ -95,8 +95,7 @@ def command(
 
 
 def _beside(output: Path | None) -> Path | None:
-    """The journal of a run that names none: beside its table, where that is a file in a folder that can be
-    written."""
+    """Return the default journal: beside the table, if that is in a writable folder."""
     if output is None or (output.exists() and not output.is_file()) or not os.access(output.parent, os.W_OK):
         return None
     return output.with_name(f"{output.name}.journal")
@@ -104,7 +103,7 @@ def _beside(output: Path | None) -> Path | None:
 
 @contextmanager
 def _progress(count: int, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where that is a terminal: takes how many jobs are finished, of how many."""
+    """Yield a function that draws a progress bar: jobs finished, of all."""
     if quiet or not sys.stderr.isatty():
         yield lambda *_: None
         return

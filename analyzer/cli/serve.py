@@ -136,7 +136,7 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     check_writable("-o", options["output"])
     given = click.get_current_context()
     if options["engine"] == "vllm":
-        found = _engine(config, [*_own(given, options), *arguments], options)
+        found = _engine(config, [*_vllm_arguments(given, options), *arguments], options)
         if found is not None:
             return found
     elif arguments:
@@ -144,8 +144,8 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     return _arithmetic(config, options)
 
 
-def _own(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
-    """What was said by this command's options, as vLLM's arguments."""
+def _vllm_arguments(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
+    """Yield the options given as vLLM's arguments. Raises OptionError for the arithmetic's."""
     for name in given.params:
         if given.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             continue
@@ -158,7 +158,7 @@ def _own(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
 
 
 def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int | None:
-    """The engine's own figures; None where there is no vLLM within reach."""
+    """Deliver the engine's own figures; None if no vLLM is found."""
     from analyzer.engines.vllm import RELEASE, engine_memory, python_with_vllm
 
     python = python_with_vllm(options["python"])

@@ -22,6 +22,7 @@ class _Verify(Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        """Parse the arguments; `verify run` is a command of its own."""
         if args[:1] == ["run"]:
             return verify_run.make_context("verify run", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
@@ -55,8 +56,7 @@ def command(target: str, **options: Any) -> int:
     PyTorch targets need an NVIDIA GPU. ONNX files run under ONNX Runtime: on the GPU if there is one, else on
     the CPU provider; weights the file does not have are made at random. `analyze verify run SCRIPT` does the
     same with a whole program, as `analyze run` predicts it. With --emulated no GPU is needed: PyTorch's own
-    CUDA build runs it as under
-    `analyze emulate`.
+    CUDA build runs it as under `analyze emulate`.
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or nothing to run
     it on.

@@ -25,17 +25,17 @@ needed, and cuDNN 8's code.
 
 3. cuDNN 8 loads its code at once: with torch 1.13 to 2.0 600 MiB once it is used, 60 more or less. Published:
    683 to 717 MiB more than the context in five trainings on an RTX 4090 (vramexp; with kernels and handles),
-   0.7 GB for a convolution (pytorch/pytorch#86783). With torch
-   1.8 to 1.12 it is not as sure, 400 MiB, 300 more or less: networks with convolutions held 1,140 and 1,320
-   MiB on a T4, 1,385 and 1,970 on an RTX 3090 (four messages).
+   0.7 GB for a convolution (pytorch/pytorch#86783). With torch 1.8 to 1.12 it is not as sure, 400 MiB, 300
+   more or less: networks with convolutions held 1,140 and 1,320 MiB on a T4, 1,385 and 1,970 on an RTX 3090
+   (four messages).
 4. With torch 2.1 (CUDA 12.1) and later the profile's own figures hold.
 
-A GPU that was measured keeps its figures: what was measured there is of one release.
-Messages are those of out-of-memory errors: what is neither free nor reserved of the memory they name, of
-processes alone on their GPU. Not modelled: torch 1.13 to 2.0 where lazy loading came in time (an RTX 4070 Ti,
-Kwai-Kolors/Kolors#11, and a laptop's RTX 3060, JiehongLin/SAM-6D#13, held 100 MiB at most besides rule 1: the
-variable must be there before anything asks the driver how many GPUs there are); the architectures a build has
-kernels for; drivers; Windows.
+A GPU that was measured keeps its figures: what was measured there is of one release. Messages are those of
+out-of-memory errors: what is neither free nor reserved of the memory they name, of processes alone on their
+GPU. Not modelled: torch 1.13 to 2.0 where lazy loading came in time (an RTX 4070 Ti, Kwai-Kolors/Kolors#11,
+and a laptop's RTX 3060, JiehongLin/SAM-6D#13, held 100 MiB at most besides rule 1: the variable must be there
+before anything asks the driver how many GPUs there are); the architectures a build has kernels for; drivers;
+Windows.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ _OLD = (
 
 
 def of_release(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with the context and library code of the torch it is to predict
-    (`DeviceProfile.releases`)."""
+    """Return the profile with context and library code of its torch (`DeviceProfile.releases`)."""
     release, (major, _) = profile.releases["torch"], profile.compute_capability
     for span, (first, past), code, (cudnn, off) in _OLD:
         if release in span and first <= major < past and not profile.measured:

@@ -49,19 +49,17 @@ _UNSAID = 4
 
 
 def names() -> tuple[str, ...]:
-    """Names of the profiles that come with this package. Files with other endings than .json are profiles'
-    data."""
+    """Return the names of the shipped profiles; files other than .json are their data."""
     return tuple(sorted(path.stem for path in PROFILES.glob("*.json")))
 
 
 def load(name_or_path: str | Path) -> DeviceProfile:
-    """The profile of a known name, or in a JSON file. Raises OptionError for an unknown name or a faulty
-    file."""
+    """Load a profile by name or JSON file. Raises OptionError for an unknown name or faulty file."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
-        return _read(Path(name_or_path))
+        return _read_profile(Path(name_or_path))
     whole, sliced, part = text.partition(":")
-    found = _meant(whole)
+    found = _profile_named_by(whole)
     if found is None:
         if several := _several(text):
             raise OptionError(f"{text!r} is no single device", several)
@@ -74,7 +72,7 @@ def load(name_or_path: str | Path) -> DeviceProfile:
 
 
 def _several(text: str) -> str:
-    """Which command answers for several devices, where the name means that; "" where it does not."""
+    """Return the command for several devices if the name means that, else ""."""
     if _plain(text) in ("all", "any", "*"):
         return (
             "analyze fit TARGET --all-devices finds the largest batch on each; analyze grid takes devices:"
@@ -98,9 +96,9 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
     if isinstance(device, int):
         if device < 1:
             raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
-        return _sized(f"{device} bytes", device)
-    if isinstance(device, str) and is_size(device) and _meant(device) is None:
-        return _sized(device.strip(), parse_size(device))
+        return _of_size(f"{device} bytes", device)
+    if isinstance(device, str) and is_size(device) and _profile_named_by(device) is None:
+        return _of_size(device.strip(), parse_size(device))
     return load(device), ""
 
 
@@ -109,7 +107,8 @@ def capacity_of(device: str | int | Path) -> int:
     return resolve(device)[0].usable_bytes
 
 
-def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
+def _of_size(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
+    """Return a profile with this much memory, and a note on how the size was read."""
     profile = dataclasses.replace(load(DEFAULT).of_memory(nbytes), name=text, nvml_names=())
     meant = ""
     if (gib := as_on_the_box(text)) is not None:
@@ -128,14 +127,13 @@ def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
 
 
 def stands_in(device: str | int | Path | None) -> bool:
-    """Whether `resolve` takes the default for want of another: nobody named a device, and none that is known
-    is here."""
+    """Return whether `resolve` takes the default: no device is named and no known one is here."""
     return device is None and _profile_named(nvml.name()) is None
 
 
 def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
-    """As the profile says; where it does not, what was measured, or a quarter less and more of what was
-    not."""
+    """Return the least and most bytes of the context: the profile's range, the measured figure, or an
+    unmeasured one +- a quarter."""
     nbytes = content["context_bytes"]
     if "context_range_bytes" in content:
         least, most = content["context_range_bytes"]
@@ -149,13 +147,14 @@ def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def kept_at_most(listed_bytes: int) -> int:
-    """What the driver may keep of the memory nvidia-smi lists, where nobody read what CUDA has: of those that
-    were (`benchmarks/gpu_profiles.py`) none has less."""
+    """Return the bytes the driver may keep of the memory nvidia-smi lists, where CUDA's figure was not read;
+    no GPU read (`benchmarks/gpu_profiles.py`) keeps more."""
     return max(listed_bytes // 50, min(560 << 20, listed_bytes // 10))
 
 
 def _capacity_range(content: Mapping[str, Any]) -> tuple[int, int]:
-    """As the profile says; where it does not say what nvidia-smi lists either, that may be its capacity."""
+    """Return the least and most bytes of capacity: the profile's range, else the figure alone; if
+    nvidia-smi's size is unknown too, the figure may be that size."""
     nbytes = content["capacity_bytes"]
     if "capacity_range_bytes" not in content:
         return (nbytes if "listed_bytes" in content else max(nbytes - kept_at_most(nbytes), 1)), nbytes
@@ -166,6 +165,7 @@ def _capacity_range(content: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _this_machine() -> tuple[DeviceProfile, str]:
+    """Return this machine's profile, or the default one, and a note on the choice."""
     name = nvml.name()
     profile = _profile_named(name)
     if profile is not None:
@@ -186,7 +186,7 @@ def _plain(name: str) -> str:
     return "".join(character for character in name.lower() if character not in " -_")
 
 
-def _meant(text: str) -> str | None:
+def _profile_named_by(text: str) -> str | None:
     """The profile of a GPU by any of its names; None where there is none."""
     plain = _plain(text)
     known = {_plain(name): name for name in names()} | _OTHER_NAMES
@@ -202,10 +202,10 @@ def _by_nvml_name() -> dict[str, str]:
 
 @cache
 def _known(name: str) -> DeviceProfile:
-    return _read(PROFILES / f"{name}.json")
+    return _read_profile(PROFILES / f"{name}.json")
 
 
-def _read(path: Path) -> DeviceProfile:
+def _read_profile(path: Path) -> DeviceProfile:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -229,6 +229,7 @@ def _is_names(value: Any) -> bool:
 
 
 def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a check that a value is a mapping whose values all pass `of`."""
     return lambda value: isinstance(value, dict) and all(of(part) for part in value.values())
 
 

@@ -14,9 +14,8 @@ memory.
 
 Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (fractions); `MemorySizeMB` and
 `MultiprocessorCount` of NVML's GPU instance profiles in NVIDIA/go-nvml at 2f9e261, pkg/nvml/mock/gpus
-(a100.go, a30.go: 14 multiprocessors a slice; h100.go and
-h200.go: 16; b200.go: 18). What it has for an A30 (5,836, 11,672 and 23,344 MiB) and the round numbers for
-H100 and later are not taken: nothing else says them.
+(a100.go, a30.go: 14 multiprocessors a slice; h100.go and h200.go: 16; b200.go: 18). What it has for an A30
+(5,836, 11,672 and 23,344 MiB) and the round numbers for H100 and later are not taken: nothing else says them.
 Not modelled: slices with media extensions; those of RTX PRO GPUs, whose multiprocessors are not said.
 """
 
@@ -61,7 +60,7 @@ _SLICED = {
 
 
 def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
-    """The profile of a slice, `said`: "2g.20gb" or "2g". Raises OptionError where the GPU has none such."""
+    """Return the profile of a slice, `said`: "2g.20gb" or "2g". Raises OptionError for an unknown one."""
     sms, shares = _SLICED.get(profile.name, (0, {}))
     name, _, memory = said.lower().partition(".")
     if not shares:

@@ -8,10 +8,9 @@
 3. Asking never initialises CUDA. Without a driver nothing is imported: that takes longer than looking for it.
 
 Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch/cuda/__init__.py`
-(`_parse_visible_devices`,
-`_transform_uuid_to_ordinals`) for how the text is read; NVML API reference, `nvmlDeviceGetHandleByIndex_v2`
-for the order of indices. `tests/devices/test_nvml.py` compares with the device torch takes, on a machine that
-has GPUs.
+(`_parse_visible_devices`, `_transform_uuid_to_ordinals`) for how the text is read; NVML API reference,
+`nvmlDeviceGetHandleByIndex_v2` for the order of indices. `tests/devices/test_nvml.py` compares with the
+device torch takes, on a machine that has GPUs.
 
 Not modelled: CUDA's own order. NVML counts by PCI bus, CUDA by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: in
 a machine with GPUs of several models an index may mean another one, a UUID never does. A GPU split into MIG
@@ -36,7 +35,7 @@ _DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
 
 class NoGpuError(MissingDependencyError):
-    """No GPU to ask; `message` says why as the end of a sentence: "no NVIDIA driver is installed here"."""
+    """Raised without a GPU; `message` is the end of a sentence: "no NVIDIA driver is installed here"."""
 
 
 @contextmanager
@@ -52,15 +51,13 @@ def first_visible() -> Iterator[Any]:
 
 @contextmanager
 def named(uuid: str) -> Iterator[Any]:
-    """NVML's handle of the GPU with this UUID ("GPU-..."), valid inside the `with`. Raises as
-    `first_visible`."""
+    """Open the GPU with this UUID ("GPU-..."), valid in the `with`. Raises as `first_visible`."""
     with _opened() as pynvml:
         yield pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
 def link(uuids: Sequence[str]) -> str:
-    """How the GPUs with these UUIDs reach one another: "NVLink" where every two of them do so, else "PCIe";
-    "none" for a GPU alone."""
+    """Return how these GPUs are connected: "NVLink" if all pairs are, else "PCIe"; "none" for one GPU."""
     if len(uuids) == 1:
         return "none"
     with _opened() as pynvml:
@@ -97,8 +94,7 @@ def _opened() -> Iterator[Any]:
 
 
 def first_entry(variable: str | None) -> int | str | None:
-    """The first entry of `CUDA_VISIBLE_DEVICES`: an index, the beginning of a UUID; None where it leaves no
-    GPU visible.
+    """Return the first entry of `CUDA_VISIBLE_DEVICES`: an index, a UUID's beginning, or None.
 
     Only the text is read: whether there is such a GPU is another question.
     """
@@ -119,6 +115,7 @@ def first_entry(variable: str | None) -> int | str | None:
 
 
 def _handle(pynvml: Any, variable: str | None) -> Any:
+    """Return NVML's handle of the GPU that CUDA_VISIBLE_DEVICES names first. Raises NoGpuError."""
     wanted = first_entry(variable)
     said = f"CUDA_VISIBLE_DEVICES={variable}"
     if wanted is None:
@@ -138,7 +135,7 @@ def _handle(pynvml: Any, variable: str | None) -> Any:
 
 
 def name() -> str | None:
-    """NVML's name of the first visible GPU; None where there is none to ask."""
+    """Return NVML's name of the first visible GPU, None without one."""
     try:
         with first_visible() as handle:
             import pynvml
@@ -149,5 +146,5 @@ def name() -> str | None:
 
 
 def text(value: str | bytes) -> str:
-    """A text NVML gave: its package returns bytes in old versions."""
+    """Return a string that NVML gave, decoded: old versions of its package return bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,8 +1,7 @@
 """What must be known of a GPU to predict its memory, and where each figure comes from.
 
 A profile is a JSON file (`profiles/NAME.json`, or one written by `analyze calibrate`) with these fields, by
-the schema
-`schema.json`. `sources` says for each figure whether it is "measured" (where, with what versions),
+the schema `schema.json`. `sources` says for each figure whether it is "measured" (where, with what versions),
 "specified" (by what public document), "recorded" (what a library answers for the GPU's public figures),
 "published" (measured by others) or "assumed" (from which profile).
 """
@@ -22,28 +21,24 @@ class DeviceProfile:
     """One GPU model.
 
     capacity_bytes: what CUDA has to give (`total_memory`, of which `mem_get_info` has a part free).
-    capacity_range_bytes: least and most it
-        may be, by the driver; both it where it was measured. listed_bytes: what nvidia-smi and NVML list,
-        which is more; 0: not known.
+    capacity_range_bytes: least and most it may be, by the driver; both it where it was measured.
+        listed_bytes: what nvidia-smi and NVML list, which is more; 0: not known.
     driver_bytes: of it, what the driver holds on a GPU that nobody uses, beside what NVML counts for
-    processes.
+        processes.
     sm_count, max_threads_per_sm: multiprocessors, resident threads on each.
     compute_capability: (major, minor).
     context_bytes: NVML's figure for a process after CUDA is initialised and a first kernel ran, allocator
-    empty.
+        empty.
     context_range_bytes: least and most it may be; both it where it was measured. first_kernel_bytes: what of
-    it comes with that kernel.
+        it comes with that kernel.
     modules_bytes: what each library family adds when first used ("cublas", "cudnn", ...), outside the
-    allocator; "kernels":
-        the code of all other kernels, once.
+        allocator; "kernels": the code of all other kernels, once.
     modules_off_bytes: how far a family's bytes may be off, where a release's are known so far only; of the
-    others a half.
+        others a half.
     per_thread_modules: the families whose bytes come once for each thread that uses them; a training step
-    uses two
-        threads, because the backward pass runs on autograd's own.
+        uses two threads, because the backward pass runs on autograd's own.
     cublas_workspace_bytes, cublaslt_workspace_bytes: what the libraries may take through the allocator, how
-    often is the
-        release's own (`runtimes/pytorch/scratch/blas.py`).
+        often is the release's own (`runtimes/pytorch/scratch/blas.py`).
     sources: figure -> where it comes from.
     measured: the figures beyond the specification were measured on this GPU model.
     nvml_names: the names NVML gives to this GPU model.
@@ -78,7 +73,7 @@ class DeviceProfile:
 
     @property
     def usable_bytes(self) -> int:
-        """What processes may hold of its memory, as NVML counts it."""
+        """Bytes that processes may hold, as NVML counts them."""
         return self.capacity_bytes - self.driver_bytes
 
     def of_memory(self, nbytes: int) -> DeviceProfile:

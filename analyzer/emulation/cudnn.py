@@ -60,8 +60,7 @@ _FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What the library was asked for, and how its bytes are known where it did not answer itself. timed: only
-    where plans are timed."""
+    """A cuDNN request whose workspace is not its own answer. timed: counts only if plans are timed."""
 
     what: str
     workspace: Workspace
@@ -91,9 +90,8 @@ class CudnnAnswers:
         }
 
     def doubts(self, *settings: str) -> tuple[Doubt, ...]:
-        """What cuDNN did not answer itself, in the order it was asked for. settings: those of
-        `torch.backends.cudnn` that the program had at any time; with "benchmark" which plan wins is among
-        them, where nobody timed them."""
+        """Return the requests cuDNN did not answer itself, in order. settings: `torch.backends.cudnn`
+        settings the program had at any time; "benchmark" adds winners that nobody timed."""
         return tuple(doubt for doubt in self._doubts if not doubt.timed or "benchmark" in settings)
 
     def plans(self, question: Question) -> list[int]:
@@ -110,6 +108,7 @@ class CudnnAnswers:
         raise Unanswered(f"no plan is known for cuDNN's operations {', '.join(map(str, kinds))}")
 
     def _convolution(self, call: Convolution, fused: bool) -> list[int]:
+        """Return the workspaces of a convolution's plans; an inexact answer adds a doubt."""
         what = (
             f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with"
             f" {_by(call.w_shape)})"
@@ -140,6 +139,7 @@ class CudnnAnswers:
         return answer
 
     def _attention(self, operations: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Return the workspace of an attention graph; an unmeasured one adds a doubt."""
         first = next(operation for operation in operations if operation["kind"] in _ATTENTIONS)
         query, key = (tuple(first[name][0][_SIZES]) for name in _ATTENTIONS[first["kind"]])
         keys = key[3] if first["kind"] == _MATMUL else key[2]
@@ -155,7 +155,7 @@ class CudnnAnswers:
         return [nbytes, _TENSOR_CORE, _FASTEST]
 
     def batch_norm(self, question: Question) -> list[int]:
-        """Bytes of workspace, or of what is kept for the backward pass."""
+        """Return the bytes of the workspace, or of the reserve for the backward pass."""
         shape, dtype = question["shape"], _dtype(question["type"])
         last = tuple(question["strides"]) == strides_of(shape, channels_last=True)
         if question["operations"] != _PLAIN_BATCH_NORM:
@@ -170,7 +170,7 @@ class CudnnAnswers:
         return [nbytes]
 
     def recurrent(self, question: Question) -> list[int]:
-        """Bytes of workspace and of what is kept for the backward pass."""
+        """Return the bytes of the workspace and of the reserve for the backward pass."""
         algorithm = ALGORITHMS[question["algorithm"]]
         if algorithm is None:
             raise Unanswered("no size is known for cuDNN's dynamic persistent recurrent layers")
@@ -201,7 +201,7 @@ class CudnnAnswers:
         return [dropout_state_bytes(self._profile.sm_count * self._profile.max_threads_per_sm)]
 
     def ctc(self, question: Question) -> list[int]:
-        """Bytes of workspace."""
+        """Return the workspace bytes of the CTC loss, as a list of one number."""
         steps, batch, labels = question["shape"]
         newer, longest = bool(question["newer"]), question["longest"]
         nbytes = ctc.workspace_bytes(steps, batch, labels, longest, newer=newer)
@@ -221,7 +221,7 @@ class CudnnAnswers:
 
 
 def _call_of(operation: Mapping[str, Any]) -> Convolution:
-    """The convolution an operation's descriptor stands for."""
+    """Return the convolution an operation's descriptor describes."""
     name, names = _CONVOLUTIONS[operation["kind"]]
     attributes = (names.x, names.w, names.y, names.convolution)
     x, w, y, descriptor = (operation[f"{attribute:d}"][0] for attribute in attributes)

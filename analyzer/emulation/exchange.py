@@ -37,8 +37,7 @@ class Exchange:
         return []
 
     def hear(self, question: Question) -> Sequence[int]:
-        """The words of a channel. Raises Unanswered where the rank that would say them has ended, or nobody
-        says them in time."""
+        """Return a channel's words. Raises Unanswered if its rank has ended or the time is over."""
         channel, rank = question["channel"], int(question["rank"])
         until = time.monotonic() + self._longest
         with self._changed:
@@ -57,7 +56,7 @@ class Exchange:
         return words
 
     def ended(self, rank: int) -> None:
-        """The process of a rank is no more: nobody needs to wait for it."""
+        """Record that a rank's process has ended, so that nobody waits for it."""
         with self._changed:
             self._ended.add(rank)
             self._changed.notify_all()

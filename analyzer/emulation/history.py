@@ -98,7 +98,7 @@ class _Emulated(base.Runtime):
     depends_on = ("torch", "cuda")
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        """What was seen."""
+        """Return the prediction made from the emulated run."""
         del options, profile
         assert source.answer is not None
         return source.answer
@@ -125,7 +125,7 @@ _LATER = {
 
 
 def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
-    """What a reader should know: how it ended, what was read, what was not answered."""
+    """Return notes on how the run ended, what values it read and which library calls had no exact answer."""
     steps = len(found["steps"])
     notes = [f"ran through {steps} optimizer step{'' if steps == 1 else 's'}" if steps else "ran through"]
     if found["ended"]["how"] != "ended":
@@ -178,7 +178,7 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
 
 
 def _assumed(found: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, ...]:
-    """What came of what the user said is read, in the words of `analyze run`."""
+    """Return a note for each assumed value: read, or without effect; worded as in `analyze run`."""
     return tuple(
         (
             f"{place}: {value} is assumed, as was said"
@@ -190,7 +190,7 @@ def _assumed(found: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, 
 
 
 def _failing(found: Mapping[str, Any], simulation: Simulation, profile: DeviceProfile) -> Simulation:
-    """With the request that ended the program."""
+    """Return the simulation with the request that ended the program, if one did."""
     failed = next((entry for entry in reversed(found["events"]) if entry[0] == "oom"), None)
     if failed is None:
         return simulation

@@ -44,7 +44,7 @@ class Kernels:
 
 @cache
 def _resources(tool: Path, library: Path, capability: int) -> dict[str, tuple[int, int]]:
-    """Of every kernel of a library: registers a thread, bytes of shared memory a block. Raises Unanswered."""
+    """Return registers per thread and shared bytes per block, by kernel of a library. Raises Unanswered."""
     command = [str(tool), "-res-usage", "-arch", f"sm_{capability}", str(library)]
     try:
         printed = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout

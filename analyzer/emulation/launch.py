@@ -39,8 +39,7 @@ CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """The PyTorch of an environment: its version, the release of CUDA it was built with, and the folder of
-    packages it lies in."""
+    """An environment's PyTorch: version, CUDA release, and the folder of packages it lies in."""
 
     python: Path
     version: str
@@ -49,14 +48,13 @@ class Torch:
 
 
 def interpreter(python: str | os.PathLike[str]) -> Path:
-    """The Python that a path means: its own, or that of the environment whose folder it is."""
+    """Return the Python of a path: itself, or that of an environment's folder."""
     path = Path(python)
     return path / "bin" / "python" if path.is_dir() else path
 
 
 def find_torch(python: str | os.PathLike[str] | None) -> Torch:
-    """The PyTorch that `python` has; None: this interpreter. It is not imported. Raises OptionError,
-    MissingDependencyError."""
+    """Find the PyTorch of `python` (None: this one). Raises OptionError, MissingDependencyError."""
     path = interpreter(sys.executable if python is None else python)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise OptionError(
@@ -105,8 +103,8 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
 def environment(
     torch: Torch, profile: DeviceProfile, besides: Mapping[str, str], count: int = 1
 ) -> Iterator[dict[str, str]]:
-    """The variables of a process that is to run under the emulated runtime; the folder of links lives as
-    long. Raises AnalyzerError."""
+    """Yield the variables of a process under the emulated runtime; its links live as long. Raises
+    AnalyzerError."""
     native = library.path()
     with tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder:
         for name in library.OPENED_AS:
@@ -133,15 +131,14 @@ def environment(
 
 @dataclass(frozen=True, slots=True)
 class LaunchedProcess:
-    """What is to run, and the variables it sees."""
+    """A command and its environment variables."""
 
     command: Sequence[str | os.PathLike[str]]
     variables: Mapping[str, str]
 
 
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
-    """The exit code of a command; what it prints goes to this process's stderr. A signal's number is
-    negative."""
+    """Run a command, printing to stderr; return its exit code, negative for a signal."""
     (code,) = run_together([LaunchedProcess(command, variables)])
     assert code is not None  # it decides, so it ended by itself
     return code
@@ -150,8 +147,7 @@ def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str])
 def run_together(
     processes: Sequence[LaunchedProcess], decides: int = 0, stops: Callable[[int, int], bool] | None = None
 ) -> list[int | None]:
-    """Processes beside each other, until the one that decides has ended, or one that ended stops all; then
-    all are ended.
+    """Run processes until the deciding one ends or one stops all; then end the others.
 
     stops: told the number and the exit code of each other one that ended. Returns exit codes as `run` does;
     None: it was ended here.
@@ -163,6 +159,7 @@ def run_together(
 def _together(
     processes: Sequence[LaunchedProcess], decides: int, stops: Callable[[int, int], bool] | None
 ) -> list[int | None]:
+    """Run the processes side by side; return their exit codes, None for those that were ended."""
     started: list[subprocess.Popen[bytes]] = []
     codes: list[int | None] = [None] * len(processes)
     try:
@@ -205,9 +202,8 @@ def _together(
 
 @contextmanager
 def ends_on_request() -> Iterator[None]:
-    """While open, what asks this process to end (SIGTERM, a closed terminal) does so by an exception, as
-    Ctrl-C does, so that nothing is left behind."""
-    with _handled(_REQUESTS, _end):
+    """While open, turn requests to end (SIGTERM, a closed terminal) into exceptions, to clean up."""
+    with _signal_handler(_REQUESTS, _end):
         yield
 
 
@@ -217,21 +213,20 @@ def _end(number: int, _: object = None) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and its kin wait while a process starts, which nobody would end otherwise; what is yielded
-    raises them afterwards."""
+    """Delay signals while a process starts, so that it is ended; the yielded function raises them."""
     waiting: list[int] = []
 
     def check() -> None:
         if waiting:
             _end(waiting[0])
 
-    with _handled((signal.SIGINT, *_REQUESTS), lambda number, _: waiting.append(number)):
+    with _signal_handler((signal.SIGINT, *_REQUESTS), lambda number, _: waiting.append(number)):
         yield check
 
 
 @contextmanager
-def _handled(numbers: Sequence[int], how: Callable[[int, object], None]) -> Iterator[None]:
-    """Signals are handled so while open; in the main thread alone, since no other gets any."""
+def _signal_handler(numbers: Sequence[int], how: Callable[[int, object], None]) -> Iterator[None]:
+    """Install a handler for these signals while open; only the main thread receives signals."""
     before = {}
     try:
         if threading.current_thread() is threading.main_thread():

@@ -16,8 +16,8 @@ OPENED_AS = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def path() -> Path:
-    """Where the library is. Raises MissingDependencyError on a system that has none, and where none was
-    compiled."""
+    """Return the path of the emulated CUDA runtime. Raises MissingDependencyError on other systems and where
+    it was not compiled."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise MissingDependencyError(
             f"analyze emulate runs PyTorch's CUDA build for Linux on x86-64; this is {sys.platform} on"

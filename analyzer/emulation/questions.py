@@ -70,6 +70,7 @@ class QuestionServer:
         self._folder.cleanup()
 
     def _reply(self, line: bytes) -> bytes:
+        """Answer one line; equal questions are answered once."""
         question = json.loads(line)
         waits = self._waiting.get(question["about"])
         if waits is not None:

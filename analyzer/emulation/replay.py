@@ -36,7 +36,7 @@ _NOWHERE = Description("a tensor")
 def replayed(
     found: Mapping[str, Any],
 ) -> tuple[Simulation, tuple[AllocationEvent, ...], dict[int, Description]]:
-    """The history as events with what they took, and of each request where it was made."""
+    """Return the history as a simulation and its events, with the origin of each request."""
     replay = _Replay(found)
     replay.run(found["events"])
     replay.categorize()
@@ -50,7 +50,7 @@ def without_folder(line: str) -> str:
     return f"{Path(path).name}:{number}" if path else line
 
 
-def _places(
+def _operator_ranges(
     operators: Sequence[Sequence[Any]],
 ) -> list[tuple[int, int, Description, dict[int, tuple[str, tuple[int, ...]]]]]:
     found = []
@@ -70,8 +70,7 @@ def _places(
 
 @dataclass(slots=True)
 class _Blocks:
-    """The device memory an allocator holds, as its history tells: free blocks by address, and what the live
-    ones take."""
+    """Device memory of an allocator, from its history: free blocks by address, and live ones."""
 
     free: list[tuple[int, int]] = field(default_factory=list)
     segments: dict[int, tuple[int, bool]] = field(default_factory=dict)  # address -> bytes, expandable
@@ -97,11 +96,11 @@ class _Blocks:
         return wanted
 
     def segment_of(self, address: int) -> int:
-        """Where the segment begins that the address lies in; 0: in none."""
+        """Return the base address of the segment that contains the address; 0 if none does."""
         return max((start for start in self.segments if start <= address), default=0)
 
     def give(self, address: int, nbytes: int) -> None:
-        """A block is free, and joined with free neighbours of its segment."""
+        """Free a block and merge it with free neighbours of its segment."""
         at = bisect_right(self.free, (address,))
         if (
             at < len(self.free)
@@ -118,14 +117,14 @@ class _Blocks:
         return address in self.segments and not self.segments[address][1]
 
     def hold(self, address: int, nbytes: int, expandable: bool) -> None:
-        """Memory of the device is held from now on."""
+        """Add memory the allocator holds of the device."""
         self.segments[address] = (nbytes, expandable)
         self.reserved += nbytes
         self.peak = max(self.peak, self.reserved)
         self.give(address, nbytes)
 
     def drop(self, address: int, nbytes: int) -> None:
-        """It is no longer."""
+        """Remove a segment, or the unmapped part of one."""
         self.segments.pop(address, None)
         self.reserved -= nbytes
         at = bisect_right(self.free, (address, 1 << 62)) - 1
@@ -151,7 +150,7 @@ class _Request:
 
 
 class _Replay:
-    """What is known of the history up to some event of it."""
+    """State of the replay after some event of the history."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         self.requests: list[_Request] = []
@@ -164,7 +163,7 @@ class _Replay:
         }  # fmt: skip
         self._marks: list[SimulatedMark] = []
         self._allocated = self._requested = self._peak = 0
-        self._operators = _places(found["operators"])
+        self._operators = _operator_ranges(found["operators"])
         self._ends = [after for _, after, _, _ in self._operators]
         self._roles = sorted(
             (int(count), {int(address): kind for address, kind in lying.items()})
@@ -181,7 +180,7 @@ class _Replay:
         self._gone: list[HeldRange] = []
 
     def run(self, history: Sequence[Sequence[Any]]) -> None:
-        """Go through all of it."""
+        """Replay the whole history of allocator events."""
         for action, address, size, _stream in history:
             if action == "alloc":
                 self._alloc(address, size)
@@ -239,6 +238,7 @@ class _Replay:
             reserved[-1] = min(reserved[-1], self._blocks.reserved)
 
     def _step(self) -> None:
+        """Mark the end of an optimizer step."""
         name = f"{self._steps_over}.step"
         self._steps_over += 1
         del self._steps[0], self._frees[:1]
@@ -248,6 +248,7 @@ class _Replay:
     def _add(
         self, event: AllocationEvent, delta: int, asked: int, label: str, phase: str, address: int
     ) -> None:
+        """Append an event with the state after it."""
         self._allocated, self._requested = self._allocated + delta, self._requested + asked
         self._peak = max(self._peak, self._allocated)
         self.events.append(event)
@@ -259,7 +260,7 @@ class _Replay:
             column.append(value)
 
     def categorize(self) -> None:
-        """Say of each request what it is for."""
+        """Set the category of each request."""
         for request, category in zip(self.requests, self._categories(), strict=True):
             malloc = self.events[request.born]
             assert isinstance(malloc, Malloc)
@@ -267,6 +268,7 @@ class _Replay:
             self._columns["category"][request.born] = category.value
 
     def _categories(self) -> Iterator[Category]:
+        """Yield the category of every request, by its operator and life."""
         told = self._told()
         for number, request in enumerate(self.requests):
             place = request.description
@@ -284,7 +286,7 @@ class _Replay:
                 yield Category.ACTIVATION if place.module or place.phase else Category.INPUT
 
     def _told(self) -> dict[int, Category]:
-        """By a request's number, of those that were seen to lie where an optimizer keeps what it works on."""
+        """Return the categories recorded by address, by request number: what an optimizer uses."""
         found: dict[int, Category] = {}
         # Where there were so many requests, the last one at an address is what lies there, if it is not gone.
         at_address = defaultdict[int, list[int]](list)
@@ -306,7 +308,7 @@ class _Replay:
         return self.requests[count].born if count < len(self.requests) else len(self.events)
 
     def simulation(self) -> Simulation:
-        """The columns, and what follows from them."""
+        """Return the simulation: the columns, and what follows from them."""
         columns: dict[str, Any] = {name: tuple(column) for name, column in self._columns.items()}
         position = columns["allocated"].index(self._peak) if self._peak else -1
         alive = tuple(

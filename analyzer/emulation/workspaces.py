@@ -73,8 +73,7 @@ class Workspaces:
         return [nbytes]
 
     def solver(self, question: Question) -> list[int]:
-        """Elements of a routine's work area, or of the newer interface bytes on the device and on the
-        host."""
+        """Return elements of a work area, or bytes on device and host for the newer interface."""
         routine, numbers = question["routine"], question["numbers"]
         if routine not in cusolver.ROUTINES:
             raise Unanswered(f"no work area is known of cuSOLVER's {routine}")
@@ -84,7 +83,7 @@ class Workspaces:
         return [nbytes, 0] if routine.startswith("X") else [nbytes // element.nbytes]
 
     def doubts(self) -> tuple[str, ...]:
-        """What was not measured, in the order it was asked for."""
+        """Return descriptions of workspaces that are not measured, in the order of the calls."""
         return tuple(self._doubts)
 
     def _doubt(self, what: str, nbytes: int, known: bool) -> None:

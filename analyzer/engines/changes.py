@@ -51,7 +51,7 @@ def _to_load(found: EngineMemory, gpu: DeviceProfile) -> Iterator[str]:
 
 
 def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
-    """It starts: what gives more tokens."""
+    """Yield, for an engine that starts, changes that give more cache tokens."""
     a_token = rank.cache / found.tokens
     most = _most(rank)
     more = int((math.ceil(rank.total * most) - rank.requested) / a_token)
@@ -81,7 +81,7 @@ def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
 
 
 def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
-    """The weights fit and the cache does not."""
+    """Yield changes for weights that fit and a cache that does not."""
     most = _most(rank)
     if rank.cache <= 0:
         yield f"{size(-rank.cache)} are missing before the first block of the cache"
@@ -118,6 +118,7 @@ def _most(rank: RankMemory) -> float:
 
 
 def _share(found: EngineMemory) -> float:
+    """Return the share of the GPU's memory the engine may use."""
     rank = found.rank
     said = found.settings.get("gpu_memory_utilization")
     if isinstance(said, int | float) and said:

@@ -41,8 +41,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """estimate: what is known. analysis: of the traced program, where the estimate is its. error: what ended
-    a program early."""
+    """estimate: known so far. analysis: of the traced program. error: what ended a program early."""
 
     estimate: Estimate
     analysis: Analysis | None = None
@@ -52,8 +51,7 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Door:
     """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: whichever is within
-    reach. keep, network: as in
-    `analyzer.run`. Raises OptionError for another engine."""
+    reach. keep, network: as in `analyzer.run`. Raises OptionError for another engine."""
 
     engine: str = "auto"
     python: str | os.PathLike[str] | None = None
@@ -133,7 +131,7 @@ class Door:
         options: Options,
         unless: Callable[[], str],
     ) -> Answer:
-        """unless: what is not emulated, "" where this is."""
+        """unless: reason not to emulate, "" if there is none."""
         if self.engine == "emulate":
             from analyzer.engines.reach import within_reach
 
@@ -142,7 +140,7 @@ class Door:
             torch = within_reach(self.python)
             if torch is None:
                 raise MissingDependencyError("no CUDA build of PyTorch is within reach", _install_hint())
-            return Answer(self._emulated(request(torch)))
+            return Answer(self._emulate(request(torch)))
         traced: Answer | AnalyzerError
         try:
             traced = trace()
@@ -150,19 +148,18 @@ class Door:
         except (CaptureError, MissingDependencyError) as error:
             traced, doubt = error, error.message
         if self.engine == "auto" and doubt is not None and not unless():
-            found, said = self._instead(request, options, doubt)
+            found, said = self._emulated_estimate(request, options, doubt)
             if found is not None:
                 return Answer(found)
-            traced = _with(traced, doubt, said)
+            traced = _with_doubt(traced, doubt, said)
         if isinstance(traced, AnalyzerError):
             raise traced
         return traced
 
-    def _instead(
+    def _emulated_estimate(
         self, request: Callable[[Torch], Request], options: Options, doubt: str
     ) -> tuple[Estimate | None, str]:
-        """The emulated estimate in the place of one that leaves a doubt; None: there is none, and why, or
-        what would help."""
+        """Return the emulated estimate that replaces a doubtful one; else None, and why."""
         from analyzer.engines.reach import within_reach
 
         torch = within_reach(self.python)
@@ -171,7 +168,7 @@ class Door:
         if self.tell is not None:
             self.tell(f"tracing met: {doubt}; emulating torch {torch.version}")
         try:
-            found = self._emulated(request(torch))
+            found = self._emulate(request(torch))
             ended = found.incomplete
         except AnalyzerError as error:
             ended = error.message
@@ -180,7 +177,7 @@ class Door:
         said = f"tracing met: {doubt}; so torch {torch.version} itself was run, emulated"
         return replace(found, notes=(said, *found.notes)), ""
 
-    def _emulated(self, request: Request) -> Estimate:
+    def _emulate(self, request: Request) -> Estimate:
         found, outside = emulate(request), sandbox.outside()
         if outside is not None and found.incomplete is None:
             # Of what the traced program wrote: what the emulated one did is kept.
@@ -188,8 +185,8 @@ class Door:
         return found
 
 
-def _with(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer | AnalyzerError:
-    """What tracing came to, and what is to be said of its doubt besides."""
+def _with_doubt(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer | AnalyzerError:
+    """Return the traced answer with a sentence on its doubt added, as a note or as a hint."""
     if isinstance(traced, AnalyzerError):
         return _hinted(traced, said)
     notes = (*traced.estimate.notes, f"tracing met: {doubt}; {said}")
@@ -198,13 +195,13 @@ def _with(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer | Ana
 
 
 def _is_of(torch: Torch, options: Options) -> bool:
-    """Whether figures of that build are those of the release that was asked for."""
+    """Return whether that build is of the release whose figures are wanted."""
     wanted = options.release.get("torch")
     return wanted is None or releases.parse(torch.version) == releases.parse(wanted)
 
 
 def _hinted(error: AnalyzerError, said: str) -> AnalyzerError:
-    """The error with what else helps: before its own hint, but where PyTorch itself is missing."""
+    """Return the error with another hint before its own (after it where a package is missing)."""
     hints = (error.hint, said) if isinstance(error, MissingDependencyError) else (said, error.hint)
     hinted = type(error)(error.message, "; ".join(filter(None, hints)))
     hinted.__cause__ = error
@@ -218,7 +215,7 @@ def _install_hint() -> str:
 
 
 def _packages(torch: Torch) -> tuple[str, ...]:
-    """This Python's packages, for an environment that was made for it and has PyTorch alone."""
+    """Return this Python's package folder for an environment that this tool made with PyTorch alone."""
     from analyzer.engines import store
 
     return (sysconfig.get_path("purelib"),) if store.home() in torch.python.parents else ()
@@ -237,22 +234,20 @@ def analyze(
     """Predict what `target` needs of a GPU.
 
     target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied),
-    `model.onnx`,
-        `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder, `hf:ORG/NAME`).
+        `model.onnx`, `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder,
+        `hf:ORG/NAME`).
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them;
-    only
-        shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
+        only shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
     batch: for targets that make their own batch, and for ONNX graphs.
     loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in
-    lower case
-        (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
+        lower case (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
     device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else
-    h200.
+        h200.
     runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session
-    options.
+        options.
     engine, python: as in `analyzer.run`. progress: told what is under way. Every other option is a field of
-    `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user can
-    mend.
+        `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user
+        can mend.
     """
     return (
         Door(engine, python, tell=progress).target(target, Options.of({"inputs": inputs, **options})).estimate
@@ -283,19 +278,16 @@ def run(
     ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
     environment: variables it sees besides its own. device: as in `analyzer.analyze`.
     until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on
-    steps ask for
-        the same and the allocator is laid out as before.
+        steps ask for the same and the allocator is laid out as before.
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
     assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
     release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
     keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay
-    (`analyzer/sandbox`). network:
-        whether it may connect to other machines.
+        (`analyzer/sandbox`). network: whether it may connect to other machines.
     engine: "trace"; "emulate" (`analyzer.emulate`); or "auto": traced, and emulated where tracing leaves a
-    doubt and a CUDA build of
-        PyTorch is within reach. python: the Python (or its environment's folder) that has one; None: the one
-        that the variable ANALYZER_PYTHON names, this one, or one that `analyze engine install` made.
-        `Estimate.engine` says whose figures they are.
+        doubt and a CUDA build of PyTorch is within reach. python: the Python (or its environment's folder)
+        that has one; None: the one that the variable ANALYZER_PYTHON names, this one, or one that `analyze
+        engine install` made. `Estimate.engine` says whose figures they are.
     Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with
     another exit code than 0, or cannot be followed any further, gives the estimate up to there:
     `Estimate.incomplete` says why, and such an estimate never fits. One that finds no memory says so in

@@ -26,8 +26,8 @@ from analyzer.results.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is emulated, in plain values: a script with its arguments or a target, the Python that runs it,
-    and `jobs.describe`'s options.
+    """What another process emulates, in plain values: a script with arguments or a target, the Python that
+    runs it, and `jobs.describe`'s options.
 
     packages: folders it may import from behind its own. keep, network: as in `analyzer.run`. job: the fields
     of `Rank`.
@@ -47,7 +47,7 @@ class Request:
 
 
 def emulate(request: Request) -> Estimate:
-    """The estimate, by a run that finds nothing of what an earlier one wrote. Raises AnalyzerError."""
+    """Emulate in a run that sees no files of an earlier one. Raises AnalyzerError."""
     from analyzer.report.json import from_dict
 
     outside, asked = sandbox.outside(), json.dumps(asdict(request))
@@ -76,7 +76,7 @@ def start(request: str) -> str:
     return json.dumps({"error": error, "hint": "what it wrote last stands above"})
 
 
-def _here(request: Request) -> Estimate:
+def _emulate_here(request: Request) -> Estimate:
     from analyzer.runs import emulated, jobs
 
     options = jobs.options_of({"options": request.options})
@@ -95,6 +95,7 @@ def _here(request: Request) -> Estimate:
 
 
 def _main(asked: Path, answer: Path) -> None:
+    """Emulate the request in file `asked` and write the estimate, or the error, to `answer`."""
     from analyzer.report.json import to_dict
 
     request = Request(**json.loads(asked.read_text("utf-8")))
@@ -108,7 +109,7 @@ def _main(asked: Path, answer: Path) -> None:
     sandbox.own_process = True
     sandbox.enter(write, complain, request.keep, request.network)
     try:
-        found: dict[str, Any] = {"estimate": to_dict(_here(request))}
+        found: dict[str, Any] = {"estimate": to_dict(_emulate_here(request))}
     except AnalyzerError as error:
         found = {"error": error.message, "hint": error.hint}
     outside, text = sandbox.outside(), json.dumps(found)

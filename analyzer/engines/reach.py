@@ -15,9 +15,8 @@ from analyzer.errors import AnalyzerError
 
 def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
     """The first of: the one of `python`; of the Python that `ANALYZER_PYTHON` names; of this one; of an
-    environment that
-    `analyze engine install` made, the release nearest to the one that figures are of by default first. None:
-    there is none.
+    environment that `analyze engine install` made, the release nearest to the one that figures are of by
+    default first. None: there is none.
 
     Raises OptionError and MissingDependencyError where `python` is given and has none.
     """
@@ -32,8 +31,8 @@ def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
 
 
 def places(package: str, near: releases.Release) -> Iterator[Path]:
-    """Where an environment with the package may be found, in that order; of those made for it the release
-    nearest to `near` first. Paths of interpreters, or of environments' folders."""
+    """Yield where an environment with the package may be, in order of search; of this tool's own the release
+    nearest to `near` first. Interpreters or environment folders."""
     if not sys.platform.startswith("linux"):  # the emulated runtime takes the place of libcuda.so.1
         return
     if named := os.environ.get("ANALYZER_PYTHON"):

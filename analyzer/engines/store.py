@@ -41,8 +41,7 @@ _ASK_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An environment. packages: what was asked for; nbytes: what it takes on disk; complete: whether its
-    installation ended."""
+    """An environment. packages: requested; nbytes: on disk; complete: whether installation ended."""
 
     name: str
     folder: Path
@@ -52,7 +51,7 @@ class Engine:
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """Path of its Python interpreter."""
         return self.folder / "bin" / "python"
 
 
@@ -64,12 +63,12 @@ class _Wheel:
 
 
 def home() -> Path:
-    """The folder the environments lie in."""
+    """Return the folder of the environments."""
     return cache.folder() / "engines"
 
 
 def every() -> Iterator[Engine]:
-    """Every environment there is, also those whose installation did not end."""
+    """Yield all environments, also incomplete ones."""
     for folder in sorted(home().glob("*/")):
         try:
             said = json.loads((folder / "engine.json").read_text("utf-8"))
@@ -89,8 +88,7 @@ def installed(package: str, near: releases.Release) -> list[Engine]:
 
 
 def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
-    """Make an environment with these packages ("torch==2.11.0"), the first of which names it. tell: is told
-    of sizes and progress.
+    """Make an environment with these packages, named for the first. tell: receives progress.
 
     Raises OptionError for what names no package, RunError where pip fails or there is no room on the disk.
     """
@@ -138,8 +136,7 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
 
 
 def remove(name: str) -> Engine:
-    """Remove an environment by its name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError for one that is
-    not there."""
+    """Remove an environment by name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError."""
     known = {engine.name: engine for engine in every()}
     engine = known.get(name.replace("==", "-"))
     if engine is None:
@@ -150,7 +147,7 @@ def remove(name: str) -> Engine:
 
 
 def _resolved(python: Path, wanted: Sequence[str]) -> list[_Wheel]:
-    """What pip would install."""
+    """Return the wheels pip would install."""
     said = _pip(
         python, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-", *wanted
     )
@@ -176,7 +173,7 @@ def _file(url: str) -> str:
 
 
 def _size(url: str) -> int | None:
-    """The bytes of a file, None where nobody says."""
+    """Return the bytes of a file, None if the server does not tell."""
     try:
         if urlsplit(url).scheme == "file":
             return Path(unquote(urlsplit(url).path)).stat().st_size
@@ -199,7 +196,7 @@ def _check_room(folder: Path, nbytes: int) -> None:
 
 
 def _download(python: Path, folder: Path, wheels: Sequence[_Wheel], tell: Callable[[str], None]) -> None:
-    """Every wheel; those that are there are kept, after pip has looked at their hashes."""
+    """Download the wheels; pip keeps those already present if their hashes match."""
     total = sum(wheel.nbytes or 0 for wheel in wheels)
     done = 0
     for number, wheel in enumerate(wheels):
@@ -209,8 +206,7 @@ def _download(python: Path, folder: Path, wheels: Sequence[_Wheel], tell: Callab
 
 
 def _has_pip() -> bool:
-    """Whether this Python has pip. (Looking for the module would change which distutils setuptools takes,
-    `_distutils_hack`.)"""
+    """Return whether this Python has pip, without importing it (which would affect distutils)."""
     try:
         metadata.distribution("pip")
     except metadata.PackageNotFoundError:
@@ -219,7 +215,7 @@ def _has_pip() -> bool:
 
 
 def _pip(python: Path, *words: str) -> str:
-    """What pip prints. Raises RunError in its words."""
+    """Run pip and return its output. Raises RunError with pip's message."""
     pip = [sys.executable, "-m", "pip", "--python", str(python)] if _has_pip() else [str(python), "-m", "pip"]
     command = [*pip, "--quiet", "--disable-pip-version-check", *words]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)

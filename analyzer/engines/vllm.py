@@ -90,7 +90,7 @@ def _has_vllm(python: Path) -> bool:
 def engine_memory(
     model: str, arguments: Sequence[str], device: str | int | None, python: str | os.PathLike[str]
 ) -> EngineMemory:
-    """What vLLM accounts for when it starts with a model.
+    """Start vLLM with a model and return its own memory accounting.
 
     model: a configuration (config.json, its folder, hf:ORG/NAME); arguments: vLLM's own, as `vllm serve`
     takes them; python: the Python that has vLLM. An engine that ends in an error of its own gives what it
@@ -107,11 +107,11 @@ def engine_memory(
         try:
             emulated = followed(program, Options(device=device), python, variables, job)
         except RunError as error:
-            seen = _seen(out, job)
+            seen = _rank_reports(out, job)
             if not any("error" in part for part in seen):
                 raise RunError(error.message, "what vLLM wrote last stands above") from None
         else:
-            seen = _seen(out, job)
+            seen = _rank_reports(out, job)
     if not seen:
         raise RunError("vLLM ended before it started its engine", "what it wrote last stands above")
     first, estimate = seen[0], emulated.estimate if emulated is not None else None
@@ -137,13 +137,12 @@ def engine_memory(
 
 
 def _notes(notes: Sequence[str]) -> tuple[str, ...]:
-    """Those of the emulated runtime that are of memory; what a kernel would have computed decides nothing
-    here."""
+    """Return the emulated runtime's notes on memory; values of kernels decide nothing here."""
     return tuple(note for note in notes if note.startswith(("cuDNN", "NCCL", "rank ")))
 
 
-def _seen(out: Path, job: Rank) -> list[dict[str, Any]]:
-    """What the ranks wrote down."""
+def _rank_reports(out: Path, job: Rank) -> list[dict[str, Any]]:
+    """Return the accounting that each rank wrote."""
     files = [Path(f"{out}.{rank}") for rank in range(job.world_size)] if job.launched else [out]
     return [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
 
@@ -182,8 +181,7 @@ def _folder_of(model: str, folder: Path) -> Path:
 
 
 def _header_of(file: Path) -> bytes:
-    """Of a file of tensors what says their names, types and shapes: its length in eight bytes, then JSON
-    (safetensors' format)."""
+    """Return a safetensors file's header: its length in eight bytes, then JSON."""
     with file.open("rb") as opened_file:
         length = opened_file.read(8)
         return length + opened_file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """size: ranks in the group. collective: whether one ran. sent_to, received_from: ranks it exchanged
-    messages with."""
+    """size: ranks. collective: whether one ran. sent_to, received_from: ranks exchanged with."""
 
     size: int
     collective: bool = False

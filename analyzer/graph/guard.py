@@ -13,8 +13,7 @@ Tree: TypeAlias = "int | tuple[str, Tree, Tree]"
 
 @dataclass(frozen=True, slots=True)
 class SizeGuard:
-    """A comparison (its name in `operator`), what was compared, the answer, and "file.py:12" where it was
-    asked."""
+    """A comparison (name in `operator`), its operands, the answer, and "file.py:12"."""
 
     comparison: str
     left: Tree

@@ -33,8 +33,7 @@ class GraphError(ValueError):
 
 
 class Phase(enum.Enum):
-    """The part of a step an operator belongs to; of a program also evaluation and generation, which need no
-    gradients."""
+    """Part of a step an operator belongs to; evaluation and generation need no gradients."""
 
     SETUP = "setup"
     INPUT = "input"
@@ -48,7 +47,7 @@ class Phase(enum.Enum):
 
 
 class Category(enum.Enum):
-    """What a storage is for; the rows of the breakdown at the peak."""
+    """Purpose of a storage; the rows of the breakdown at the peak."""
 
     PARAMETER = "parameters"
     BUFFER = "buffers"
@@ -63,7 +62,7 @@ class Category(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """How an operator sees a storage. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`).
+    """A storage as an operator sees it. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`).
 
     symbols: the shape as the runtime's planner sees it, where some dimensions are names ("batch") or unknown
     (""); empty when it sees plain numbers (always, for PyTorch). conjugated: its values are the complex
@@ -81,7 +80,7 @@ class TensorMeta:
 
     @property
     def element_count(self) -> int:
-        """Number of elements."""
+        """Number of elements of the shape."""
         count = 1
         for size in self.shape:
             count *= size
@@ -149,8 +148,7 @@ class Operator:
         return default
 
     def tensor(self, *names: str) -> TensorMeta | None:
-        """The tensor argument of the first of these names that is given; None if it is absent or no
-        tensor."""
+        """Return the tensor argument of the first of these names that is given, None if absent."""
         value = self.argument(*names)
         return value if isinstance(value, TensorMeta) else None
 
@@ -160,8 +158,7 @@ class Operator:
         return int(value) if isinstance(value, int) else default
 
     def integers(self, *names: str) -> tuple[int, ...] | None:
-        """The list of integers of the first of these names that is given (one counts as a list of one), None
-        if absent."""
+        """Return the integers of the first of these names given (one as a tuple), None if absent."""
         value = self.argument(*names)
         if isinstance(value, int):
             return (value,)
@@ -178,7 +175,7 @@ class Operator:
 
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:
-        """Every tensor among the arguments, in order."""
+        """All tensors among the arguments, in order."""
         found: list[TensorMeta] = []
         for argument in (*self.arguments, *self.keywords.values()) if self.keywords else self.arguments:
             if type(argument) is TensorMeta:
@@ -236,7 +233,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class LeafOutput:
-    """What a leaf module returned in the first forward pass: for the naive formula."""
+    """Output of a leaf module in the first forward pass, for the naive formula."""
 
     module: str
     nbytes: int
@@ -246,8 +243,7 @@ class LeafOutput:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """A storage appears that no operator of the program makes (weights, inputs copied to the device), on a
-    stream."""
+    """A storage appears, on a stream, that no operator makes (weights, inputs on the device)."""
 
     storage: int
     stream: int = 0
@@ -289,8 +285,7 @@ class StreamUse:
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """The host, or the stream `by`, waits until all is done that `stream` (None: any stream) was asked
-    for."""
+    """The host, or the stream `by`, waits for all work of `stream` (None: of any stream)."""
 
     stream: int | None = None
     by: int | None = None
@@ -325,8 +320,7 @@ class Graph:
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def check(self) -> Graph:
-        """Return self if every invariant of the module docstring holds. Raises GraphError naming the first
-        that fails."""
+        """Return self if all invariants hold, else raise GraphError naming the first that fails."""
         born: set[int] = set()
         dead: set[int] = set()
         ran = -1

@@ -1,9 +1,8 @@
 """cuFFT's workspace: what a plan needs besides its input and its output.
 
 1. **Complex to complex**: nothing for lengths one kernel computes; one buffer of the whole result where a
-   length takes several
-   kernels: powers of two above `_LONGEST_KERNEL`, other long lengths, composites of a large prime (721 = 7 x
-   103).
+   length takes several kernels: powers of two above `_LONGEST_KERNEL`, other long lengths, composites of a
+   large prime (721 = 7 x 103).
 2. **Bluestein**: long lengths with a prime factor above 127 are computed as a convolution of the first length
    of factors 2, 3 and 5 that is at least 2 n - 1: two buffers of that length.
 3. **Real, even**: two real numbers are one complex one of half the length: a buffer of n / 2 of them, n / 2 +
@@ -62,8 +61,8 @@ _POWERS_BETWEEN = {2: (4096, 16384), 4: (2**22, 2**22), 8: (4096, 32768)}
 
 @dataclass(frozen=True, slots=True)
 class FourierPlan:
-    """One to three dimensions of `lengths`, `batch` times. real: one side holds real numbers; of `real_bytes`
-    bytes each.
+    """A transform of `lengths` (one to three dimensions), `batch` times. real: input or output is real;
+    real_bytes: of one real number.
 
     strided: the numbers of a signal do not follow each other in memory.
     """
@@ -87,8 +86,7 @@ def workspace_bytes(plan: FourierPlan) -> int:
 
 
 def is_recorded(plan: FourierPlan) -> bool:
-    """Whether plans of such lengths were recorded, so that the workspace is known rather than carried
-    over."""
+    """Return whether plans of such lengths were recorded, so that the workspace is exact."""
     last, dimensions, longest = plan.lengths[-1], len(plan.lengths), max(plan.lengths)
     if dimensions > 1 and longest > (_LONGEST_IN_PLANES if dimensions == 2 else _LONGEST_IN_VOLUMES):
         return False
@@ -129,7 +127,7 @@ def _complex(lengths: tuple[int, ...], elements: int, plan: FourierPlan) -> int:
 
 
 def _even(plan: FourierPlan) -> int:
-    """A complex transform of half the length, and its own workspace where that is Bluestein's."""
+    """Return the workspace bytes of a real transform of even length: a complex one of half the length."""
     half = plan.lengths[-1] // 2
     others = plan.lengths[:-1]
     rows = math.prod(others) * plan.batch
@@ -140,7 +138,7 @@ def _even(plan: FourierPlan) -> int:
 
 
 def _odd(plan: FourierPlan) -> int:
-    """Pairs of signals, each pair one complex signal."""
+    """Return the workspace bytes of a real transform of odd length: two signals are one complex signal."""
     pairs = -(-plan.batch // 2)
     length, number_bytes = plan.lengths[-1], 2 * plan.real_bytes
     elements = math.prod(plan.lengths) * pairs

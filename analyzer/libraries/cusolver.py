@@ -16,10 +16,9 @@ parts rounded up to 32 elements. m rows, n columns, k of them or the smaller of 
 6. **General eigenvalues** (Xgeev): the largest of what its stages take, within 2 KiB.
 
 Measured: every one of 84,600 sizes that an H100 gave (CUDA 13.0, up to 8,192;
-`benchmarks/libraries/solver.py`, each seventh in
-`tests/data/h100/solver_sizes.json.gz`), but for rule 6, and `syevj` above 2,048. `gesvdj`, `syevd`, `syevj`
-and XsyevBatched were asked in float32 only: in other types their elements are taken to be as many. Other GPUs
-may take others.
+`benchmarks/libraries/solver.py`, each seventh in `tests/data/h100/solver_sizes.json.gz`), but for rule 6, and
+`syevj` above 2,048. `gesvdj`, `syevd`, `syevj` and XsyevBatched were asked in float32 only: in other types
+their elements are taken to be as many. Other GPUs may take others.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ def getrf_bytes(of: Element, m: int, n: int) -> int:
 
 
 def potrf_bytes(of: Element, upper: int, n: int) -> int:
-    """Cholesky's factor of n x n."""
+    """Return the work area of an n x n Cholesky factorization."""
     return 128 + (_UPPER * of.nbytes if upper else _up(4 * _tiles(n) ** 2))
 
 
 def geqrf_bytes(of: Element, _m: int, n: int) -> int:
-    """QR of m x n."""
+    """Return the work area of an m x n QR factorization."""
     return 128 + of.nbytes * _geqrf(n)
 
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 
 def product_bytes(entries: int) -> int:
-    """By `CUSPARSE_SPMM_CSR_ALG1`: 8 bytes for every 512 entries, and 7 more."""
+    """Return the buffer of `CUSPARSE_SPMM_CSR_ALG1`: 8 bytes for every 512 entries, and 7 more."""
     return 8 * -(-entries // 512) + 7
 
 
 def compressed_product_bytes(rows: int, entries: int) -> int:
-    """By `CUSPARSE_SPMM_CSR_ALG2`, or `CUSPARSE_SPMV_ALG_DEFAULT` with a vector: taken to be 16 bytes for
-    every 64 rows and entries, and
-    528. No request of it was recorded; at the peak of one program (GCN2 on 2,708 nodes with 13,264 entries)
-         it was 4,608 bytes once
-    rounded, which this gives."""
+    """Return the buffer of `CUSPARSE_SPMM_CSR_ALG2`, or of `CUSPARSE_SPMV_ALG_DEFAULT` with a vector: assumed
+    16 bytes for every 64 rows and entries, plus 528. No request was recorded; it fits one program (GCN2 on
+    2,708 nodes, 13,264 entries), whose buffer was 4,608 bytes at the peak after rounding."""
     return 16 * -(-(rows + entries) // 64) + 528

@@ -2,8 +2,7 @@
 
 1. Every allocation takes whole pages of 2 MiB (`ncclCudaMalloc` through cuMem). A communicator makes three
    small ones for each of its channels, and two more: 196 MiB for 32 channels. One of a single rank has 64
-   channels (`MAXCHANNELS`,
-   `device.h`): 388 MiB, and no connections.
+   channels (`MAXCHANNELS`, `device.h`): 388 MiB, and no connections.
 2. A **connection** for one channel takes 10 MiB at the receiver (4 KiB and the buffers of three protocols,
    9,637,888 bytes) and 2 MiB at the sender. Connections are made when first needed: by the first collective
    one to each neighbour in the ring for every collective channel (24 of them between two H200: 288 MiB), by
@@ -13,8 +12,7 @@
    where others have 356. That of sends and receives is loaded when first used. Code stays after
    `destroy_process_group`; everything else goes.
 4. How many channels there are is what NCCL's search of the topology finds: the bytes are measured (`analyze
-   calibrate
-   --ranks N`) and stand in the device's profile, for each number of ranks (`devices/topology.py`).
+   calibrate --ranks N`) and stand in the device's profile, for each number of ranks (`devices/topology.py`).
 5. More than two ranks behind NVSwitches have **NVLink SHARP**, for which a communicator makes a page more for
    each collective channel, and one of credits: 50 MiB for 24 (`ncclNvlsInit`, `ncclNvlsSetup`). Beside public
    logs of vLLM: 46 to 52 MiB (4 ranks less 2, `tests/data/serving`).
@@ -44,21 +42,20 @@ _SHARP = (24 + 1) * 2 * 2**20  # pages of 2 MiB: a collective channel's each, an
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Bytes NCCL holds. stands_in: what was measured and stands in for what was not, in words; "" where all
-    was measured."""
+    """Bytes NCCL holds. stands_in: words on what replaced figures not measured, "" if none."""
 
     nbytes: int
     stands_in: str = ""
 
 
 def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Taken:
-    """What NCCL holds on such a GPU while all of these communicators live."""
+    """Return the memory NCCL holds on this GPU while all these communicators live."""
     used = list(communicators.values())
     if not used:
         return Taken(0)
     pairs = [(use, _nearest(use.size, profile)) for use in used]
     nbytes = max(topology.code_bytes for _, topology in pairs) + sum(
-        _communicator(use, topology, profile) for use, topology in pairs
+        _communicator_bytes(use, topology, profile) for use, topology in pairs
     )
     if any(use.sent_to or use.received_from for use in used):
         nbytes += max(topology.exchange_code_bytes for _, topology in pairs)
@@ -74,13 +71,13 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
 
 
 def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int, int]:
-    """Of a communicator of so many ranks, in bytes: the library's code, the code of messages, the
-    communicator, its connections for collectives, and those for messages to a rank and from one."""
+    """Return a communicator's parts in bytes: library code, code of messages, the communicator, collective
+    connections, a connection to send to a rank, and one to receive."""
     topology = _nearest(size, profile)
     return (
         topology.code_bytes,
         topology.exchange_code_bytes,
-        _communicator(Communicator(size), topology, profile),
+        _communicator_bytes(Communicator(size), topology, profile),
         topology.ring_bytes,
         topology.send_bytes,
         topology.receive_bytes,
@@ -88,8 +85,7 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
 
 
 def _nearest(size: int, profile: DeviceProfile) -> Topology:
-    """What was measured for the nearest number of ranks; a rank alone is like no other, and alike on all
-    GPUs."""
+    """Return figures of the nearest measured number of ranks; a single rank only of single ranks."""
     for known in (profile.nccl, load(DEFAULT).nccl):
         able = [topology for topology in known if (topology.ranks == 1) == (size == 1)]
         if able:
@@ -97,7 +93,7 @@ def _nearest(size: int, profile: DeviceProfile) -> Topology:
     raise AssertionError(f"{DEFAULT}'s profile has figures of one rank and of several")
 
 
-def _communicator(use: Communicator, topology: Topology, profile: DeviceProfile) -> int:
+def _communicator_bytes(use: Communicator, topology: Topology, profile: DeviceProfile) -> int:
     return (
         topology.communicator_bytes
         + (_SHARP if use.size > 2 and profile.name in BEHIND_SWITCHES else 0)

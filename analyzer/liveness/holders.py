@@ -3,8 +3,7 @@
 1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state,
    the **caller** the inputs of a step: all that has a name of its own.
 2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the
-   backward pass,
-   **autograd** keeps it.
+   backward pass, **autograd** keeps it.
 3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or
    goes out of scope.
 4. If it then dies together with a later result that was computed from it with gradients, and no backward pass
@@ -51,7 +50,7 @@ class Holder:
 
 
 def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
-    """Of each of these storages, alive at that moment, who holds it then."""
+    """Return who holds each of these storages, all alive at that moment."""
     view = view_of(graph)
     found: dict[int, Holder] = {}
     unread: list[int] = []
@@ -70,14 +69,14 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
 
 
 def _owner(storage: Storage) -> Kind | None:
-    """Who has it as an attribute; what only has the name of the operator that made it belongs to nobody."""
+    """Return the kind of object that has the storage as an attribute, None if none has."""
     if storage.category is Category.GRADIENT:
         return "model" if storage.name.endswith(".grad") else None
     return None if storage.name.startswith("aten::") else _OWNERS.get(storage.category)
 
 
 def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
-    """As `holders`, of storages that nothing reads from that moment on."""
+    """Return the holders of storages that nothing reads from that moment on."""
     import networkx as nx
 
     view = view_of(graph)

@@ -6,15 +6,12 @@ included; an operator's inputs and results are therefore live together while it 
 1. `"eager"`: the program as it is. A storage is live until the moment before its `Death`; without one, to the
    end.
 2. `"last_use"`: a perfect executor of the same operators in the same order frees each storage right after the
-   last operator that reads or writes it.
-   a. What the backward pass reads stays: the operators that read it are in the program ("saved" edges).
-   b. Gradients stay until the optimizer has used them, by the same rule.
-   c. Parameters, buffers and optimizer state stay to the end: the next step needs them.
-   d. Inputs and targets stay to the end of the step they are for: they are the caller's.
-   e. What no operator reads is either the caller's result or nobody's: as in `"eager"`, but at most to the
-   end of the
-      step that made it.
-   f. Never longer than `"eager"`.
+   last operator that reads or writes it. a. What the backward pass reads stays: the operators that read it
+   are in the program ("saved" edges). b. Gradients stay until the optimizer has used them, by the same rule.
+   c. Parameters, buffers and optimizer state stay to the end: the next step needs them. d. Inputs and targets
+   stay to the end of the step they are for: they are the caller's. e. What no operator reads is either the
+   caller's result or nobody's: as in `"eager"`, but at most to the end of the step that made it. f. Never
+   longer than `"eager"`.
 3. `"never"`: nothing is freed. Its peak is the sum of all storages.
 4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches
    it.
@@ -78,7 +75,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What the forward pass keeps for the backward pass, in the step and micro-batch that keep most.
+    """Tensors saved for backward, in the step and micro-batch that saves most.
 
     nbytes: bytes of device storages born in forward or loss and read in backward.
     storages: their indices, largest first.
@@ -151,7 +148,7 @@ def live_bytes(graph: Graph, ranges: Lifetimes) -> tuple[int, ...]:
 
 
 def saved_for_backward(graph: Graph, ranges: Lifetimes | None = None) -> Saved:
-    """What is kept between the passes. `ranges`, if given, are the "last_use" lifetimes, made before."""
+    """Return the saved tensors between forward and backward. ranges: the "last_use" lifetimes, if known."""
     if ranges is None:
         ranges = lifetimes(graph, "last_use")
     kept = _read_in_backward(graph)
@@ -173,8 +170,7 @@ def saved_at(graph: Graph, position: int) -> tuple[int, ...]:
 
 
 def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
-    """Device storages born in forward or loss: positions of their birth and of the last backward operator to
-    read them."""
+    """Return, of forward storages read in backward, (birth, last backward read) positions."""
     view = view_of(graph)
     ran = dict(view.nodes(data="position"))
     read: dict[int, tuple[int, int]] = {}
@@ -206,8 +202,7 @@ def _step_ends(graph: Graph) -> Callable[[int], int]:
 
 
 def forward_ends(graph: Graph) -> list[int]:
-    """Positions of the last forward or loss operator before each run of backward operators: one a
-    micro-batch."""
+    """Return the position of the last forward or loss operator of each micro-batch."""
     ends = []
     forward = -1
     for position, moment in enumerate(graph.program):

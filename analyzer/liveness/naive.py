@@ -33,7 +33,7 @@ METADATA = frozenset({"Shape", "Size", "Constant", "Identity", "Reshape", "Flatt
 
 
 class Leaf(Protocol):
-    """What a leaf layer returned; `nbytes` as it is, `element_count` whatever the precision."""
+    """Output of a leaf layer; `nbytes` as stored, `element_count` for any precision."""
 
     @property
     def module(self) -> str: ...
@@ -47,7 +47,7 @@ class Leaf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Naive:
-    """Every term of the sum in bytes, and the options it was made with."""
+    """Every term of the naive sum in bytes, with the options that enter it."""
 
     data: int
     weights: int
@@ -61,7 +61,7 @@ class Naive:
 
     @property
     def inference(self) -> int:
-        """D + W + O·b."""
+        """Bytes of inference: D + W + O·b."""
         return self.data + self.weights + self.forward_output
 
     @property
@@ -71,7 +71,7 @@ class Naive:
 
     @property
     def total(self) -> int:
-        """The sum for `mode`."""
+        """Bytes for `mode`."""
         return self.training if self.mode == "train" else self.inference
 
 
@@ -111,8 +111,7 @@ def from_leaves(
     ddp_factor: int = 1,
     mode: str = "train",
 ) -> Naive:
-    """The sum from the outputs of leaf layers in execution order, the last one left out of O, counted in
-    float32."""
+    """Return the sum of leaf outputs in order, O without the last one, counted in float32."""
     mixed = precision_factor != 1
     return formula(
         data_bytes=data_bytes,
@@ -161,8 +160,8 @@ def from_onnx(
 
 
 def onnx_leaves(graph: Graph) -> tuple[LeafOutput, ...]:
-    """What each node returns, in order; nodes that describe or rename a tensor, or whose results stay on the
-    host, left out."""
+    """Return the outputs of each node in order, without nodes that only describe or rename a tensor or whose
+    results stay on the host."""
     seen: set[int] = set()
     leaves = []
     for operator in graph.operators:

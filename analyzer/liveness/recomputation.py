@@ -12,8 +12,7 @@ view.
    having its bytes as its capacity; the operators behind the cut are those that run again.
 
 Source: PyTorch's partitioner, which cuts the graphs of `torch.compile` so
-(`torch/_functorch/partitioners.py`,
-`min_cut_rematerialization_partition`).
+(`torch/_functorch/partitioners.py`, `min_cut_rematerialization_partition`).
 
 Not modelled: what is alive while operators run again; when in the backward pass they do; the time they take.
 """
@@ -42,8 +41,7 @@ class Recomputation:
 def recomputation(
     graph: Graph, saved: Collection[int], again: Callable[[Operator], bool], kept: Collection[int] = ()
 ) -> Recomputation:
-    """Of the storages `saved` the least that must be kept, where the operators for which `again` holds may
-    run again.
+    """Return the fewest bytes of `saved` to keep if operators with `again` true may rerun.
 
     kept: storages that are kept in any case.
     """
@@ -74,7 +72,7 @@ def recomputation(
 def _operands(
     graph: Graph, index: int, again: Callable[[Operator], bool]
 ) -> list[tuple[int, int | None]] | None:
-    """What makes a storage and what that reads, in pairs of nodes (None: nothing that costs anything); None:
+    """Return (maker, storage read) node pairs that recompute a storage, None for a read without cost; None if
     it cannot be made again."""
     view = view_of(graph)
     if not isinstance(graph.program[view.nodes[index]["birth"]], Run):

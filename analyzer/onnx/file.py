@@ -123,8 +123,7 @@ def check_versions(model: Any, shown: str, hint: str = "export the model again")
 
 
 def check_external(model: Any, folder: Path) -> None:
-    """Raises TargetError if a tensor's external data lies outside `folder`: weights are never read from
-    there."""
+    """Raise TargetError if a tensor's external data lies outside `folder`; it is never read."""
     checked: set[str] = set()
     for tensor in tensors(model.graph):
         if tensor.data_location == _EXTERNAL:
@@ -165,7 +164,7 @@ def too_short(model: Any, folder: Path) -> tuple[str, ...]:
 
 
 def stored_bytes(tensor: Any) -> int:
-    """What a tensor takes in a file; 0 for a type that is not known."""
+    """Return a tensor's bytes in a file; 0 for an unknown type."""
     from analyzer.graph import nbytes_of
 
     dtype = DTYPES.get(tensor.data_type, "string")
@@ -223,7 +222,7 @@ def read_external(tensor: Any, folder: Path | None) -> bytes | None:
 
 
 def tensors(graph: Any) -> Iterator[Any]:
-    """Every tensor of a graph: initializers and attributes, subgraphs included."""
+    """Yield every tensor of a graph: initializers and attributes, subgraphs included."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -239,7 +238,7 @@ def tensors(graph: Any) -> Iterator[Any]:
 
 
 def _texts(model: Any) -> Iterator[Any]:
-    """Every name in a model (protobuf hands out invalid UTF-8 as bytes)."""
+    """Yield every name in a model (protobuf gives invalid UTF-8 as bytes)."""
     yield from (entry.domain for entry in model.opset_import)
     yield from _graph_texts(model.graph)
     for function in model.functions:
@@ -292,26 +291,27 @@ def without_bulk(view: Any) -> bytes:
 
 
 class _Bounds:
-    """How much has been read so far."""
+    """Counts what was read of a file, and limits it."""
 
     def __init__(self) -> None:
         self.nbytes = self.fields = 0
 
     def keep(self, view: Any, start: int, end: int) -> bytes:
-        """This part of the file. Raises _TooLargeError where there is too much of it."""
+        """Return this part of the file. Raises _TooLargeError if too much was read."""
         self.nbytes += end - start
         if self.nbytes > MOST_BYTES:
             raise _TooLargeError(f"more than {MOST_BYTES >> 20} MiB of it are no tensor's content")
         return bytes(view[start:end])
 
     def field(self) -> None:
-        """One more field is read. Raises _TooLargeError where there are too many."""
+        """Count one more field. Raises _TooLargeError if there are too many."""
         self.fields += 1
         if self.fields > MOST_FIELDS:
             raise _TooLargeError(f"it has more than {MOST_FIELDS:,} fields")
 
 
 def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bounds) -> list[bytes]:
+    """Copy a protobuf message without its large tensor contents; return the parts."""
     if depth > _DEEPEST:
         raise _WireError("nested too deeply")
     inner = _MESSAGES[kind]
@@ -337,7 +337,7 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bound
                     kept = place
                     if message:
                         content = _copy(view, body, place, message, depth + 1, bounds)
-                        parts += [_encode(tag), _encode(sum(map(len, content))), *content]
+                        parts += [_encode_varint(tag), _encode_varint(sum(map(len, content))), *content]
         elif wire == 0:
             number, place = _varint(view, place, end)
             if kind == "tensor" and tag >> 3 == 2:  # TensorProto.data_type, serialized before the contents
@@ -355,6 +355,7 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bound
 
 
 def _varint(view: Any, place: int, end: int) -> tuple[int, int]:
+    """Read a variable-length integer; return (value, next place). Raises _WireError."""
     value = shift = 0
     while place < end and shift < 70:
         byte = view[place]
@@ -366,7 +367,7 @@ def _varint(view: Any, place: int, end: int) -> tuple[int, int]:
     raise _WireError(f"no number at byte {place}")
 
 
-def _encode(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -376,7 +377,7 @@ def _encode(value: int) -> bytes:
 
 
 def _not_onnx_hint(file: Path) -> str:
-    """What the file may be instead, from its first bytes."""
+    """Return a guess of what else the file is, from its first bytes."""
     try:
         with file.open("rb") as stream:
             head = stream.read(64)

@@ -57,9 +57,8 @@ class OpenedModel:
         assume: Mapping[str, bool] = MappingProxyType({}),
         like: ShapedModel | None = None,
     ) -> ShapedModel:
-        """With all shapes inferred; as `read`. like: an earlier result with the same inputs, values and
-        assumptions, at another
-        batch: what does not depend on the batch is taken from there. Raises InputError, TargetError."""
+        """Return the model with all shapes inferred for a batch; arguments as of `read`. like: an earlier
+        result at another batch, which supplies what does not depend on it. Raises InputError, TargetError."""
         check_batch(batch)
         _check_names(self.structure, values, assume)
         shapes = infer_shapes(
@@ -92,8 +91,7 @@ def read(
 
 
 def opened(path_or_model: Any) -> OpenedModel:
-    """A path, an `onnx.ModelProto` or its serialized bytes, ready for sizes. Raises TargetError for what is
-    no sound model."""
+    """Open a path, `onnx.ModelProto` or its bytes. Raises TargetError for an invalid model."""
     folder = None
     short: tuple[str, ...] = ()
     if isinstance(path_or_model, str | Path):
@@ -120,28 +118,27 @@ def _check_names(structure: Structure, values: Mapping[str, float], assume: Mapp
         if name not in structure.inputs:
             known = ", ".join(map(display, structure.inputs)) or "none"
             raise InputError(f"the model has no input {display(name)!r}", f"its inputs are: {known}")
-    conditions = dict.fromkeys(_conditions(structure)) if assume else {}
+    conditions = dict.fromkeys(_condition_names(structure)) if assume else {}
     for name in assume:
         if name not in conditions:
             known = ", ".join(display(item) for item in list(conditions)[:10] if item) or "none"
             raise InputError(f"no If has the condition or the name {display(name)!r}", f"there are: {known}")
 
 
-def _conditions(structure: Structure) -> Iterator[str]:
+def _condition_names(structure: Structure) -> Iterator[str]:
     for node in structure.nodes:
         if node.op_type == "If" and node.domain in DEFAULT_DOMAINS:
             yield from (node.input[0], node.name)
     for inner in structure.subgraphs.values():
         for graph in inner.values():
-            yield from _conditions(graph)
+            yield from _condition_names(graph)
 
 
 MOST_NODES = 250_000  # a language model exported operator by operator has some 20,000
 
 
 def _inlined(model: Any) -> Any:
-    """The model with its local functions replaced by their bodies. Raises TargetError, also for more than
-    `MOST_NODES` of it."""
+    """Return the model with local functions inlined. Raises TargetError beyond `MOST_NODES`."""
     import onnx
     import onnx.inliner
 
@@ -168,8 +165,7 @@ def _inlined(model: Any) -> Any:
 
 
 def _inlined_count(model: Any) -> int:
-    """How many nodes the model has once every function is replaced by its body; one that calls itself counts
-    as what it is left as."""
+    """Return the number of nodes after inlining every function; a recursive one is one node."""
     functions = {(function.domain, function.name): function for function in model.functions}
     known: dict[tuple[str, str], int] = {}
 

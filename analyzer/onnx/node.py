@@ -47,8 +47,7 @@ _CONTRIB_ATTRIBUTES = {
 
 
 def check_node(node: Any, opset: int) -> None:
-    """Raise TargetError if the node is none of its operator. opset: version of ONNX's own operators in the
-    model."""
+    """Raise TargetError for an invalid node. opset: the model's version of ONNX's operators."""
     default = node.domain in DEFAULT_DOMAINS
     schema = _schema(node.op_type, opset) if default else None
     attributes = _CONTRIB_ATTRIBUTES
@@ -73,7 +72,7 @@ def check_node(node: Any, opset: int) -> None:
 
 
 def node_name(node: Any) -> str:
-    """How messages name a node: "node 'conv1' (Conv)", or by its first output where it has no name."""
+    """Return a node's name for messages: "node 'conv1' (Conv)", or by its first output if it has no name."""
     shown = f"{display(node.domain)}.{display(node.op_type)}" if node.domain else display(node.op_type)
     if node.name:
         return f"node {display(node.name)!r} ({shown})"
@@ -110,5 +109,5 @@ def _check_names(node: Any, names: Any, formals: Any, least: int, most: int, wha
 
 
 def _count(names: Any) -> int:
-    """How many there are up to the last that has a name: empty names stand for optional ones left out."""
+    """Return the number of names up to the last non-empty one (empty: optional, omitted)."""
     return max((place for place, name in enumerate(names, 1) if name), default=0)

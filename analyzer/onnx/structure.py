@@ -47,7 +47,7 @@ OVERRIDABLE_IR = 4  # from this IR version on, an initializer that is an input i
 
 @dataclass(slots=True)
 class Structure:
-    """One graph. `initializers` are TensorProtos by name; `declared` what the file says of its values' types.
+    """One graph. `initializers` are TensorProtos by name; `declared` the types the file declares for values.
 
     overridable: initializers that are an input's default, and so no constants.
     """
@@ -85,10 +85,10 @@ def prepare(
     initializers = {tensor.name: _readable(tensor, folder) for tensor in graph.initializer}
     initializers |= {sparse.values.name: _dense(sparse) for sparse in graph.sparse_initializer}
     if len(initializers) != len(graph.initializer) + len(graph.sparse_initializer):
-        raise _duplicate([tensor.name for tensor in graph.initializer], "initializer")
+        raise _duplicate_error([tensor.name for tensor in graph.initializer], "initializer")
     inputs = {item.name: from_type_proto(item.type) for item in graph.input}
     if len(inputs) != len(graph.input):
-        raise _duplicate([item.name for item in graph.input], "input")
+        raise _duplicate_error([item.name for item in graph.input], "input")
     overridable = frozenset(inputs) & initializers.keys() if ir_version >= OVERRIDABLE_IR else frozenset()
     inputs = {name: value for name, value in inputs.items() if name not in initializers}
     producers: dict[str, Any] = {}
@@ -104,12 +104,12 @@ def prepare(
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and len(node.output) == 1:
             tensor = constant_tensor(node)
             if tensor is not None:
-                _claim(node.output[0], node, producers, initializers, inputs)
+                _check_unique_producer(node.output[0], node, producers, initializers, inputs)
                 initializers[node.output[0]] = _readable(tensor, folder)
                 continue
         for name in node.output:
             if name:
-                _claim(name, node, producers, initializers, inputs)
+                _check_unique_producer(name, node, producers, initializers, inputs)
                 producers[name] = node
         nodes.append(node)
         check_rank(node, shape_of)
@@ -143,8 +143,7 @@ def prepare(
 
 
 def _check_subgraphs(node: Any) -> None:
-    """Refuse two subgraphs of one name, and branches of an If that want inputs: nothing could give them
-    any."""
+    """Refuse two subgraphs of one name, and branches of an If with inputs."""
     graphs = [attribute for attribute in node.attribute if attribute.HasField("g")]
     if len({attribute.name for attribute in graphs}) < len(graphs):
         raise TargetError(f"{node_name(node)} has two subgraphs of one name", DAMAGED)
@@ -162,7 +161,7 @@ def _reads(node: Any, inner: Mapping[str, Structure]) -> list[str]:
     return [*node.input, *(name for sub in inner.values() for name in sub.captured)]
 
 
-def _claim(
+def _check_unique_producer(
     name: str,
     node: Any,
     producers: Mapping[str, Any],
@@ -184,7 +183,7 @@ def _claim(
         )
 
 
-def _duplicate(names: list[str], what: str) -> TargetError:
+def _duplicate_error(names: list[str], what: str) -> TargetError:
     seen: set[str] = set()
     twice = (name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     name = next(twice, names[0] if names else "")
@@ -194,7 +193,8 @@ def _duplicate(names: list[str], what: str) -> TargetError:
 def _ordered(
     nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> list[Any]:
-    """The nodes so that each value is made before it is read: in file order where that is so already."""
+    """Return the nodes in an order in which values are made before they are read, in file order if
+    possible."""
     made = {"", *available}
     for node in nodes:
         if not all(name in made for name in reads.get(id(node)) or node.input):
@@ -227,13 +227,13 @@ def _ordered(
             if not open_count[reader]:
                 heapq.heappush(ready, reader)
     if len(order) < len(nodes):
-        raise _cycle(
+        raise _cycle_error(
             next(node for node, count in zip(nodes, open_count, strict=True) if count), made, reads, producers
         )
     return order
 
 
-def _cycle(
+def _cycle_error(
     node: Any, made: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> TargetError:
     seen: dict[int, Any] = {}
@@ -262,8 +262,7 @@ _LARGEST_RANK = 1024
 
 
 def check_rank(node: Any, shape_of: Callable[[str], Shape | None]) -> None:
-    """Refuse a shape of thousands of dimensions, which inference would spell out. shape_of: what is known of
-    a value."""
+    """Refuse shapes of thousands of dimensions, which inference would expand."""
     place = _SHAPE_INPUTS.get(node.op_type)
     if place is None or place >= len(node.input):
         return
@@ -275,7 +274,7 @@ def check_rank(node: Any, shape_of: Callable[[str], Shape | None]) -> None:
 
 
 def _check_data(tensor: Any) -> None:
-    """Refuse a tensor whose contents are not those of its shape (contents left out on loading are fine)."""
+    """Refuse a tensor whose contents do not match its shape (contents left out are fine)."""
     value = tensor_type(tensor)
     if tensor.raw_data and tensor.data_location != 1:
         expected = nbytes_of(element_count(value.sizes or ()), value.dtype)
@@ -307,8 +306,7 @@ def _dense(sparse: Any) -> Any:
 
 
 def tensor_type(tensor: Any) -> ValueType:
-    """The value type of an initializer. Raises TargetError for an impossible shape or an unknown element
-    type."""
+    """Return an initializer's type. Raises TargetError for an impossible shape or type."""
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None or any(size < 0 for size in tensor.dims):
         raise TargetError(

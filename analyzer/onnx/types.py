@@ -34,7 +34,7 @@ _LONGEST_NAME = 160
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """What is known of a value. dtype "" means unknown."""
+    """Known type and shape of a value. dtype "" means unknown."""
 
     dtype: str
     shape: Shape | None
@@ -115,8 +115,7 @@ def to_type_proto(value: ValueType) -> Any:
 
 
 def display(name: str) -> str:
-    """The name, safe to print: control and unassigned characters escaped, the middle of a huge one left
-    out."""
+    """Return a printable name: control characters escaped, the middle of a long one omitted."""
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 4 :]}"
     return name if name.isprintable() else name.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -78,6 +78,7 @@ class Values:
         return self._memory[name]
 
     def _compute(self, name: str, depth: int) -> Any:
+        """Return a constant's value, computed from the nodes before it; None if unknown or too large."""
         if name in self._constants:
             return self._tensor(self._constants[name])
         node = self._producers.get(name)

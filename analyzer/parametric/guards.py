@@ -26,7 +26,7 @@ class SizeGuards:
     """The guards whose answer may depend on the batch."""
 
     def __init__(self, batches: Sequence[int], asked: Sequence[Sequence[SizeGuard]]) -> None:
-        """asked: of each capture, at its batch; of one alone nothing follows."""
+        """asked: guards of each capture, by its batch; a single capture gives none."""
         self._asked: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
         if len(batches) == 1:
             return
@@ -45,7 +45,7 @@ class SizeGuards:
                 self._asked.add((first.comparison, left, right, first.answer))
 
     def changed(self, batch: int) -> bool:
-        """Whether one is answered otherwise at a batch."""
+        """Return whether a comparison is answered differently at a batch."""
         try:
             return any(
                 getattr(operator, comparison)(_at(left, batch), _at(right, batch)) != answer
@@ -56,8 +56,7 @@ class SizeGuards:
 
 
 def _fitted(batches: Sequence[int], trees: Sequence[Tree]) -> _AtBatch | None:
-    """The tree as a function of the batch; None where the captures' trees differ, or a size is no
-    polynomial."""
+    """Return the tree with polynomial sizes; None if the captures' trees differ."""
     numbers = [tree for tree in trees if isinstance(tree, int)]
     parts = [tree for tree in trees if isinstance(tree, tuple)]
     if not parts:

@@ -41,8 +41,7 @@ class NotTogether(Exception):
 
 
 class Lanes:
-    """One whole number a lane. It stands where an `int` does, but is none: `isinstance(x, int)` tells them
-    apart."""
+    """One whole number for each lane. It is used like an `int`, but `isinstance(x, int)` is false."""
 
     __slots__ = ("values",)
 
@@ -54,35 +53,35 @@ class Lanes:
         return f"Lanes({shown}, ...)" if len(self.values) > 3 else f"Lanes({shown})"
 
     def __add__(self, other: Any) -> Any:
-        return self._with(other, operator.add)
+        return self._combined(other, operator.add)
 
     def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub)
+        return self._combined(other, operator.sub)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._with(other, lambda mine, given: given - mine)
+        return self._combined(other, lambda mine, given: given - mine)
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Lanes | int):
             given = other.values if isinstance(other, Lanes) else np.array(other)
             if float(np.abs(self.values).max()) * float(np.abs(given).max()) >= _LARGEST:
                 raise NotTogether
-        return self._with(other, operator.mul)
+        return self._combined(other, operator.mul)
 
     __radd__ = __add__
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._with(_divisor(other), operator.floordiv)
+        return self._combined(_divisor(other), operator.floordiv)
 
     def __mod__(self, other: Any) -> Any:
-        return self._with(_divisor(other), operator.mod)
+        return self._combined(_divisor(other), operator.mod)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _divisor(self)._with(other, lambda mine, given: given // mine)
+        return _divisor(self)._combined(other, lambda mine, given: given // mine)
 
     def __rmod__(self, other: Any) -> Any:
-        return _divisor(self)._with(other, lambda mine, given: given % mine)
+        return _divisor(self)._combined(other, lambda mine, given: given % mine)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -105,28 +104,28 @@ class Lanes:
         return Lanes(self.values >> other)
 
     def bit_length(self) -> Lanes:
-        """As `int.bit_length`."""
+        """`int.bit_length` of each lane."""
         if float(np.abs(self.values).max()) >= _EXACT_IN_A_FLOAT:
             raise NotTogether
         return Lanes(np.frexp(self.values.astype(np.float64))[1].astype(np.int64))
 
     def __eq__(self, other: object) -> bool:
-        return self._asked(other, operator.eq, False)
+        return self._compared(other, operator.eq, False)
 
     def __ne__(self, other: object) -> bool:
-        return self._asked(other, operator.ne, True)
+        return self._compared(other, operator.ne, True)
 
     def __lt__(self, other: Any) -> bool:
-        return self._asked(other, operator.lt)
+        return self._compared(other, operator.lt)
 
     def __le__(self, other: Any) -> bool:
-        return self._asked(other, operator.le)
+        return self._compared(other, operator.le)
 
     def __gt__(self, other: Any) -> bool:
-        return self._asked(other, operator.gt)
+        return self._compared(other, operator.gt)
 
     def __ge__(self, other: Any) -> bool:
-        return self._asked(other, operator.ge)
+        return self._compared(other, operator.ge)
 
     def __bool__(self) -> bool:
         return _together(self.values != 0)
@@ -149,7 +148,7 @@ class Lanes:
     __rtruediv__ = __pow__ = __rpow__ = __lshift__ = __rrshift__ = __and__ = __rand__ = __truediv__
     __or__ = __ror__ = __xor__ = __rxor__ = __truediv__
 
-    def _with(self, other: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    def _combined(self, other: Any, combine: Callable[[Any, Any], Any]) -> Any:
         if isinstance(other, Lanes):
             return Lanes(combine(self.values, other.values))
         if isinstance(other, int):
@@ -158,9 +157,10 @@ class Lanes:
             return Lanes(combine(self.values, other))
         raise NotTogether
 
-    def _asked(
+    def _compared(
         self, other: object, compare: Callable[[Any, Any], Any], otherwise: bool | None = None
     ) -> bool:
+        """Return the comparison's answer, the same in all lanes. Raises Apart where lanes differ."""
         if isinstance(other, Lanes):
             return _together(compare(self.values, other.values))
         if isinstance(other, int | float):
@@ -171,8 +171,7 @@ class Lanes:
 
 
 def in_parts(lanes: Integers, ask: Callable[[Integers], Answer]) -> Iterator[tuple[Integers, Answer]]:
-    """What `ask` says of all lanes at once, else of those that answer alike, else of each: with the lanes it
-    is said of.
+    """Yield (lanes, answer): `ask` of all lanes at once, else of groups that answer alike, else of each lane.
 
     `ask` raises `Apart` or `NotTogether`, of one lane neither.
     """
@@ -190,7 +189,7 @@ def in_parts(lanes: Integers, ask: Callable[[Integers], Answer]) -> Iterator[tup
 
 
 def _divisor(number: Any) -> Any:
-    """A divisor that is nowhere zero: there a rule would fail, each lane by itself."""
+    """Return a divisor without zeros; with one, a rule would fail in that lane."""
     values = number.values if isinstance(number, Lanes) else np.array(number)
     if not bool(np.all(values)):
         raise NotTogether

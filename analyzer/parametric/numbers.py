@@ -32,7 +32,7 @@ class NotTheSame(Exception):
 
 
 def place_of(operator: Operator) -> str:
-    """An operator, and where it stands, as users know it."""
+    """Return an operator's name and place, as users know it."""
     where = ", ".join(filter(None, (operator.module, operator.source)))
     name = operator.name.removeprefix("aten::").removesuffix(".default")
     return f"{name} ({where})" if where else name
@@ -50,6 +50,7 @@ class Numbers:
         self._tuples: dict[tuple[tuple[int, ...], ...], Any] = {}
 
     def polynomial(self, values: Sequence[int], what: str) -> Polynomial:
+        """Return the polynomial through one value per capture. Raises NotTheSame if there is none."""
         key = tuple(values)
         found = self._made.get(key)
         if found is None:
@@ -63,7 +64,7 @@ class Numbers:
         return found
 
     def record(self, records: Sequence[Record], what: str) -> Callable[[int], Record]:
-        """A dataclass whose whole numbers may differ, at any batch."""
+        """Return a function from batch to a dataclass whose integers may vary."""
         first, varying = records[0], {}
         for entry in dataclasses.fields(first):  # type: ignore[arg-type]
             values = [getattr(record, entry.name) for record in records]
@@ -73,12 +74,14 @@ class Numbers:
                 varying[entry.name] = self.polynomial(values, f"{what}'s {entry.name}")
 
         def at(batch: int) -> Record:
+            """Return the record at a batch."""
             found: Any = {name: polynomial.at(batch) for name, polynomial in varying.items()}
             return dataclasses.replace(first, **found)  # type: ignore[type-var]
 
         return at
 
     def operator(self, calls: Sequence[Operator]) -> Callable[[int], Operator]:
+        """Return a function from batch to the operator, from its calls in all captures. Raises NotTheSame."""
         first = calls[0]
         place = place_of(first)
         rest = [(c.phase, c.step, c.module, c.source, c.writes, c.domain) for c in calls]
@@ -104,7 +107,7 @@ class Numbers:
         return at
 
     def value(self, values: Sequence[Argument], place: str) -> Any:
-        """The value itself if it is the same everywhere, else a function of the batch."""
+        """Return the value if it is the same everywhere, else a function of the batch."""
         first = values[0]
         kind = type(first)
         if any(type(value) is not kind for value in values[1:]):
@@ -127,7 +130,7 @@ class Numbers:
         raise NotTheSame(place)
 
     def integers(self, values: Sequence[tuple[int, ...]], place: str) -> Any:
-        """As `value`, for shapes, strides and offsets, of which many are the same."""
+        """Combine tuples (shapes, strides) from all captures, as `value` does."""
         key = tuple(values)
         found = self._tuples.get(key)
         if found is None:
@@ -142,6 +145,7 @@ class Numbers:
         return found
 
     def tensor(self, tensors: Sequence[TensorMeta], place: str) -> Any:
+        """Return the tensor, or a function from batch to it. Raises NotTheSame."""
         first = tensors[0]
         fixed = [(t.storage, t.dtype, t.requires_grad, t.symbols, t.conjugated) for t in tensors]
         if any(other != fixed[0] for other in fixed[1:]):
@@ -166,8 +170,7 @@ class Numbers:
 
 
 def _one_by_one(number: Polynomial) -> AtBatch:
-    """A whole scalar argument: rules look at these with `isinstance`, so many batches are not worked out at
-    once."""
+    """Return the scalar as a function of one batch: rules use `isinstance`, which lanes fail."""
 
     def at(batch: int) -> int:
         if not isinstance(batch, int):

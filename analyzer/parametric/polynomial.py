@@ -2,8 +2,8 @@
 more size.
 
 1. A number captured at n batch sizes is taken for a polynomial only if one of degree at most n - 2 goes
-   through all of
-   them: the lowest such. At least one of the captured values is therefore a check, not a support.
+   through all of them: the lowest such. At least one of the captured values is therefore a check, not a
+   support.
 2. Arithmetic is exact; a value between the captured ones that is no whole number is none of ours.
 
 Shapes, strides and sizes in bytes are products of dimensions, of which few are the batch: degree 1 nearly
@@ -29,15 +29,14 @@ from analyzer.parametric.lanes import Integers, Lanes
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """numerators[i] / denominator belongs to batch ** i; the last numerator is not zero, except for the
-    constant 0."""
+    """numerators[i] / denominator belongs to batch ** i; the last is not 0 (but for constant 0)."""
 
     numerators: tuple[int, ...]
     denominator: int = 1
 
     @property
     def degree(self) -> int:
-        """0 for a constant."""
+        """Degree of the polynomial, 0 for a constant."""
         return len(self.numerators) - 1
 
     def at(self, batch: int) -> int:
@@ -53,8 +52,7 @@ class Polynomial:
         return whole
 
     def at_many(self, batches: Sequence[int]) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """The values at many batches, and where they are whole numbers. Raises NotTogether where they are too
-        large for this."""
+        """Values at many batches, and which are whole numbers. Raises NotTogether if too large."""
         value: Lanes = Lanes(np.zeros(len(batches), np.int64))
         every = Lanes(np.array(batches, np.int64))
         for numerator in reversed(self.numerators):

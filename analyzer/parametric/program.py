@@ -29,8 +29,7 @@ class BatchProgram:
     """
 
     def __init__(self, batches: Sequence[int], graphs: Sequence[Graph]) -> None:
-        """Three graphs at least, each captured at its batch, so that every number is checked; or one, for its
-        batch alone.
+        """Take at least three graphs with their batches, or one for its batch alone.
 
         Raises NotTheSame naming the first place where they are no one program, or where a size is no
         polynomial.
@@ -55,8 +54,7 @@ class BatchProgram:
         return self._numbers.operator(calls)
 
     def at(self, batch: int) -> Graph:
-        """The graph a capture at `batch` would have made. Raises NotTheSame, and ArithmeticError as
-        `Polynomial.at`."""
+        """Return the graph at a batch. Raises NotTheSame, and ArithmeticError as `Polynomial.at`."""
         if self._operators is None:
             made = ((index, self.operator(index)) for index in range(len(self.first.operators)))
             self._operators = {index: operator for index, operator in made if operator is not None}

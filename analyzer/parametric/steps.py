@@ -28,10 +28,10 @@ from analyzer.parametric.numbers import NotTheSame
 
 
 class RepeatedSteps:
-    """How the later steps of a whole capture repeat the first."""
+    """How the later steps of a capture repeat its first one."""
 
     def __init__(self, whole: Graph) -> None:
-        """Raises NotTheSame where they do not."""
+        """Compare the later steps with the first. Raises NotTheSame if they differ."""
         every = self._whole = whole
         self._count = next((o.index for o in every.operators if o.step > 0), len(every.operators))
         self._counterparts = _counterparts(every, self._count)
@@ -67,7 +67,7 @@ class RepeatedSteps:
 
 
 def _counterparts(every: Graph, count: int) -> list[int]:
-    """Of each operator after the first `count` its counterpart among them."""
+    """Return the index, in the first step, of each later operator's counterpart. Raises NotTheSame."""
     there: dict[Any, list[int]] = defaultdict(list)
     for operator in every.operators[:count]:
         there[_likeness(operator)].append(operator.index)
@@ -84,7 +84,7 @@ def _counterparts(every: Graph, count: int) -> list[int]:
 
 
 def _later_storages(every: Graph, end: int, counterparts: list[int], count: int) -> Iterable[tuple[int, int]]:
-    """Storages that are born after moment `end`, each with the one of the first step it is like."""
+    """Yield storages born after moment `end`, each with its counterpart in the first step."""
     born: set[int] = set()
     inputs: dict[str, list[int]] = defaultdict(list)
     for moment in every.program[:end]:
@@ -118,8 +118,7 @@ def _born(graph: Graph, moment: object) -> list[int]:
 
 
 def _likeness(operator: Operator) -> Any:
-    """What an operator and its counterpart have in common: everything but their tensors' names and the values
-    of fractions."""
+    """Return what counterparts share: everything but tensor names and values of fractions."""
     return (
         operator.name,
         operator.phase,
@@ -127,19 +126,19 @@ def _likeness(operator: Operator) -> Any:
         operator.source,
         operator.stream,
         operator.settings,
-        _shown(operator.arguments),
-        _shown(operator.outputs),
-        tuple([(name, _shown(value)) for name, value in operator.keywords.items()]),
+        _comparable(operator.arguments),
+        _comparable(operator.outputs),
+        tuple([(name, _comparable(value)) for name, value in operator.keywords.items()]),
     )
 
 
-def _shown(argument: Argument) -> Any:
+def _comparable(argument: Argument) -> Any:
     kind = type(argument)
     if kind is TensorMeta:
         tensor: Any = argument
         return (tensor.shape, tensor.stride, tensor.dtype, tensor.offset, tensor.requires_grad)
     if kind is tuple:
-        return tuple([_shown(part) for part in argument])  # type: ignore[union-attr]
+        return tuple([_comparable(part) for part in argument])  # type: ignore[union-attr]
     if kind is float:
         return (kind, argument == 0)
     return (kind, argument)
@@ -149,15 +148,16 @@ def _with_numbers(later: Operator, mine: Operator) -> Operator:
     """`later` with the numbers of its counterpart."""
     return dataclasses.replace(
         later,
-        arguments=_transferred(later.arguments, mine.arguments),
-        outputs=_transferred(later.outputs, mine.outputs),
+        arguments=_with_sizes_of(later.arguments, mine.arguments),
+        outputs=_with_sizes_of(later.outputs, mine.outputs),
         keywords={
-            name: _transferred(value, mine.keywords.get(name)) for name, value in later.keywords.items()
+            name: _with_sizes_of(value, mine.keywords.get(name)) for name, value in later.keywords.items()
         },
     )
 
 
-def _transferred(later: Any, mine: Any) -> Any:
+def _with_sizes_of(later: Any, mine: Any) -> Any:
+    """Return a later step's argument with the shapes, strides and numbers of its counterpart in the first."""
     if type(later) is not type(mine):
         raise NotTheSame("the first step")
     if isinstance(later, TensorMeta):
@@ -174,5 +174,5 @@ def _transferred(later: Any, mine: Any) -> Any:
     if isinstance(later, tuple):
         if len(later) != len(mine):
             raise NotTheSame("the first step")
-        return tuple([_transferred(*pair) for pair in zip(later, mine, strict=True)])
+        return tuple([_with_sizes_of(*pair) for pair in zip(later, mine, strict=True)])
     return mine if isinstance(later, int) else later

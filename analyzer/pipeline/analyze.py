@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _check_batches(options: Options, what: str) -> None:
-    """Raises OptionError for several batches of what is no session."""
+    """Raise OptionError for several batches of anything but an ONNX session."""
     if options.batches is not None:
         raise OptionError(
             f"--batches are the runs of an ONNX session, and this is {what}",
@@ -33,8 +33,8 @@ def analysis(
     progress: Callable[[str], None] | None = None,
     needs: bool = True,
 ) -> Analysis:
-    """`target` analysed, with everything made on the way. needs: also what a configuration takes with room,
-    where the device has less; else its figures are until where it gets. Raises AnalyzerError."""
+    """Analyse `target` and keep everything made on the way. needs: a configuration's figures with room too,
+    where the device has less; else they end where it runs out. Raises AnalyzerError."""
     parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
     if options.parallel is not None:
         _check_parallel(parsed, options)
@@ -65,7 +65,7 @@ def analysis(
 
 
 def _check_no_config(target: Target | object, options: Options) -> None:
-    """Raises OptionError for what is only said of a configuration."""
+    """Raise OptionError for options that only a configuration has."""
     said = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
     if said:
         name = target.name if isinstance(target, Target) else type(target).__name__
@@ -74,7 +74,7 @@ def _check_no_config(target: Target | object, options: Options) -> None:
 
 
 def _check_parallel(target: Target | object, options: Options) -> None:
-    """Raises OptionError for what is not spread over several GPUs."""
+    """Raise OptionError for targets that cannot be spread over GPUs."""
     if isinstance(target, Target) and target.kind == "onnx":
         raise OptionError(
             f"{target.name} is an ONNX file, which runs on one GPU: --parallel is for PyTorch models",

@@ -49,7 +49,7 @@ from analyzer.timing.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A target as a front end captured it, ready for a runtime.
+    """A target captured by a front end, ready for a runtime.
 
     framework: "pytorch" or "onnx", what the target is. batch: of the capture, None where it does not say.
     profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in
@@ -75,7 +75,7 @@ class Captured:
 
 
 def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
-    """Raises OptionError when the runtime does not run programs of that front end."""
+    """Raise OptionError if the runtime does not run programs of that front end."""
     if framework in runtime.frameworks:
         return
     if framework == "onnx":
@@ -87,7 +87,7 @@ def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
 
 
 def check_trains(runtime: Runtime) -> None:
-    """Raises OptionError when the runtime does not run the PyTorch program that training an ONNX file is."""
+    """Raise OptionError if the runtime cannot train an ONNX file as a PyTorch program."""
     if "pytorch" not in runtime.frameworks:
         raise OptionError(
             f"{runtime.name} does not train an ONNX file: that is a PyTorch program", "leave --runtime out"
@@ -95,7 +95,7 @@ def check_trains(runtime: Runtime) -> None:
 
 
 def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limit | None = None) -> Analysis:
-    """Ask the runtime, simulate what it asks for, and put the estimate together. Raises AnalyzerError.
+    """Predict and simulate the capture's requests, and assemble the estimate. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`);
     the figures are then those under it, until where the program gets. UNLIMITED: with room, whatever the
@@ -174,7 +174,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
 
 
 def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
-    """Of PyTorch's own runtime, and of a program that ran through."""
+    """Return the time of a step, for PyTorch's runtime and a complete program; else None."""
     if runtime.name != "pytorch" or captured.incomplete is not None:
         return None
     from analyzer.timing.step import step_time  # what an ONNX file's analysis needs nothing of
@@ -187,8 +187,8 @@ _ORDERS = "{}; in others {} to {} MiB are reserved"
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What the figures are of, and the verdict. failure: the request without memory. with_room, doubt: as in
-    `Estimate`."""
+    """The simulation behind the figures, and the verdict. failure: the request without memory. with_room,
+    doubt: as in `Estimate`."""
 
     simulation: Simulation
     failure: Failure | None
@@ -197,7 +197,7 @@ class _Outcome:
 
 
 def _predicted(captured: Captured, options: Options, runtime: Runtime) -> Prediction:
-    """Raises UnknownOperatorError with `--strict`."""
+    """Return the runtime's prediction. Raises UnknownOperatorError with `--strict`."""
     prediction = runtime.predict(captured.source, options, captured.profile)
     if options.strict and prediction.unknown:
         raise UnknownOperatorError(
@@ -210,7 +210,7 @@ def _predicted(captured: Captured, options: Options, runtime: Runtime) -> Predic
 
 
 def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, str]:
-    """The device with what a setting leaves of its memory, and why this one."""
+    """Return the device with the memory a setting leaves, and why."""
     profile, capped = captured.profile, prediction.capped
     if capped is None or capped.capacity_bytes >= profile.usable_bytes:
         return profile, captured.device_note
@@ -219,7 +219,7 @@ def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, 
 
 
 def _outcome(prediction: Prediction, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
-    """limit: as in `assemble`. bounds: the least of these counts where there is none."""
+    """Simulate under a limit, as in `assemble`. bounds: bytes, the least of which counts without one."""
     if limit == UNLIMITED:
         return _on_device(prediction, None)
     if limit is not None and prediction.limited is not None:
@@ -237,7 +237,7 @@ def _notes(
     modelled: Mapping[str, str],
     elsewhere: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """What a reader should know, each once."""
+    """Return the notes of all stages, without duplicates."""
     notes = (
         *prediction.notes,
         *notes_on_convolutions(profile, prediction.events),
@@ -251,7 +251,7 @@ def _notes(
 
 
 def _on_device(prediction: Prediction, capacity_bytes: int | None) -> _Outcome:
-    """The program with room; where it takes more than the capacity, as it runs there if it does.
+    """Return the outcome with room; beyond the capacity, as it runs there if it does.
 
     What the process takes beside its allocator (context, libraries) is the same either way.
     """
@@ -274,8 +274,7 @@ def _sums(pairs: Any) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Assumed:
-    """What nobody has measured on this device: name -> bytes, and between what the figures may lie (as in
-    `Certainty`)."""
+    """Figures nobody measured here: name -> bytes, and the ranges they allow (as in `Certainty`)."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
     reserved: Range | None = None
@@ -290,7 +289,7 @@ def _assumed(
     device_used: int,
     capacity_bytes: int | None,
 ) -> _Assumed:
-    """capacity_bytes: what the program was simulated in; None where no device bounds it."""
+    """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation = outcome.simulation
     orders = None if outcome.with_room is not None else orders_range(prediction, simulation)
     in_mib = tuple(f"{nbytes / 2**20:,.0f}" for nbytes in orders or ())
@@ -326,7 +325,7 @@ def _assumed(
 def _certainty(
     simulation: Simulation, unknown: Mapping[str, int], assumed: _Assumed, kept_and_spare: Range
 ) -> Certainty:
-    """The bytes at the peak by how they are known, and by rule."""
+    """Return the bytes at the peak by how they are known, and by rule."""
     by_rule = {
         basis: _sums(
             (alive.malloc.rule, alive.block_bytes)
@@ -345,7 +344,7 @@ def _certainty(
 def _allocations(
     events: tuple[AllocationEvent, ...], simulation: Simulation, describe: Callable[[Malloc], Description]
 ) -> Allocations:
-    """Every block with its life and what it was for; requests that took no block are left out."""
+    """Return every block with its live range and origin; requests without a block are left out."""
     born: list[int] = []
     died: list[int] = []
     nbytes: list[int] = []
@@ -411,7 +410,7 @@ def _refusals(simulation: Simulation) -> tuple[str, ...]:
 def _out_of_memory(
     failure: Failure, prediction: Prediction, describe: Callable[[Malloc], Description]
 ) -> OutOfMemory:
-    """The request that failed in the user's terms. Its phase is the named event under way."""
+    """Return the failed request in the user's terms; its phase is the current named event."""
     description = describe(failure.malloc)
     following = prediction.events[failure.position :]
     return OutOfMemory(
@@ -443,7 +442,7 @@ def _timeline(simulation: Simulation) -> Timeline:
 
 
 def _marks(events: tuple[AllocationEvent, ...], simulation: Simulation) -> tuple[MarkRow, ...]:
-    """Named events with what is alive by category then."""
+    """Return the named events, with the live bytes by category then."""
     alive: dict[int, tuple[str, int]] = {}
     sums = Counter[str]()
     rows: list[MarkRow] = []

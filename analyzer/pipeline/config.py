@@ -52,8 +52,7 @@ def script_of(name: str, options: Options) -> str:
 def followed(
     name: str, options: Options, progress: Callable[[str], None] | None = None, needs: bool = True
 ) -> Analysis:
-    """The analysis of a configuration, by following its program. needs: also what it takes with room, where
-    the device has less.
+    """Follow a configuration's program and return its analysis. needs: also the figures with room.
 
     It is followed on a card without a limit; whether it runs on the device is then simulated, as of any
     target. Tokens that are extrapolated are not among what can be simulated again: a program that makes some
@@ -73,14 +72,13 @@ def followed(
     estimate = analysis.estimate
     if options.mode == "train":
         estimate = dataclasses.replace(estimate, optimizer=recipe.optimizer)
-    if (stored := _stored(recipe)) is not None:
+    if (stored := _note_on_mxfp4(recipe)) is not None:
         estimate = dataclasses.replace(estimate, notes=(stored, *estimate.notes))
     return dataclasses.replace(analysis, estimate=estimate)
 
 
 def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
-    """What ran on the device, or did not, with what it takes of one with room: where it ended, all figures
-    are those."""
+    """Merge the analysis on the device with one with room, whose figures count if memory ran out."""
     tight, needed = analysis.estimate, free.estimate.needed
     if tight.out_of_memory is None:
         return dataclasses.replace(analysis, estimate=dataclasses.replace(tight, with_room=needed))
@@ -110,9 +108,9 @@ def _makes_tokens(recipe: Recipe) -> bool:
     return recipe.mode == "generate" or recipe.task == "grpo"
 
 
-def _stored(recipe: Recipe) -> str | None:
-    """What is to be known of experts that are stored in four bits: they are turned back here, and need not be
-    on the GPU (`quantizers/quantizer_mxfp4.py`)."""
+def _note_on_mxfp4(recipe: Recipe) -> str | None:
+    """Return a note on expert weights stored in four bits, which are dequantized here and need not be on the
+    GPU (`quantizers/quantizer_mxfp4.py`); else None."""
     if recipe.stored is None or recipe.stored.method != "mxfp4":
         return None
     said = (
@@ -145,8 +143,7 @@ def _ran(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """While open, the libraries say nothing: the program is not the user's, and its bars and warnings are
-    about no real run."""
+    """While open, silence the libraries' progress bars and warnings."""
     bars = import_module("transformers.utils.logging")
     shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
     bars.disable_progress_bar()
@@ -166,7 +163,7 @@ def _quiet() -> Iterator[None]:
 
 
 def recipe_of(name: str, options: Options) -> Recipe:
-    """What the options say of the configuration. Raises AnalyzerError."""
+    """Return the recipe for a configuration and the options. Raises AnalyzerError."""
     config = opened(name)
     found = stored(config)
     if said := options.not_of_configs():

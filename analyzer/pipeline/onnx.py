@@ -64,8 +64,7 @@ def captured_onnx(
 def captured_onnx_training(
     target: Target, options: Options, runtime: Runtime, progress: Callable[[str], None] | None = None
 ) -> Captured:
-    """A training step of `target`, an ONNX file, as PyTorch trains the same operators. Raises
-    AnalyzerError."""
+    """Capture a training step of an ONNX file as PyTorch code. Raises AnalyzerError."""
     require_torch("training an ONNX file is a PyTorch program")
     from analyzer.capture.lowering.module import lower
     from analyzer.pipeline.pytorch import captured_pytorch

@@ -24,7 +24,7 @@ Group = tuple[tuple[int, ...], int]
 
 
 def read(said: bytes) -> dict[Group, list[Call]]:
-    """What a rank said it called (`ranks.py:calls_of`)."""
+    """Parse the calls a rank reported (`ranks.py:calls_of`), by group."""
     found: dict[Group, list[Call]] = {}
     for (ranks, _), calls in json.loads(said):
         members = tuple(ranks)
@@ -33,15 +33,18 @@ def read(said: bytes) -> dict[Group, list[Call]]:
 
 
 def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None:
-    """called: by rank. whole: every rank's program ran to its end. Raises CaptureError where ranks call
-    different ones."""
+    """called: by rank. whole: every program ran to its end. Raises CaptureError if calls differ."""
     for group in sorted({group for groups in called.values() for group in groups}):
         ranks = [rank for rank in group[0] if rank in called]
         for first, other in pairwise(ranks):
             for ours, theirs in zip_longest(called[first].get(group, ()), called[other].get(group, ())):
                 if ours is None or theirs is None:
                     if whole:
-                        raise _alone(first, ours, other) if theirs is None else _alone(other, theirs, first)
+                        raise (
+                            _missing_call_error(first, ours, other)
+                            if theirs is None
+                            else _missing_call_error(other, theirs, first)
+                        )
                     break
                 if ours[0] != theirs[0]:
                     raise CaptureError(
@@ -52,7 +55,7 @@ def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None
                     )
 
 
-def _alone(rank: int, call: Call | None, other: int) -> CaptureError:
+def _missing_call_error(rank: int, call: Call | None, other: int) -> CaptureError:
     assert call is not None
     return CaptureError(
         f"rank {rank} calls {call[0]} at {_line(call)}, and rank {other} never does",

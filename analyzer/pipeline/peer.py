@@ -18,7 +18,7 @@ class PostLine:
         self._connection = connection
 
     def send(self, channel: str, value: bytes | None) -> None:
-        """Say a value."""
+        """Send a value to a channel."""
         self._connection.send(("say", channel, value))
 
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
@@ -31,7 +31,7 @@ class PostLine:
 
 
 def main(descriptor: int) -> None:
-    """Follow the rank this process is told of."""
+    """Follow the rank that the parent names."""
     connection = Connection(descriptor)
     try:
         work: Work = connection.recv()

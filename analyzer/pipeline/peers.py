@@ -38,8 +38,7 @@ _TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What each rank follows; `rank` is any of the job's. The rest is as `pipeline/program.py:follow` takes
-    it."""
+    """What each rank runs; other fields than `rank` are those of `pipeline/program.py:follow`."""
 
     script: str
     args: tuple[str, ...]
@@ -99,7 +98,7 @@ class Peers:
     # -----------------------------------------------------------------------------
 
     def send(self, channel: str, value: bytes | None) -> None:
-        """Say a value."""
+        """Store a value in a channel."""
         self._mail[channel] = value
 
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
@@ -116,7 +115,7 @@ class Peers:
     # ------------------------------------------------------------------------------------------
 
     def follow_all(self, progress: Callable[[str], None] | None = None) -> list[Estimate]:
-        """Every rank's estimate, followed one after another where they do not wait for each other.
+        """Return every rank's estimate, followed one after another where ranks do not wait for each other.
 
         Raises CaptureError, of the first rank that cannot be followed.
         """
@@ -133,15 +132,14 @@ class Peers:
         return [self.estimates[rank] for rank in range(ranks)]
 
     def said(self, channel: str) -> bytes | None:
-        """What was said there; None: nothing."""
+        """Return the value in a channel, None if none was sent."""
         return self._mail.get(channel)
 
     # -- the post office
     # ------------------------------------------------------------------------------------------
 
     def _step(self, own: AwaitedValue | None) -> str | None:
-        """Bring the job forward by one message or one new process. own: what the rank of this process waits
-        for.
+        """Take one message or start one process. own: what this process's rank waits for.
 
         Returns why that never comes, if it never does.
         """
@@ -163,11 +161,11 @@ class Peers:
                     self._refuse(peer, self._everybody_waits(peer.asked))
         for connection in wait(list(running)):
             assert isinstance(connection, Connection)
-            self._hear(running[connection])
+            self._take_message(running[connection])
         return None
 
     def _next(self, own: AwaitedValue | None, somebody_runs: bool) -> int | None:
-        """The rank to start now: one that is waited for, or the next where nobody is at work."""
+        """Return the rank to start: one waited for, or the next if no rank runs."""
         waited = [
             asked for asked in (own, *(peer.asked for peer in self._peers.values())) if asked is not None
         ]
@@ -184,7 +182,7 @@ class Peers:
         )
 
     def _answer(self, peer: _Peer) -> None:
-        """Give a rank that waits what has come for it, or tell it that it never will."""
+        """Answer a waiting rank with its value, or that it never comes."""
         asked = peer.asked
         if asked is None or peer.ended:
             return
@@ -225,7 +223,8 @@ class Peers:
         self._peers[rank] = _Peer(process, ours)
         ours.send(dataclasses.replace(self._work, rank=dataclasses.replace(self._work.rank, rank=rank)))
 
-    def _hear(self, peer: _Peer) -> None:
+    def _take_message(self, peer: _Peer) -> None:
+        """Take one message of a rank: a value, a question, its result or its end."""
         rank = next(rank for rank, known in self._peers.items() if known is peer)
         try:
             kind, *said = peer.connection.recv()

@@ -42,9 +42,9 @@ def follow(
     post: Post | None = None,
 ) -> tuple[Analysis, BaseException | None]:
     """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it
-    failed or cannot be followed. whole: steps that repeat are stored
-    like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to
-    have. post: brings what other ranks say by value (None: they are followed beside this one where it asks).
+    failed or cannot be followed. whole: steps that repeat are stored like any other. job: the rank where its
+    machine has another number of them than `Rank.of` takes it to have. post: brings what other ranks say by
+    value (None: they are followed beside this one where it asks).
     Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     name = " ".join((place_of(script)[0], *map(str, args)))
@@ -87,8 +87,7 @@ def watched(
     post: Post | None = None,
     limitless: bool = False,
 ) -> Followed:
-    """The program followed; `limitless`: every request is served, whatever the device has. Otherwise as
-    `follow`."""
+    """Follow the program, as `follow`; `limitless`: serve every request, whatever the device has."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -149,8 +148,7 @@ def concluded(
     notes: Sequence[str] = (),
     limit: Limit | None = None,
 ) -> Analysis:
-    """The analysis of what was followed, under a name and a limit as `assemble` takes it. notes: what is to
-    be said besides."""
+    """Return the analysis of a followed program. notes: notes to add."""
     ran, one = followed.ran, one or Rank()
     captured = Captured(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
@@ -205,7 +203,7 @@ def _steps(progress: Callable[[str], None] | None, live: Live) -> Callable[[str]
 
 
 def _incomplete(error: BaseException | None) -> str | None:
-    """`Estimate.incomplete` for what ended a program."""
+    """Return `Estimate.incomplete` for the error that ended a program."""
     if isinstance(error, AnalyzerError):
         return error.message
     if isinstance(error, KeyboardInterrupt):
@@ -239,7 +237,7 @@ def _naive(ran: Ran) -> Any:
 
 
 def _notes(ran: Ran) -> tuple[str, ...]:
-    """How the program ended, and after how many steps."""
+    """Return notes on how the program ended and after how many steps."""
     steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
     if ran.steady:
         return (

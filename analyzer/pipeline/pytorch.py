@@ -36,7 +36,7 @@ def captured_pytorch(
     runtime: Runtime,
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
-    """`target` captured: a step of training, or forward passes. Raises AnalyzerError."""
+    """Capture a training step or forward passes of `target`. Raises AnalyzerError."""
     with without_compiler(), apart() if isinstance(target, Target) else nullcontext():
         return _captured(target, options, runtime, progress)
 
@@ -59,8 +59,7 @@ def _captured(
 
 
 def built(target: Target, options: Options) -> Program:
-    """A target's module; its file finds Triton, as it would beside a CUDA build of PyTorch. Raises
-    AnalyzerError."""
+    """Build a target's module, whose file finds Triton. Raises AnalyzerError."""
     with triton_found(resolve(options.device)[0]), apart():
         return load(target)
 
@@ -73,8 +72,7 @@ def captured_program(
     progress: Callable[[str], None] | None = None,
     record_guards: bool = False,
 ) -> Captured:
-    """A target that has been built, captured; `name` is what reports call it. record_guards: record what it
-    asks about sizes.
+    """Capture a built target; `name` is for reports. record_guards: record size comparisons.
 
     What the code of a file writes goes to an overlay (`analyzer/sandbox`). Raises AnalyzerError.
     """
@@ -142,7 +140,7 @@ def _captured_program(
 
 
 def _of_ranks(parallel: Parallelism | None) -> tuple[str, ...]:
-    """Which rank is shown, and whose batch it is."""
+    """Return a note on which rank is shown and whose batch it is."""
     if parallel is None:
         return ()
     return (f"{parallel}: the batch, and every figure, is one rank's", *parallel.rank.notes())

@@ -26,8 +26,7 @@ def every_rank(
     job: Rank,
     progress: Callable[[str], None] | None = None,
 ) -> Estimate:
-    """The estimate of the rank that needs the most memory (one that runs out of it before all others), noting
-    every rank's.
+    """Return the estimate of the rank that needs most (or runs out first), with notes on all.
 
     job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed, or where ranks
     would wait for each other for ever.
@@ -43,6 +42,7 @@ def every_rank(
 
 
 def _worst(found: Sequence[Estimate]) -> Estimate:
+    """Return the estimate of the rank that needs most, with all ranks' figures."""
     worst = max(range(len(found)), key=lambda rank: _need(found[rank]))
     lines = [
         f"rank {rank}: peak allocated {estimate.peak_allocated:,} bytes, reserved {estimate.peak_reserved:,}"
@@ -55,7 +55,7 @@ def _worst(found: Sequence[Estimate]) -> Estimate:
 
 
 def _course(rank: int, estimate: Estimate) -> RankCourse:
-    """What is kept of a rank beside the one that is shown; a course of the first ones."""
+    """Return the figures kept of a rank that is not shown, with a course for the first ranks."""
     allocated = estimate.timeline.allocated if rank < _SHOWN else ()
     edges = [part * len(allocated) // _PARTS for part in range(_PARTS + 1)]
     return RankCourse(

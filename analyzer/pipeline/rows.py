@@ -36,7 +36,7 @@ _OF_FILES = {**_WORDS, "model": "the session", "program": "the caller"}
 def peak_rows(
     graph: Graph, prediction: Prediction, simulation: Simulation, describe: Callable[[Malloc], Description]
 ) -> tuple[TensorRow, ...]:
-    """Every tensor alive at the peak, largest first; their bytes sum to what is allocated."""
+    """Return every tensor alive at the peak, largest first; their bytes sum to the allocated bytes."""
     add = _file_words(graph)
     parts = [
         (alive.malloc, description, nbytes)
@@ -71,7 +71,7 @@ def _parts(
     describe: Callable[[Malloc], Description],
     add: Callable[[Description], Description],
 ) -> list[tuple[Description, int]]:
-    """What lies in a block, with its bytes."""
+    """Return the tensors in a block with their bytes."""
     whole = describe(alive.malloc)
     inside = () if prediction.contents is None else prediction.contents(alive.malloc)
     rest = alive.block_bytes - sum(nbytes for _, nbytes in inside)
@@ -87,7 +87,7 @@ def _paths(
     simulation: Simulation,
     tensors: Sequence[tuple[Malloc, Description]],
 ) -> list[tuple[str, ...]]:
-    """Who keeps each of these alive at the peak, nearest first; () where that is not known."""
+    """Return who keeps each tensor alive at the peak, nearest first; () if unknown."""
     if prediction.describe is None:
         storages = [malloc.storage for malloc, _ in tensors]
         position = _moment(graph, prediction.events[simulation.peak_position]) if tensors else 0
@@ -97,7 +97,7 @@ def _paths(
         position = 0  # the runtime has an order of its own: whoever reads it
     found = holders(graph, position, {index for index in storages if index >= 0})
     return [
-        _of_storage(graph, found[index]) if index in found else _of_runtime(graph, malloc)
+        _holder_path(graph, found[index]) if index in found else _holder_in_runtime(graph, malloc)
         for index, (malloc, _) in zip(storages, tensors, strict=True)
     ]
 
@@ -110,16 +110,19 @@ def _moment(graph: Graph, event: AllocationEvent) -> int:
     return int(nodes[event.storage]["birth"] or 0) if isinstance(event, Malloc) and event.storage >= 0 else 0
 
 
-def _of_storage(graph: Graph, holder: Holder) -> tuple[str, ...]:
+def _holder_path(graph: Graph, holder: Holder) -> tuple[str, ...]:
     words = (_OF_FILES if graph.framework == "onnx" else _WORDS)[holder.kind]
-    path = [words] if holder.operator is None else [words, _called(graph.operators[holder.operator])]
+    path = [words] if holder.operator is None else [words, _operator_label(graph.operators[holder.operator])]
     if holder.kind == "graph":
         path.append(_WORDS["program"])
-    return (*path, *(() if holder.until is None else [f"until {_called(graph.operators[holder.until])}"]))
+    return (
+        *path,
+        *(() if holder.until is None else [f"until {_operator_label(graph.operators[holder.until])}"]),
+    )
 
 
-def _of_runtime(graph: Graph, malloc: Malloc) -> tuple[str, ...]:
-    """Of what is none of the graph's storages."""
+def _holder_in_runtime(graph: Graph, malloc: Malloc) -> tuple[str, ...]:
+    """Return the holder of memory that belongs to no storage of the graph."""
     if not graph.operators:  # an emulated run: nobody saw who reads what
         return ()
     if malloc.category is Category.WORKSPACE:
@@ -127,21 +130,20 @@ def _of_runtime(graph: Graph, malloc: Malloc) -> tuple[str, ...]:
     return ("the operator that runs",) if malloc.category is Category.SCRATCH or malloc.storage < 0 else ()
 
 
-def _called(operator: Operator) -> str:
-    """ "convolution layer1.0.conv3 resnet50.py:43"."""
+def _operator_label(operator: Operator) -> str:
+    """Return an operator's label: "convolution layer1.0.conv3 resnet50.py:43"."""
     name = operator.name.removeprefix("aten::").partition(".")[0]
     return " ".join(filter(None, (name, operator.module, operator.source)))
 
 
 def described(prediction: Prediction, graph: Graph) -> Callable[[Malloc], Description]:
-    """An allocation in the user's terms, with what the model's file says of a node."""
+    """Return a function that describes an allocation, with what the model's file says of a node."""
     describe, add = prediction.describe or graph_describer(graph), _file_words(graph)
     return lambda malloc: add(describe(malloc))
 
 
 def _file_words(graph: Graph) -> Callable[[Description], Description]:
-    """Adds what the model's file says of a node (source line, scope), where a runtime knows the node by name
-    alone."""
+    """Return a function that adds a file's source line and scope to a node's description."""
     recorded = {
         operator.module: (operator.source, operator.scope)
         for operator in graph.operators
@@ -158,7 +160,7 @@ def _file_words(graph: Graph) -> Callable[[Description], Description]:
 
 
 def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
-    """Descriptions of allocations whose operators and storages are those of a captured graph."""
+    """Return a function that describes allocations of a captured graph."""
 
     def describe(malloc: Malloc) -> Description:
         operator = graph.operators[malloc.operator] if malloc.operator >= 0 else None

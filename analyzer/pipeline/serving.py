@@ -39,10 +39,10 @@ def serving(
     graphs: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Serving:
-    """What vLLM would have room for. weights, activations, outside, graphs: bytes, as it logs them; what is
-    None is taken from transformers' own forward pass of `batched_tokens` tokens. available: bytes for the
-    cache as it logs them, instead of the budget. ranks: GPUs that share each layer; what one of them holds is
-    not followed, only said. Raises AnalyzerError."""
+    """Return what vLLM would have room for. weights, activations, outside, graphs: bytes, as it logs them;
+    None takes them from transformers' own forward pass of `batched_tokens` tokens. available: cache bytes as
+    it logs them, instead of the budget. ranks: GPUs that share each layer, which are not followed. Raises
+    AnalyzerError."""
     config = opened(name)
     profile, device_note = resolve(device)
     cache = cache_of(config, kv_dtype, block_tokens, ranks, prefixes)

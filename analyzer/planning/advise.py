@@ -91,6 +91,7 @@ def advise(
 
 
 def _advice(target: Any, trials: Trials, numbers: bool) -> Advice:
+    """Analyse the job, search its ways, and return the advice."""
     options = trials.options
     base, found = trials.with_graph([])
     if found is None or base.estimate is None:
@@ -109,6 +110,7 @@ def _advice(target: Any, trials: Trials, numbers: bool) -> Advice:
 
 
 def _answer(target: Any, trials: Trials, base: Way, tried: Sequence[Way], numbers: bool) -> Advice:
+    """Rank the ways tried: those that fit first, then by speed; with a bound if none fits."""
     assert base.estimate is not None
     rank = {"fits": 0, "may not fit": 1}
     ways = sorted(
@@ -132,7 +134,7 @@ def _answer(target: Any, trials: Trials, base: Way, tried: Sequence[Way], number
 
 
 def _notes(base: Way, best: Way | None, others: Sequence[Way], numbers: bool) -> list[str]:
-    """What a reader should know of the order, and of the way that is named."""
+    """Return notes on the order of the ways and on the one that is named."""
     notes: list[str] = []
     estimate = base.estimate
     assert estimate is not None
@@ -153,7 +155,7 @@ def _notes(base: Way, best: Way | None, others: Sequence[Way], numbers: bool) ->
 
 
 def _larger(others: Sequence[Way]) -> list[str]:
-    """The smallest known GPU that has what the most frugal way takes."""
+    """Return a note on the smallest known GPU that holds the way that needs least."""
     used = min((w.estimate.needed.device_used for w in others if w.estimate is not None), default=0)
     known = [profile for profile in map(load, names()) if profile.usable_bytes >= used > 0]
     if not known:
@@ -167,8 +169,8 @@ def _normalizes(estimate: Estimate) -> bool:
 
 
 def _bound(trials: Trials, base: Way, numbers: bool) -> tuple[Bound | None, int]:
-    """What one sample needs at least, the least of all precisions that are offered, and by how much that is
-    above what may be used; 0 where it is not."""
+    """Return the lower bound of one sample, least of all precisions offered, and the bytes by which it
+    exceeds the usable memory (0 if it does not)."""
     assert base.estimate is not None
     single = {"batch": 1, "grad_accumulation": 1}
     if trials.options.mode != "train" or trials.config:
@@ -213,8 +215,8 @@ def _patch(target: Any, trials: Trials, best: Way) -> tuple[str, bool]:
 
 
 def _same_bytes(changed: str, target: Target, options: Options, like: Estimate) -> bool:
-    """Whether the changed file, analysed from a folder of its own, takes what another estimate says. (Its
-    neighbours are found: the file's own folder is among the places Python looks in since it was opened.)"""
+    """Return whether the changed file, analysed in its own folder, takes another estimate's bytes. (Its
+    neighbours are found: the file's folder is on Python's path.)"""
     import tempfile
 
     assert target.path is not None
@@ -235,8 +237,7 @@ def _same_bytes(changed: str, target: Target, options: Options, like: Estimate) 
 def _at_a_rate(
     target: Any, options: Options, wanted: float, numbers: bool, progress: Progress | None
 ) -> Advice:
-    """The smallest batch, doubled from one, that does so many samples a second; else the fastest that was
-    found."""
+    """Double the batch until it reaches the rate; return it, else the fastest one found."""
     best: Advice | None = None
     batch, before, notes = 1, 0.0, list[str]()
     while batch <= _MOST_BATCH:
@@ -277,5 +278,5 @@ def _rate(advice: Advice) -> float:
 
 
 def _faster(one: Advice | None, other: Advice) -> Advice:
-    """The one whose best way does more samples a second; the first where they are alike."""
+    """Return the advice whose best way has more samples a second; the first if equal."""
     return other if one is None or _rate(other) > _rate(one) else one

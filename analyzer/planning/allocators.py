@@ -99,7 +99,7 @@ def side_by_side(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Com
 
 
 def parse_choice(text: str) -> Choice:
-    """ "pytorch:max_split_size_mb=64,expandable_segments=True" as a Choice. Raises OptionError."""
+    """Parse "pytorch:max_split_size_mb=64,expandable_segments=True". Raises OptionError."""
     name, _, rest = text.partition(":")
     known = (*names(), ASYNCHRONOUS)
     if name not in known:
@@ -125,7 +125,7 @@ def parse_choice(text: str) -> Choice:
 def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
     if choice.allocator == ASYNCHRONOUS:
         return _lower_bound(choice, analysis, available)
-    allocator = _made(choice, analysis, available)
+    allocator = _allocator(choice, analysis, available)
     simulation = simulate(analysis.events, allocator)
     return UnderAllocator(
         choice.allocator,
@@ -139,7 +139,7 @@ def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
     )
 
 
-def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
+def _allocator(choice: Choice, analysis: Analysis, available: int) -> Any:
     major = analysis.profile.compute_capability[0]
     from_device = {
         _AVAILABLE: available,
@@ -162,7 +162,7 @@ def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
 
 
 def _lower_bound(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
-    """What cudaMallocAsync holds at least: the requests alive at once, each rounded up to 512 B."""
+    """Return the least cudaMallocAsync holds: the requests alive at once, each rounded up to 512 B."""
     sizes: dict[int, int] = {}
     now = peak = 0
     for event in analysis.events:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What checkpointing some blocks gives, of one forward pass: bytes that are no longer kept for backward,
-    the most that one block keeps while it runs again, floating-point operations that run again."""
+    """Gain of checkpointing some blocks in one forward pass: saved bytes freed, the most that one block holds
+    while it runs again, and the operations that run again."""
 
     freed_bytes: int
     largest_bytes: int
@@ -41,12 +41,12 @@ class Gain:
 
     @property
     def net_bytes(self) -> int:
-        """Bytes gained."""
+        """Freed bytes less those of the block that runs again."""
         return self.freed_bytes - self.largest_bytes
 
 
 def patterns(graph: Graph, model: torch.nn.Module) -> list[str]:
-    """What `--checkpoint` may be given, the least to compute again first; none where that gains nothing."""
+    """Return patterns for `--checkpoint`, cheapest recomputation first; none if nothing is gained."""
     from analyzer.capture.pytorch.module.blocks import stacks
 
     found = {pattern: gain(graph, blocks) for pattern, blocks in stacks(model).items()}
@@ -59,7 +59,7 @@ def patterns(graph: Graph, model: torch.nn.Module) -> list[str]:
 
 
 def gain(graph: Graph, blocks: list[str]) -> Gain:
-    """What checkpointing these modules would give, by their paths."""
+    """Return the gain of checkpointing the modules with these paths."""
     view, saved = view_of(graph), frozenset(saved_for_backward(graph).storages)
     users = {
         index: [
@@ -87,8 +87,8 @@ def _is_backward(graph: Graph, node: int) -> bool:
 
 
 def recomputable_bytes(graph: Graph) -> int:
-    """Of what is kept for the backward pass, how much can be computed again without a product, a convolution,
-    attention or an operator that is not PyTorch's own running twice."""
+    """Return the saved bytes that can be recomputed without running a product, convolution, attention or
+    non-PyTorch operator twice."""
 
     def cheap(operator: Operator) -> bool:
         return operator.name.startswith("aten::") and flops_of(operator) == 0

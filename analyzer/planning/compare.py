@@ -36,8 +36,7 @@ def compare(
     after: Estimate | str | os.PathLike[str],
     tolerance: float = 0.0,
 ) -> Difference:
-    """What changed between two estimates, or files `analyze --format json` wrote. `tolerance`: 0.01 allows 1
-    % more.
+    """Compare two estimates, or files of `analyze --format json`. `tolerance`: 0.01 allows 1 % more.
 
     Raises InputError for a file that is no estimate, OptionError for a tolerance that is no share.
     """
@@ -91,8 +90,7 @@ def _options(before: Estimate, after: Estimate) -> tuple[tuple[str, str, str], .
 
 
 def _releases(one: Estimate, two: Estimate) -> tuple[tuple[str, str, str], ...]:
-    """The releases the figures are of, where they differ; an estimate saved before these were kept differs
-    from none."""
+    """Return differing releases of the figures; an older estimate without them differs from none."""
     names = [
         name for name in one.modelled if two.modelled.get(name, one.modelled[name]) != one.modelled[name]
     ]
@@ -106,8 +104,7 @@ def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Chang
 
 
 def shares(before: Estimate | None, after: Estimate) -> tuple[Change, ...]:
-    """What each category takes more at the peak, named with the module that encloses it; all of it without
-    `before`."""
+    """Return each category's growth with its enclosing module; all bytes without `before`."""
     held: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for place, estimate in enumerate((before, after)):
         for row in estimate.tensors if estimate is not None else ():
@@ -123,8 +120,7 @@ def shares(before: Estimate | None, after: Estimate) -> tuple[Change, ...]:
 
 
 def _enclosing(grown: Mapping[tuple[str, ...], int]) -> Sequence[str]:
-    """The innermost module around the largest of these that together make nine tenths of all that is
-    positive."""
+    """Return the innermost module around the largest values that make nine tenths of all."""
     positive = sorted(((n, m) for m, n in grown.items() if n > 0), key=lambda entry: (-entry[0], entry[1]))
     rest = 0.9 * sum(nbytes for nbytes, _ in positive)
     chosen = []

@@ -27,8 +27,7 @@ _LARGER = 1.1  # cards of one size on their boxes differ by some percent
 
 
 def variants(options: Options, target: str) -> list[Variant]:
-    """(name, cost, changes) of every strategy the options leave open, besides the allocator's. Raises
-    AnalyzerError."""
+    """Return (name, cost, changes) of strategies the options leave open. Raises AnalyzerError."""
     recipe = recipe_of(target, options)
     found = [*(_training(recipe, options) if recipe.mode == "train" else _running(recipe))]
     if recipe.length > 1:
@@ -81,7 +80,7 @@ def _running(recipe: Recipe) -> Iterator[Variant]:
 
 
 def _larger(options: Options) -> Iterator[Variant]:
-    """The next GPU, where one was named."""
+    """Yield the next larger GPU, if one was named."""
     if options.device is None or options.device not in names():
         return
     here = load(str(options.device)).capacity_bytes

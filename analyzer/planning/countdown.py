@@ -10,14 +10,14 @@ _MINUTE = 60
 
 
 class Countdown:
-    """Of `total` parts, each told to `progress` when it begins. None: nobody wants to know."""
+    """Reports progress through `total` parts to `progress`; None: no reports."""
 
     def __init__(self, total: int, progress: Callable[[str], None] | None) -> None:
         self._total, self._progress = total, progress
         self._number, self._begun, self._head = 0, time.monotonic(), ""
 
     def begin(self, name: str) -> None:
-        """The next part."""
+        """Begin the next part."""
         done, self._number = self._number, self._number + 1
         left = (time.monotonic() - self._begun) / done * (self._total - done) if done else 0.0
         when = f", {_spoken(left)} left" if done else ""
@@ -26,7 +26,7 @@ class Countdown:
             self._progress(self._head)
 
     def tell(self, stage: str) -> None:
-        """What the part is at."""
+        """Report the stage of the current part."""
         if self._progress is not None:
             self._progress(f"{self._head}: {stage}")
 

@@ -7,8 +7,7 @@
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
 3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of
    the largest, or 8 MiB), or where an interval ends. With `explain` the sharpest few are explained by what
-   makes the peak before and
-   after: an analysis each, which costs more than many rows.
+   makes the peak before and after: an analysis each, which costs more than many rows.
 4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their
    batches).
 
@@ -80,7 +79,7 @@ def curve(
     progress: Callable[[str], None] | None = None,
     explain: bool = False,
 ) -> Curve:
-    """As `sweep`, of a target that is open; `batches` ascend."""
+    """Return the curve of an open target, as `sweep` does; `batches` ascend."""
     intervals: Intervals | None = None
     if len(batches) > FEW and subject.runtime is not None:
         intervals = Intervals(subject, batches[0], batches[-1])
@@ -137,14 +136,13 @@ def curve(
 
 
 def _capacity(options: Options) -> int | None:
-    """What the job may use of its device; None where nobody named one, nor a budget, and none is here."""
+    """Return the bytes the job may use; None if neither device nor budget is given and no GPU is here."""
     device = None if stands_in(options.device) else resolve(options.device)[0].usable_bytes
     return min((nbytes for nbytes in (device, options.budget_bytes) if nbytes is not None), default=None)
 
 
 def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool:
-    """Whether to analyse a batch that needs more than the capacity with unlimited memory: yes, unless it
-    fails under the limit."""
+    """Return whether a batch that needs more than the capacity with room may run under it."""
     if intervals is None or intervals.subject.runtime is None or not intervals.subject.runtime.takes_limits:
         # Figures of one without limits are those on its device; a budget leaves it less.
         return intervals is None or intervals.subject.options.budget is not None
@@ -191,8 +189,7 @@ def _kinks(
     intervals: Intervals | None,
     estimate_at: Callable[[int], Estimate] | None,
 ) -> tuple[Kink, ...]:
-    """The bends between slopes that last, the sharpest explained if there is a way; and where intervals
-    end."""
+    """Return the lasting bends, the sharpest explained if possible, and the ends of intervals."""
     known = [row.batch for row in rows]
     following = dict(pairwise(known))
     bends = {

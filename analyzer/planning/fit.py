@@ -44,12 +44,10 @@ def fit(
     progress: Progress | None = None,
     **options: Any,
 ) -> Fit:
-    """The largest batch of `target` that runs on `device`, or with an allocator that may hold `limit` ("8GiB"
-    or bytes).
+    """Return the largest batch of `target` on `device`, or under an allocator's `limit` ("8GiB" or bytes).
 
     longest: the greatest length instead that `batch` samples may have; `make_batch`, or `inputs`, is a
-    function of
-        (batch, length).
+        function of (batch, length).
     Other options as for `analyzer.analyze`; `inputs` as for `sweep`. Raises AnalyzerError.
     """
     devices = (device,)
@@ -70,9 +68,8 @@ def fits(
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[tuple[str | int | None, Fit | AnalyzerError]]:
-    """As `fit`, of one device after the other, with what was wrong where there is no answer: the target is
-    opened once, and what was captured for one device serves the others for which it is the same program
-    (`Graph.alike`). Raises AnalyzerError."""
+    """Yield (device, answer or error) for each device, as `fit` does: the target is opened once, and a
+    capture for one device serves others with the same program (`Graph.alike`). Raises AnalyzerError."""
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
@@ -88,7 +85,7 @@ def fits(
 
 
 def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
-    """As `fit`, of a target that is open."""
+    """Return the largest batch of an open target, as `fit` does."""
     nbytes = None if limit is None else _bytes(limit)
     if nbytes is None:
         subject = _on_device(subject)
@@ -98,7 +95,7 @@ def largest(subject: Subject, limit: str | int | None = None, progress: Progress
 
 
 def largest_batch(subject: Subject, known: Analysis, progress: Progress | None = None) -> int:
-    """The batch that `largest` answers, and no more of it. known: the target's analysis at some batch.
+    """Return the batch of `largest` alone. known: the target's analysis at some batch.
 
     Where no request in it is a convolution's workspace, which another batch may decide otherwise, batches are
     only evaluated: the answer itself is not captured once more.
@@ -114,7 +111,7 @@ def largest_batch(subject: Subject, known: Analysis, progress: Progress | None =
 
 
 def _on_device(subject: Subject) -> Subject:
-    """The answer is about a device, also where it is one nobody named."""
+    """Return the subject on its device, or on the default one if none was named."""
     return subject.on(resolve(None)[0].name) if subject.options.device is None else subject
 
 

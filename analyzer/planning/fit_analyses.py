@@ -31,8 +31,7 @@ _START, _WIDER = 16, 8
 
 
 def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
-    """The answer; `limit`: bytes the allocator may hold. Raises AnalyzerError, also for a runtime without
-    such a limit."""
+    """Return the largest batch under `limit` bytes of the allocator. Raises AnalyzerError."""
     if limit is not None:
         if subject.runtime is None:
             what = "a configuration" if subject.config else "a target that is analysed as a whole"
@@ -79,13 +78,12 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
 
 
 def _verdict(at: Estimate | None, one: Estimate) -> str:
-    """`Fit.verdict`, from the answer's own estimate, or one sample's where there is no answer."""
+    """Return `Fit.verdict` of the answer's estimate, or of one sample's if there is no answer."""
     return at.verdict() if at is not None else one.verdict()
 
 
 def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:
-    """A batch that runs, near the largest where memory grows by the same with every sample; it is sought from
-    there."""
+    """Return a batch near the largest, from steady growth per sample; the search starts there."""
     if not runs(2):
         return 1
     grows = max(known[2].device_used - one.device_used, 1)
@@ -96,8 +94,7 @@ def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Es
 
 
 def _with_room(subject: Subject, first: Estimate) -> int:
-    """The largest batch for which the device has all that the arena wants, evaluated; 1 where batches cannot
-    be evaluated."""
+    """Return the largest batch whose arena finds all it wants; 1 if batches cannot be evaluated."""
     low, high = 1, _START
     intervals = intervals_of(subject, 2, high)
 
@@ -118,5 +115,5 @@ def _with_room(subject: Subject, first: Estimate) -> int:
 
 
 def _evaluated(intervals: Intervals) -> bool:
-    """Whether every batch of the range is evaluated, none analysed by itself."""
+    """Return whether every batch of the range can be evaluated without an analysis."""
     return bool(intervals.intervals) and all(interval.figures is not None for interval in intervals.intervals)

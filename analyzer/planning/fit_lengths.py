@@ -22,8 +22,7 @@ FIRST, LAST = 512, 1 << 20
 def over_lengths(
     target: str, devices: Sequence[str], options: Options, progress: Progress | None = None
 ) -> Lengths:
-    """The largest batch of every length on these devices. Raises AnalyzerError where not even the first
-    length can be analysed."""
+    """Return the largest batch of every length by device. Raises AnalyzerError if the first fails."""
     subject = Subject(target, options, progress)
     last = (opened(target).number("max_position_embeddings") if subject.config else None) or LAST
     found: dict[int, tuple[Fit | None, ...]] = {}

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.planning.intervals import Intervals, intervals_of
-from analyzer.planning.search import MOST, assumptions, bisected, standing
+from analyzer.planning.search import MOST, assumptions, bisected, fit_verdict
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
@@ -43,10 +43,9 @@ _ASKED_BELOW = 16
 
 
 class Search:
-    """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving
-    back. limit: bytes the allocator may hold, None where the device, or a budget, says it: `capacity` then,
-    less what the process takes besides. last: the limit of the batch evaluated last, as
-    `bound` says it."""
+    """One search. known: whether an evaluated batch runs; without_freeing: also without freeing cached
+    blocks. limit: bytes the allocator may hold, None where the device or a budget (`capacity`), less what the
+    process takes besides, decides. last: limit of the batch evaluated last."""
 
     def __init__(
         self, subject: Subject, limit: int | None, progress: Progress | None, known: Analysis | None = None
@@ -59,13 +58,12 @@ class Search:
         self.capacity = first.estimate.allowed_bytes
         self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
-        self.easy: dict[int, bool] = {}
+        self.without_freeing: dict[int, bool] = {}
         self.intervals: Intervals | None = None
         self.last: Limit | None = None
 
     def first(self) -> Analysis:
-        """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing
-        to average."""
+        """Analyse one sample, or two where one fails (batch norm has nothing to average)."""
         try:
             return self.subject.analysis(1)
         except AnalyzerError as error:
@@ -78,48 +76,47 @@ class Search:
 
     @property
     def start(self) -> int:
-        """The smallest batch there is."""
+        """Smallest possible batch."""
         return 2 if 1 in self.refused else 1
 
     def bound(self, found: Figures | Estimate) -> Limit:
-        """The limit of a batch with these figures, as `Prediction.limited` takes it."""
+        """Return the limit of a batch with these figures, as `Prediction.limited` takes it."""
         if self.limit is not None:
             return Limit(self.limit, False)
         return Limit(max(self.capacity - (found.device_used - found.peak_reserved), 0), True)
 
     def answer(self) -> Fit:
-        """The largest batch with all there is to say of it."""
-        return self.found(*self.largest())
+        """Return the largest batch with all details."""
+        return self.fit_of(*self.largest())
 
     def largest(self) -> tuple[int, int]:
-        """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured
-        themselves: the answer, and the largest that runs by its evaluated figures."""
-        if not self.exactly(self.start):
+        """Return the largest batch captured itself, and by evaluated figures: double and bisect over the
+        latter, then capture the answer and the one beyond it."""
+        if not self.surely_runs(self.start):
             return 0, 0
-        low = self.evaluated_from(self.start)
-        sure = self.exactly(low) and not self.unasked(low)
+        low = self.largest_by_figures(self.start)
+        sure = self.surely_runs(low) and not self.has_unmeasured_size(low)
         batch = self.without_gaps(low, _ASKED_BELOW if sure and convolves(self.smallest.events) else MOST)
         if sure:
             batch = low
-        if batch > self.start and self.unasked(batch) and not self.exactly(batch):
+        if batch > self.start and self.has_unmeasured_size(batch) and not self.surely_runs(batch):
             # In doubt by what its convolutions may take at most, which is far more: so is every batch for a
             # while.
-            batch = bisected(self.start, batch, self.exactly)
-        while batch > 1 and not self.exactly(batch):
+            batch = bisected(self.start, batch, self.surely_runs)
+        while batch > 1 and not self.surely_runs(batch):
             batch -= 1
-        while self.exactly(batch + 1) and batch < MOST:
+        while self.surely_runs(batch + 1) and batch < MOST:
             batch += 1
         return batch, low
 
     def by_figures(self) -> int | None:
-        """The largest batch by evaluated figures alone; None where two samples do not run, or not all batches
-        up to there."""
-        low = self.evaluated_from(2)
+        """Return the largest evaluated batch; None if two samples fail, or a batch below it."""
+        low = self.largest_by_figures(2)
         return low if low > 1 and self.without_gaps(low) == low else None
 
-    def evaluated_from(self, start: int) -> int:
-        """The largest batch that runs by its evaluated figures, with one above it that does not; the smallest
-        runs. start: where what is evaluated begins."""
+    def largest_by_figures(self, start: int) -> int:
+        """Return the largest batch that runs, by evaluated figures, whose next does not; the smallest runs.
+        start: first evaluated batch."""
         high, reach = _START, MOST
         self.intervals = intervals_of(self.subject, start, high)
         while self.runs(high) and high < MOST:
@@ -132,9 +129,8 @@ class Search:
         return bisected(self.start, high, lambda batch: batch < reach and self.runs(batch))
 
     def beyond(self, batch: int) -> int:
-        """A batch that will not run, a quarter beyond where memory ends if it goes on growing as it does:
-        what lies beyond that may be another program, which would be sought out for nothing. `MOST` where the
-        program refuses what would say how it grows."""
+        """Return a batch that will not run: a quarter beyond where steady growth fills the memory, as a
+        larger range may hold other programs; `MOST` without known growth."""
         assert self.intervals is not None
         try:
             half, whole = self.intervals.at(batch // 2), self.intervals.at(batch)
@@ -145,20 +141,20 @@ class Search:
         return max((batch + left) * 5 // 4, 2 * batch)
 
     def runs(self, batch: int) -> bool:
-        """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that
-        the program itself refuses, whether the next one's are; two in a row do not run."""
+        """Return whether every request of this batch is served under the limit. If the program itself fails
+        at it, the next batch decides; two failures in a row do not run."""
         if batch not in self.known:
             if self.progress is not None:
                 self.progress(f"batch {batch}")
             try:
-                self.known[batch], self.easy[batch] = self.evaluated(batch)
+                self.known[batch], self.without_freeing[batch] = self.evaluated(batch)
             except AnalyzerError as error:
                 self.refused[batch] = error.message
                 return batch - 1 not in self.refused and batch < MOST and self.runs(batch + 1)
         return self.known[batch]
 
     def evaluated(self, batch: int) -> tuple[bool, bool]:
-        """Whether a batch runs, and whether no block is given back for that. Raises AnalyzerError."""
+        """Return whether a batch runs, and whether without freeing cached blocks. Raises AnalyzerError."""
         assert self.intervals is not None
         # What the process takes besides is the same at nearly every batch: under the last one's limit it is
         # simulated once.
@@ -174,7 +170,7 @@ class Search:
         return not (bounded or self.intervals.at(batch, bound)).fails, False
 
     def without_gaps(self, batch: int, most: int = MOST) -> int:
-        """The largest batch up to `batch` with all below it running. most: how many are looked at."""
+        """Return the largest batch up to `batch` below which all run. most: number of batches looked at."""
         assert self.intervals is not None
         lowest, below, prepared, together = batch, batch, batch, _FIRST_TOGETHER
         while below > max(batch - most, 1):
@@ -183,29 +179,29 @@ class Search:
                 self.intervals.prepare(range(prepared + 1, below + 1))
             if not self.runs(below):
                 lowest = below - 1
-            elif self.easy.get(below):
+            elif self.without_freeing.get(below):
                 break
             below -= 1
         return lowest
 
-    def exactly(self, batch: int) -> bool:
-        """Whether it is served for certain, captured at the batch itself."""
-        return self.served(batch) and not self.at(batch).estimate.doubt
+    def surely_runs(self, batch: int) -> bool:
+        """Return whether the batch, captured itself, is served without doubt."""
+        return self.runs_captured(batch) and not self.at(batch).estimate.doubt
 
-    def served(self, batch: int) -> bool:
-        """Whether it runs, captured at the batch itself; not where the program refuses it."""
+    def runs_captured(self, batch: int) -> bool:
+        """Return whether the batch, captured itself, is served; False if the program fails."""
         try:
             return self.at(batch).estimate.out_of_memory is None
         except AnalyzerError as error:
             self.refused[batch] = error.message
             return False
 
-    def unasked(self, batch: int) -> bool:
-        """Whether a size that the batch asks for was not measured for the very call."""
+    def has_unmeasured_size(self, batch: int) -> bool:
+        """Return whether a request's size was not measured for that very call."""
         return unasked(self.at(batch).events)
 
     def at(self, batch: int) -> Analysis:
-        """The analysis of a batch on the device, or under the limit."""
+        """Return the analysis of a batch on the device, or under the limit."""
         if batch not in self.captured:
             limit = None if self.limit is None else Limit(self.limit, False)
             captured = (
@@ -216,9 +212,8 @@ class Search:
             self.captured[batch] = self.subject.assembled(captured, batch, limit)
         return self.captured[batch]
 
-    def span(self, batch: int) -> tuple[str, ...]:
-        """The largest batches with the most and the least that the process may hold beside the allocator, and
-        CUDA have of the device."""
+    def range_notes(self, batch: int) -> tuple[str, ...]:
+        """Return a note on the largest batches with the most and least memory beside the allocator."""
         known, needed = self.smallest.estimate.certainty, self.smallest.estimate.needed
         in_doubt = known.beside_range or known.kept_bytes or known.spare_bytes
         if not in_doubt or self.limit is not None or self.intervals is None:
@@ -238,8 +233,7 @@ class Search:
         )
 
     def largest_evaluated(self, batch: int, change: int) -> int:
-        """The largest batch that runs with so many bytes more (or fewer), by doubling and bisection from
-        `batch`."""
+        """Double and bisect from `batch` to the largest one that runs, under a moved limit."""
 
         def runs(size: int) -> bool:
             assert self.intervals is not None
@@ -254,7 +248,7 @@ class Search:
         return bisected(low, high, runs)
 
     def refusals(self, most: int) -> Iterator[str]:
-        """What the program itself said at batches up to `most`."""
+        """Yield the program's own errors at batches up to `most`."""
         said: dict[str, list[int]] = {}
         for batch in sorted(batch for batch in self.refused if batch <= most):
             said.setdefault(self.refused[batch], []).append(batch)
@@ -262,13 +256,12 @@ class Search:
             shown = ", ".join(f"{batch:,}" for batch in batches[:3]) + (", ..." if len(batches) > 3 else "")
             yield f"at {shown} the program itself fails: {message}"
 
-    def found(self, batch: int, evaluated: int = 0) -> Fit:
-        """The answer. evaluated: the largest batch that runs by its evaluated figures, where one was looked
-        for."""
+    def fit_of(self, batch: int, evaluated: int = 0) -> Fit:
+        """Return the answer. evaluated: the largest batch by evaluated figures, if known."""
         perhaps = max(batch, evaluated)
-        while perhaps > batch and not self.served(perhaps):
+        while perhaps > batch and not self.runs_captured(perhaps):
             perhaps -= 1
-        while perhaps < MOST and self.served(perhaps + 1):
+        while perhaps < MOST and self.runs_captured(perhaps + 1):
             perhaps += 1
         refused = self.refused.get(perhaps + 1, "") if batch else ""
         beyond = self.at(max(perhaps + 1, self.start)) if perhaps < MOST and not refused else None
@@ -279,7 +272,7 @@ class Search:
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
         limit = self.bound(shown.estimate)[0]
-        verdict, held = standing(shown, limit, self.limit is None, bool(batch))
+        verdict, held = fit_verdict(shown, limit, self.limit is None, bool(batch))
         captures = {self.start, *self.captured, *(self.intervals.captured if self.intervals else ())}
         return Fit(
             batch,
@@ -293,7 +286,7 @@ class Search:
                 *(self.at(batch).notes if batch else ()),
                 *unsure,
                 *assumptions(shown),
-                *self.span(batch),
+                *self.range_notes(batch),
                 *self.refusals(perhaps),
             ),
             gaps=gaps,

@@ -15,12 +15,12 @@ from analyzer.graph import Argument, Graph, Operator, TensorMeta
 
 
 def flops(graph: Graph) -> int:
-    """Of all operators of a PyTorch program."""
+    """Return the floating-point operations of all operators of a PyTorch program."""
     return sum(map(flops_of, graph.operators))
 
 
 def flops_of(operator: Operator) -> int:
-    """Of one operator."""
+    """Return the floating-point operations of one operator."""
     namespace, _, name = operator.name.partition("::")
     formula = _formula(namespace, name.partition(".")[0])
     if formula is None:

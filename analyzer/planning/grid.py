@@ -11,8 +11,7 @@
 
 1. A **job** is one target, batch, device and strategy; a strategy is options (`analyzer.options.Options`) on
    top of the grid's own. Jobs are numbered in the order of the file: targets, then batches, strategies,
-   devices. `batches`,
-   `strategies` and `devices` may be left out.
+   devices. `batches`, `strategies` and `devices` may be left out.
 2. Every finished job is a line in the journal, written at once; a grid that is run again with the same
    journal does the jobs that are missing. A last line that a killed run left half written does not count.
    Jobs are told apart by their words and by when their target's file was last changed.
@@ -57,7 +56,7 @@ COLUMNS = ("job", "target", "batch", "strategy", "device", *FIGURES, *TIMES, "fi
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One analysis: `options` are the grid's with the strategy's on top."""
+    """One analysis; `options` are the grid's, overridden by the strategy's."""
 
     job: int
     target: str
@@ -89,7 +88,7 @@ def load(path: Path) -> tuple[Job, ...]:
 
 
 def jobs(content: Any) -> tuple[Job, ...]:
-    """Every target, batch, strategy and device as a job, in the order of the file. Raises AnalyzerError."""
+    """Return every target, batch, strategy and device as a job, in file order. Raises AnalyzerError."""
     if not isinstance(content, Mapping):
         raise OptionError("a grid is a mapping", f"with the keys {', '.join(_KEYS)}")
     for key in content:
@@ -150,7 +149,7 @@ def _options(given: Any, where: str) -> dict[str, Any]:
 
 
 def row_of(job: Job) -> Row:
-    """The analysis of one job as a row of the table, also when it fails; what a worker runs."""
+    """Analyse one job and return its row, also on failure; a worker's task."""
     import analyzer
 
     row: Row = {
@@ -176,7 +175,7 @@ def row_of(job: Job) -> Row:
 
 
 def _times(found: Estimate) -> Row:
-    """The figures of `TIMES`."""
+    """Return the figures named in `TIMES`."""
     time, speed = found.step_seconds, found.samples_per_second
     if time is None:
         return {}
@@ -191,12 +190,11 @@ def run(
     tell: Callable[[int, int], None] | None = None,
     ray: str | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of all jobs, in order. journal: where finished jobs are kept, one a line. tell: (finished,
-    all) after each.
+    """Return all rows in order. journal: file of finished jobs, one a line. tell: (finished, all).
 
     workers: processes of this machine; 0 works in this one, which a target can end. ray: address of a Ray
-    cluster that shall
-        do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of another grid.
+        cluster that shall do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of
+        another grid.
     """
     done = _finished(journal, todo) if journal is not None and journal.exists() else {}
     if tell is not None:
@@ -207,7 +205,7 @@ def run(
             _mend(journal)
             stream = stack.enter_context(journal.open("a", encoding="utf-8"))
         missing = [job for job in todo if job.job not in done]
-        prints = {job.job: _print(job) for job in missing}
+        prints = {job.job: _fingerprint(job) for job in missing}
         for row in stack.enter_context(closing(_made(missing, workers, ray))):
             done[row["job"]] = row
             if stream is not None:
@@ -219,7 +217,7 @@ def run(
 
 
 def _made(missing: Sequence[Job], workers: int, ray: str | None) -> Generator[Row, None, None]:
-    """Rows as they are finished."""
+    """Yield rows as they are finished, on Ray, in worker processes or in this one."""
     if ray is not None:
         yield from on_ray(missing, row_of, _lost, ray)
     elif workers:
@@ -228,13 +226,13 @@ def _made(missing: Sequence[Job], workers: int, ray: str | None) -> Generator[Ro
         yield from map(row_of, missing)
 
 
-def _print(job: Job) -> str:
-    """What makes a job the same one in another run: its words, and its target as far as that is a file."""
+def _fingerprint(job: Job) -> str:
+    """Return a job's fingerprint across runs: its options, and the state of its target's file."""
     return json.dumps({**asdict(job), "file": _state(job.target)}, sort_keys=True, default=str)
 
 
 def _state(target: str) -> tuple[int, int] | None:
-    """Bytes and time of the last change; only the file named, not what it imports."""
+    """Return bytes and time of the last change of the named file, not of its imports."""
     for path in (target, target.rpartition(":")[0]):
         with suppress(OSError):
             found = Path(path).stat()
@@ -243,9 +241,8 @@ def _state(target: str) -> tuple[int, int] | None:
 
 
 def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
-    """What the journal has; a last line left half written does not count. Raises OptionError when it is
-    another grid's."""
-    known = {_print(job): job.job for job in todo}
+    """Return the journal's complete rows. Raises OptionError if it belongs to another grid."""
+    known = {_fingerprint(job): job.job for job in todo}
     done: dict[int, Row] = {}
     for line in journal.read_text(encoding="utf-8").splitlines():
         try:

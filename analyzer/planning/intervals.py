@@ -59,8 +59,8 @@ class Interval:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """While open, Python looks for no cycles: much is made here and kept, and looking through captured
-    programs again and again would take longer than all the rest. (The command line does without for good.)"""
+    """While open, switch Python's garbage collector off: much is made and kept, and searching it for cycles
+    again and again takes longer than the rest."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -80,11 +80,11 @@ class Intervals:
         self.intervals: tuple[Interval, ...] = ()
         if subject.runtime is not None:
             with uncollected():
-                self.intervals = tuple(self._found(low, high))
+                self.intervals = tuple(self._divide(low, high))
 
     def on(self, subject: Subject) -> Intervals | None:
-        """The same intervals on the subject's device: programs are not joined once more. None where one is
-        another program there."""
+        """Return the intervals on another subject's device, without joining again; None if one's program
+        differs there."""
         other = copy.copy(self)
         other.subject, other.captured = subject, {}
         intervals: list[Interval] = []
@@ -100,14 +100,14 @@ class Intervals:
         for interval in self.intervals:
             figures = None
             if interval.parametric is not None:
-                first = _made(other.captured[interval.parametric.batches[0]])
+                first = _without_error(other.captured[interval.parametric.batches[0]])
                 figures = subject.over_batches(interval.parametric, first.profile)
             intervals.append(replace(interval, figures=figures))
         other.intervals = tuple(intervals)
         return other
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
-        """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
+        """Return the figures at a batch of the range, under a limit if given. Raises AnalyzerError."""
         interval = self.interval(batch)
         if interval is not None and interval.error:
             problem = self.captured[batch]
@@ -119,11 +119,11 @@ class Intervals:
                     return interval.figures.at(batch, limit)
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
-            self._at(batch)
+            self._capture(batch)
         return figures_of(self.analysis(batch, limit), with_room=limit is None)
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """What `at` will be asked for, so that what these batches share is done once."""
+        """Compute in advance what these batches share, before `at` is called for each."""
         for interval in self.intervals:
             if interval.figures is not None:
                 interval.figures.prepare(
@@ -131,7 +131,7 @@ class Intervals:
                 )
 
     def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
-        """A batch with all there is to know of it. Raises AnalyzerError."""
+        """Return the whole analysis of a batch. Raises AnalyzerError."""
         if self.subject.runtime is None:
             return self.subject.analysis(batch)
         interval = self.interval(batch)
@@ -141,31 +141,30 @@ class Intervals:
             or interval.parametric is None
             or self._changed(interval, batch)
         ):
-            return self.subject.assembled(self._at(batch), batch, limit)
+            return self.subject.assembled(self._capture(batch), batch, limit)
         return self.subject.assembled(self._joined_at(interval.parametric, batch), batch, limit)
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
-        """What a capture at a batch would have made; a file is read there, which is sooner done."""
+        """Return a capture at a batch from the joined program; ONNX files are read again."""
         if self.subject.model is None:
-            return self._at(batch)
-        first = _made(self.captured[parametric.batches[0]])
+            return self._capture(batch)
+        first = _without_error(self.captured[parametric.batches[0]])
         source = replace(first.source, graph=parametric.program.at(batch))
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
 
     def _changed(self, interval: Interval, batch: int) -> bool:
-        """Whether a batch of the interval may be another program after all: what it asks about sizes is
-        answered otherwise."""
+        """Return whether a batch's program differs: a size comparison is answered otherwise."""
         parametric = interval.parametric
         if self.subject.model is None or parametric is None or batch in parametric.batches:
             return False
         return parametric.program.guards.changed(batch)
 
     def interval(self, batch: int) -> Interval | None:
-        """The interval a batch belongs to; None outside the range, and for targets that have no intervals."""
+        """Return a batch's interval; None outside the range and for targets without intervals."""
         return next((interval for interval in self.intervals if interval.low <= batch <= interval.high), None)
 
-    def _at(self, batch: int) -> Captured:
-        """Raises AnalyzerError, the same one again for a batch that failed before."""
+    def _capture(self, batch: int) -> Captured:
+        """Return the capture at a batch; raise AnalyzerError, also for a batch that failed before."""
         if batch not in self.captured:
             try:
                 self.captured[batch] = self.subject.captured(batch)
@@ -177,8 +176,7 @@ class Intervals:
         return found
 
     def captured_at(self, batch: int) -> Captured:
-        """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises
-        AnalyzerError."""
+        """Return the capture at a batch, of one step if steps repeat. Raises AnalyzerError."""
         known = batch in self.captured or self.subject.has_captured(batch)
         repetition = None if known else self.subject.repetition()
         if repetition is not None:
@@ -188,11 +186,10 @@ class Intervals:
                 self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
             except (AnalyzerError, NotTheSame):
                 pass  # what all steps say of it is what the user should read
-        return self._at(batch)
+        return self._capture(batch)
 
     def _joined(self, *batches: int) -> tuple[ParametricCapture, Batches]:
-        """The range's ends and what is in between, joined. Raises NotTheSame, also for a batch that cannot be
-        captured."""
+        """Join the range's ends and middle. Raises NotTheSame, also if a batch fails."""
         try:
             return self._parametric(*batches)
         except AnalyzerError as error:
@@ -207,8 +204,7 @@ class Intervals:
         return self._joined(*batches, more)
 
     def _parametric(self, *batches: int) -> tuple[ParametricCapture, Batches]:
-        """The target captured at these batches, and what its runtime makes of that. Raises NotTheSame,
-        AnalyzerError."""
+        """Capture these batches and join them for the runtime. Raises NotTheSame, AnalyzerError."""
         captures = [self.captured_at(batch) for batch in batches]
         parametric = ParametricCapture(
             batches, [each.source for each in captures], [each.naive for each in captures]
@@ -218,20 +214,21 @@ class Intervals:
             raise NotTheSame("a runtime that is asked about each batch", anywhere=True)
         return parametric, figures
 
-    def _found(self, low: int, high: int) -> list[Interval]:
+    def _divide(self, low: int, high: int) -> list[Interval]:
+        """Divide the range into intervals of one program each, from captures at both ends."""
         found: list[Interval] = []
         for end in (high, low):
             try:
                 if self.subject.repetition() is None:
-                    self._at(end)
+                    self._capture(end)
                 break
             except AnalyzerError:
                 continue
         else:
-            self._at(low)
+            self._capture(low)
         while low <= high:
             if low == 1 or high - low < _SHORT - 1:
-                found.append(self._alone(low))
+                found.append(self._single(low))
             elif len(self.captured) >= MOST_CAPTURES:
                 found.append(Interval(low, high))
             else:
@@ -239,7 +236,7 @@ class Intervals:
             low = found[-1].high + 1
         return found
 
-    def _alone(self, batch: int, ends: str = "") -> Interval:
+    def _single(self, batch: int, ends: str = "") -> Interval:
         try:
             return Interval(batch, batch, *self._parametric(batch), ends)
         except AnalyzerError as error:
@@ -248,7 +245,7 @@ class Intervals:
             return Interval(batch, batch, ends=ends)
 
     def _next(self, low: int, high: int) -> Interval:
-        """The interval that begins at `low`."""
+        """Return the interval that begins at `low`, found by bisection of its end."""
         try:
             return Interval(low, high, *self._joined(low, (low + high) // 2 | 1, high))
         except NotTheSame as different:
@@ -258,7 +255,7 @@ class Intervals:
         try:
             best = self._joined(low, low + 1, low + 2)
         except NotTheSame as different:
-            return self._alone(low, different.where)
+            return self._single(low, different.where)
         good, bad = low + 2, high
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -270,8 +267,8 @@ class Intervals:
 
 
 def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
-    """The intervals of a range, or of a longer one that begins there too: those of another device where it is
-    the same program. Raises AnalyzerError."""
+    """Return the intervals of a range, or of a longer one from the same beginning, also of another device
+    with the same program. Raises AnalyzerError."""
     longer: dict[int, list[Intervals]] = {
         end: found for (begin, end), found in subject.intervals.items() if begin == low and end >= high
     }
@@ -285,13 +282,13 @@ def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
     return found
 
 
-def _made(captured: Captured | AnalyzerError) -> Captured:
+def _without_error(captured: Captured | AnalyzerError) -> Captured:
     assert isinstance(captured, Captured)
     return captured
 
 
 def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:
-    """The figures of an analysis; with room, or as they are."""
+    """Return the figures of an analysis, with room or as they are."""
     estimate = analysis.estimate
     needed = estimate.needed if with_room else estimate
     return Figures(

@@ -13,17 +13,17 @@ MOST = 1 << 20
 
 
 def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
-    """A batch from `low` on that runs, below `high`, with one right above it that does not; `low` runs and
-    `high` does not."""
+    """Return a batch that runs and whose successor does not, given `low` runs and `high` does not."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if runs(middle) else (low, middle)
     return low
 
 
-def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> tuple[str, tuple[int, int]]:
-    """`Fit.verdict` and `Fit.reserved_range` of a batch under a limit, which runs there, or does not, by the
-    figures themselves."""
+def fit_verdict(
+    analysis: Analysis, limit: int, device_bound: bool, runs: bool
+) -> tuple[str, tuple[int, int]]:
+    """Return `Fit.verdict` and `Fit.reserved_range` of a batch under a limit, by its figures."""
     estimate, known = analysis.estimate, analysis.estimate.certainty
     word, held = ("fits", estimate.peak_reserved) if runs else ("does not fit", limit)
     if runs and estimate.at_least:
@@ -45,7 +45,7 @@ def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> 
 
 
 def assumptions(analysis: Analysis) -> tuple[str, ...]:
-    """What of the device's profile nobody has measured on it, in words: with its bytes, where it has any."""
+    """Return sentences on profile figures that were not measured on this GPU, with their bytes."""
     profile = analysis.profile
     if profile.measured:
         return ()

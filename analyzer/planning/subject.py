@@ -82,7 +82,7 @@ class Subject:
             self._open(options)
 
     def _open(self, options: Options) -> None:
-        """A PyTorch target: its module is built."""
+        """Build the module of a PyTorch target."""
         if not isinstance(self._target, Target) and not hasattr(self._target, "named_parameters"):
             raise TargetError(
                 f"a {self.name} is no model", "give an nn.Module, a path or package.module:attr"
@@ -96,8 +96,8 @@ class Subject:
             self.runtime = runtime
 
     def over_length(self, batch: int) -> Subject:
-        """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch,
-        length)` makes them. Raises OptionError for a target whose function takes no length."""
+        """Return the subject at one batch, with the length as variable (`make_batch(batch, length)`). Raises
+        OptionError if the function takes no length."""
         if self.config:
             longer = self.under(self.options)
             longer._samples = batch
@@ -115,6 +115,7 @@ class Subject:
         return longer
 
     def _sized(self) -> Callable[..., tuple[Any, Any]]:
+        """Return the maker of (inputs, targets) for a batch and length. Raises OptionError."""
         make = self._make or (self._program.make_batch if self._program is not None else None)
         if make is None or len(inspect.signature(make).parameters) < 2:
             raise OptionError(
@@ -132,17 +133,15 @@ class Subject:
         return other
 
     def alike(self, runtime_options: Mapping[str, Any]) -> Subject:
-        """The same under other settings of its runtime, of which a captured program knows nothing:
-        PyTorch's."""
+        """Return the subject under other runtime settings, which a PyTorch capture does not see."""
         return self._sharing(replace(self.options, runtime_options=runtime_options))
 
     def on(self, device: str | int | None) -> Subject:
-        """The same on another device; what was captured on this one serves there too, where it is the same
-        program."""
+        """Return the subject on another device; captures of the same program are shared."""
         return self._sharing(replace(self.options, device=device))
 
     def _sharing(self, options: Options) -> Subject:
-        """The same with other options, under which what was captured serves too."""
+        """Return the subject with other options under which its captures are valid."""
         other = self.under(options)
         other._captures, other.intervals, other._repeated = self._captures, self.intervals, self._repeated
         return other
@@ -153,8 +152,7 @@ class Subject:
         return None if self._program is None else self._program.model
 
     def at(self, batch: int) -> Options:
-        """The options with the batch and its tensors in them: made by the target, or given ones resized.
-        Raises OptionError."""
+        """Return the options with the batch's tensors, made or resized. Raises OptionError."""
         if self._samples is not None:
             return replace(self.options, batch=self._samples, length=batch)
         options = replace(self.options, batch=batch)
@@ -184,12 +182,12 @@ class Subject:
         return replace(options, inputs=inputs, targets=targets)
 
     def has_captured(self, batch: int) -> bool:
-        """Whether the batch was captured with all its steps, on whatever device."""
+        """Return whether the batch was captured with all steps, on any device."""
         return bool(self._captures.get((batch, None)))
 
     def repetition(self) -> RepeatedSteps | None:
-        """How later steps repeat the first, by a capture of all steps; None where they do not, or there is no
-        such capture yet. One sample's says nothing of several: its program is another."""
+        """Return how later steps repeat the first, from a capture of all steps at a batch above one (one
+        sample's program differs); None without such a capture or where they do not."""
         wholes = [
             batch
             for batch, steps in self._captures
@@ -209,8 +207,7 @@ class Subject:
         return found
 
     def captured(self, batch: int, steps: int | None = None) -> Captured:
-        """The program captured at a batch, with as many steps as the options say or fewer; where there is a
-        `runtime`.
+        """Return the capture at a batch, of at most the options' steps; needs a `runtime`.
 
         Its comparisons of sizes are recorded. Raises AnalyzerError.
         """
@@ -225,7 +222,7 @@ class Subject:
         return made
 
     def _made(self, options: Options, runtime: Runtime, steps: int | None) -> Captured:
-        """A fresh capture."""
+        """Make a new capture."""
         if self._program is None:
             from analyzer.onnx.model import opened
             from analyzer.pipeline.onnx import captured_onnx
@@ -242,7 +239,7 @@ class Subject:
         )
 
     def moved(self, found: Captured, device: str | int | None) -> Captured | None:
-        """What was captured for a device, on this one; None where it is another program here."""
+        """Return a capture for `device` with this device's profile; None if its program differs."""
         assert self.runtime is not None
         profile, note = resolve(self.options.device)
         alike = self._program is None or profile.compute_capability in found.source.graph.alike
@@ -252,7 +249,7 @@ class Subject:
         return replace(found, profile=profile, device_note=note)
 
     def over_batches(self, parametric: ParametricCapture, profile: DeviceProfile) -> Batches | None:
-        """What the runtime says of a range of batches. Raises NotTheSame, AnalyzerError."""
+        """Return the runtime's figures over a range of batches. Raises NotTheSame, AnalyzerError."""
         assert self.runtime is not None
         return self.runtime.over_batches(parametric, profile, self.options)
 
@@ -263,8 +260,7 @@ class Subject:
         return analysis(self._target, self.at(batch), self._progress)
 
     def assembled(self, captured: Captured, batch: int, limit: Limit | None = None) -> Analysis:
-        """The analysis of a capture, or of a program put together for a batch; `limit`: as
-        `Prediction.limited`."""
+        """Return the analysis of a capture or joined program; `limit`: as `Prediction.limited`."""
         assert self.runtime is not None
         options = replace(self.options, batch=batch)
         if self._program is not None:

@@ -102,7 +102,7 @@ def _side_by_side(
         searches.done({})
     for variant in offered:
         steps.begin(variant[0])
-        found.append(_tried(target, options, base.estimate, work, variant, steps.tell, searches=searches))
+        found.append(_strategy(target, options, base.estimate, work, variant, steps.tell, searches=searches))
         if searches is not None:
             searches.done(variant[2])
     return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
@@ -132,7 +132,7 @@ class _Searches:
     def with_largest(
         self, strategy: Strategy, options: Options, found: Analysis, progress: Callable[[str], None] | None
     ) -> Strategy:
-        """`strategy`, analysed as `found`, with its largest batch, or with what was said instead."""
+        """Return `strategy`, analysed as `found`, with its largest batch, or the error."""
         from analyzer.planning.fit import largest_batch
 
         try:
@@ -142,7 +142,7 @@ class _Searches:
         return replace(strategy, largest=largest)
 
     def done(self, changes: Mapping[str, Any]) -> None:
-        """A strategy is over, however it ended: what none of the next needs is forgotten."""
+        """End a strategy and drop captures that no later one needs."""
         program = _program_of(changes)
         self._to_come[program] -= 1
         if self._to_come[program] <= 0:
@@ -154,13 +154,12 @@ class _Searches:
 
 
 def _program_of(changes: Mapping[str, Any]) -> str:
-    """What a strategy changes of the program itself."""
+    """Return a key of the changes that affect the program itself, without runtime options."""
     return repr(sorted((name, repr(value)) for name, value in changes.items() if name != "runtime_options"))
 
 
 def cheapest(strategies: list[Strategy]) -> Strategy | None:
-    """The strategy that fits and costs least, None when none does: by cost, then operations, then what is
-    left."""
+    """Return the fitting strategy of least cost, operations, then memory; None if none fits."""
     fitting = [s for s in strategies if s.estimate is not None and s.estimate.verdict() == "fits"]
     return min(fitting, key=lambda s: (s.cost, s.extra_compute, len(s.changes), -s.saved), default=None)
 
@@ -180,7 +179,7 @@ def first_that_fits(
     steps = Countdown(len(ordered), progress)
     for variant in ordered:
         steps.begin(variant[0])
-        tried = _tried(target, options, base.estimate, work, variant, steps.tell, needs=False)
+        tried = _strategy(target, options, base.estimate, work, variant, steps.tell, needs=False)
         verdict = "" if tried.estimate is None else tried.estimate.verdict()
         if verdict == "fits":
             return tried
@@ -215,7 +214,7 @@ def _analysed(
     return analysis(target, Subject(target, options).at(batch), progress, needs)
 
 
-def _tried(
+def _strategy(
     target: Any,
     options: Options,
     base: Estimate,
@@ -246,8 +245,7 @@ def _tried(
 
 
 def _work(found: Analysis, options: Options) -> float:
-    """Floating-point operations a sample and step; 0 where they are not counted: of tokens that are
-    extrapolated there is no record."""
+    """Return floating-point operations per sample and step; 0 if unknown (extrapolated tokens)."""
     if found.graph.framework != "pytorch" or options.mode == "generate":
         return 0.0
     from analyzer.planning.flops import flops
@@ -282,12 +280,12 @@ def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, i
     pairs = [[part for part in parts if part is not None] for parts in sets]
     if free:
         pairs.append([part for part in (free[0], mixed, recomputed) if part is not None])
-    combined = [_together(parts) for parts in pairs if len(parts) >= _PAIR]
+    combined = [_merged(parts) for parts in pairs if len(parts) >= _PAIR]
     more = _more_gpus(options, target)
     return [*singles, *{name: (name, cost, changes) for name, cost, changes in combined}.values(), *more]
 
 
-def _together(parts: list[tuple[str, int, dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
+def _merged(parts: list[tuple[str, int, dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
     changes: dict[str, Any] = {}
     for _, _, part in parts:
         changes |= part
@@ -308,7 +306,7 @@ def _expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
 
 
 def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:
-    """What changes no number: the allocator, the optimizer's implementation, the memory format."""
+    """Return changes that affect no number: allocator, optimizer implementation, memory format."""
     found = _expandable(options)
     name = options.optimizer
     if options.mode == "train" and isinstance(name, str) and name in _FUSED:
@@ -324,8 +322,7 @@ def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, An
 
 
 def _more_gpus(options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
-    """The model spread over several GPUs, where it is not yet; and more thinly, where whole copies of it
-    are."""
+    """Return changes that spread the model over several GPUs, or more thinly."""
     known = None if options.parallel is None else parse(options.parallel)
     texts = []
     if options.mode == "train" and (known is None or known.kind == "ddp"):
@@ -350,8 +347,7 @@ def _precisions(base: Analysis, options: Options) -> list[tuple[str, int, dict[s
 
 
 def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
-    """What only training has: accumulation, checkpointing, an optimizer with state of 8 bits or without
-    any."""
+    """Return changes for training only: accumulation, checkpointing, an optimizer with 8-bit or no state."""
     found: list[tuple[str, int, dict[str, Any]]] = []
     batch = options.batch or base.graph.batch
     for k in _ACCUMULATED:

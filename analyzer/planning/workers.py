@@ -37,7 +37,7 @@ def on_cores(
     workers: int,
     jobs_a_process: int | None = None,
 ) -> Iterator[Row]:
-    """`task` of every job, by `workers` processes; `lost` of one whose process died twice.
+    """Yield `task` of every job, by `workers` processes; `lost` of one whose process died twice.
 
     jobs_a_process: after so many a process is replaced by a fresh one; None: never.
     """
@@ -53,8 +53,7 @@ def _in_a_pool(
     opened: AbstractContextManager[ProcessPoolExecutor],
     workers: int,
 ) -> Generator[Row, None, list[Job]]:
-    """Rows of jobs taken from `waiting`, until that is empty or a process dies; returns the jobs that were in
-    hand then."""
+    """Yield rows of jobs from `waiting` until a process dies; return the unfinished jobs."""
     running: dict[Future[Row], Job] = {}
     in_hand: list[Job] = []
     with opened as pool:
@@ -81,7 +80,7 @@ def _in_a_pool(
 
 
 def _alone(job: Job, task: Callable[[Job], Row], lost: Callable[[Job], Row]) -> Row:
-    """One job in a process of its own."""
+    """Run one job in a process of its own."""
     with _pool(1) as pool:
         try:
             return pool.submit(task, job).result()
@@ -91,8 +90,7 @@ def _alone(job: Job, task: Callable[[Job], Row], lost: Callable[[Job], Row]) -> 
 
 @contextmanager
 def _pool(workers: int, jobs_a_process: int | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes (torch's threads do not survive a fork). Whoever leaves early does not wait for jobs
-    that run."""
+    """Return a pool of fresh processes (torch's threads do not survive a fork), not awaited on exit."""
     others = set(active_children())
     pool = ProcessPoolExecutor(
         workers, get_context("spawn"), _begin, (_ENVIRONMENT,), max_tasks_per_child=jobs_a_process
@@ -108,7 +106,7 @@ def _pool(workers: int, jobs_a_process: int | None = None) -> Iterator[ProcessPo
 
 
 def _begin(environment: Mapping[str, str]) -> None:
-    """What a worker does first."""
+    """Initialise a worker process."""
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -125,8 +123,7 @@ def _end_with_parent() -> None:
 def on_ray(
     jobs: Sequence[Job], task: Callable[[Job], Row], lost: Callable[[Job], Row], address: str
 ) -> Iterator[Row]:
-    """The same, by the Ray cluster at `address`. Raises MissingDependencyError without ray, OptionError
-    without a cluster."""
+    """Yield the rows, by the Ray cluster at `address`. Raises MissingDependencyError, OptionError."""
     from analyzer.errors import MissingDependencyError, OptionError, install
 
     try:

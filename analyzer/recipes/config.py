@@ -70,8 +70,7 @@ class ModelConfig:
         return "float32"
 
     def number(self, name: str, default: int | None = None) -> int | None:
-        """A whole number of the configuration, or `default` where it says none. Raises TargetError for what
-        is no number."""
+        """Return a whole number, `default` if absent. Raises TargetError for other values."""
         part = self.text if name in self.text else self.document
         found = part.get(name, default)
         if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 1):
@@ -80,8 +79,7 @@ class ModelConfig:
 
 
 def opened(text: str) -> ModelConfig:
-    """The configuration `text` names. Raises TargetError; MissingDependencyError where only transformers
-    knows its cache."""
+    """Open the configuration `text` names. Raises TargetError, MissingDependencyError."""
     path = _cached(text.removeprefix(CACHED)) if text.startswith(CACHED) else Path(text)
     if path.is_dir():
         path = path / "config.json"
@@ -103,7 +101,7 @@ def opened(text: str) -> ModelConfig:
 
 
 def _check_counts(path: Path, part: Mapping[str, Any]) -> None:
-    """Raises TargetError for a count that no model can have."""
+    """Raise TargetError for an impossible count."""
     for name, value in part.items():
         least = int(name in _NEEDED)
         if isinstance(value, Mapping):

@@ -55,8 +55,7 @@ _ADAPTERS = {"r": int, "alpha": int, "dropout": float}
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """peft's `LoraConfig`. targets: names of modules, ("all-linear",), or (): those peft has for the model's
-    kind."""
+    """peft's `LoraConfig`. targets: module names, ("all-linear",), or () for peft's own choice."""
 
     r: int = 8
     alpha: int = 8
@@ -66,20 +65,18 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears
-    raw ones).
+    """Everything the generated program depends on. length, new_tokens: tokens (samples of audio, for a model
+    with raw audio).
 
     bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
     stored: how the checkpoint's weights are quantized, where the configuration says they are. dequantize:
-    turned back while loaded.
+        turned back while loaded.
     packed: sequences of several documents each; precomputed: what the reference says is computed before
-    training.
+        training.
     parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model
-    is made without memory,
-        sharded block by block, and only then takes this rank's share.
+        is made without memory, sharded block by block, and only then takes this rank's share.
     loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made
-    on the GPU in
-        float32 and cast, as scripts without a checkpoint do.
+        on the GPU in float32 and cast, as scripts without a checkpoint do.
     """
 
     config: ModelConfig
@@ -149,7 +146,7 @@ class Recipe:
             )
 
     def _check_stored(self, stored: Stored) -> None:
-        """Raises OptionError for what is not done with weights that are stored quantized."""
+        """Raise OptionError for what cannot be done with stored quantized weights."""
         if self.bits:
             raise OptionError(
                 f"the configuration's weights are stored as {stored.method} already",
@@ -187,7 +184,7 @@ class Recipe:
         return self.bits is not None or (self.stored is not None and self.stored.trains)
 
     def _check_trainer(self) -> None:
-        """Raises OptionError for what TRL's trainer does not do."""
+        """Raise OptionError for what TRL's trainer cannot do."""
         if self.mode != "train":
             raise OptionError(f"{self.task} is a way to train", "add --mode train")
         if self.parallel is not None:
@@ -207,7 +204,7 @@ class Recipe:
         return self.task == "dpo" and self.lora is None and not self.precomputed
 
     def _check_parallel(self, parallel: Parallelism) -> None:
-        """Raises OptionError for what a configuration's program does not do."""
+        """Raise OptionError for what a configuration's parallel program cannot do."""
         known = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph",
         "find_unused_parameters"},
                  "fsdp2": {"mixed", "reduce_dtype", "reshard_after_forward"}}  # fmt: skip
@@ -232,12 +229,12 @@ class Recipe:
 
     @property
     def rank(self) -> Rank | None:
-        """The rank that is shown, where there are several."""
+        """The rank that is shown, None for one process."""
         return self.parallel.rank if self.parallel else None
 
     @property
     def optimizer_call(self) -> str:
-        """What makes the optimizer of the parameters `trained`."""
+        """Source code that makes the optimizer of the parameters `trained`."""
         name = _SAME.get(self.optimizer, self.optimizer)
         if name in _TORCH:
             return _TORCH[name]
@@ -248,7 +245,7 @@ class Recipe:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The user's own packages the program imports, besides torch."""
+        """Packages the program imports besides torch."""
         wanted = {
             "transformers": True,
             "accelerate": self.loading == "device-map",
@@ -280,7 +277,7 @@ def require_packages(recipe: Recipe) -> None:
 
 
 def task_of(config: ModelConfig) -> str:
-    """The task a configuration is of, by the name of its class; a language model's where it says none."""
+    """Return the task of a configuration, by its class name; default a language model's."""
     sees = not {"text_config", "vision_config"}.isdisjoint(
         config.document
     )  # a decoder that also reads images
@@ -298,7 +295,8 @@ def task_of(config: ModelConfig) -> str:
 
 
 def parse_lora(text: str) -> Lora:
-    """ "r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj" (or targets=all-linear). Raises OptionError."""
+    """Parse "r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj" (or targets=all-linear). Raises
+    OptionError."""
     said: dict[str, object] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
@@ -319,7 +317,7 @@ def parse_lora(text: str) -> Lora:
 
 
 def optimizer_named(name: str) -> str:
-    """`name`, if there is such an optimizer here. Raises OptionError."""
+    """Return `name` if it is a known optimizer. Raises OptionError."""
     if name not in OPTIMIZERS:
         raise OptionError(
             f"there is no optimizer {name!r} for a configuration",
@@ -329,7 +327,7 @@ def optimizer_named(name: str) -> str:
 
 
 def length_of(config: ModelConfig, said: int | None, default: int = 512) -> int:
-    """Tokens of a sequence: what was said, else `default` or the most the model has positions for."""
+    """Return tokens of a sequence: as given, else the lesser of `default` and the model's positions."""
     if said is not None:
         return said
     known = [

@@ -18,12 +18,12 @@
    steps of the block size.
 
 Source: vLLM 0.33, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1/kv_cache_interface.py`
-(`page_size_bytes`,
-`max_memory_usage_bytes`), `v1/core/kv_cache_planning.py` (`_get_kv_cache_groups_uniform_page_size`),
-`v1/core/kv_cache_utils.py` (`get_kv_cache_capacity`), `platforms/interface.py` (the block size beside
-states), `model_executor/layers/mamba/mamba_utils.py` (`gated_delta_net_state_shape`); numbers it logged,
-`benchmarks/published/vllm_logs.py`. Not modelled: states other than gated delta nets', layers of different
-heads, which are refused; LoRA's buffers; connectors for which the groups are switched off.
+(`page_size_bytes`, `max_memory_usage_bytes`), `v1/core/kv_cache_planning.py`
+(`_get_kv_cache_groups_uniform_page_size`), `v1/core/kv_cache_utils.py` (`get_kv_cache_capacity`),
+`platforms/interface.py` (the block size beside states), `model_executor/layers/mamba/mamba_utils.py`
+(`gated_delta_net_state_shape`); numbers it logged, `benchmarks/published/vllm_logs.py`. Not modelled: states
+other than gated delta nets', layers of different heads, which are refused; LoRA's buffers; connectors for
+which the groups are switched off.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OTHER_STATES = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a kind of layers keeps of a request. reach: tokens of a window or a chunk, blocks of a state."""
+    """Cache of one kind of layers for a request. reach: tokens of a window or chunk, blocks of a state."""
 
     kind: Literal["all", "window", "chunk", "state"]
     layers: int
@@ -88,7 +88,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What the layers keep of a token on one rank. sizes: elements of a key, and of a value."""
+    """Cache of the layers on one rank. sizes: elements of a key and of a value."""
 
     kept: tuple[Kept, ...]
     heads: int
@@ -103,12 +103,12 @@ class Cache:
 
     @property
     def group_layers(self) -> int:
-        """Layers a group has at most."""
+        """Largest number of layers in a group."""
         counts = [part.layers for part in self.kept]
         return max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
 
     def groups(self, part: Kept) -> int:
-        """Groups of a kind of layers."""
+        """Return the number of groups of a kind of layers."""
         return -(-part.layers // self.group_layers)
 
     @property
@@ -118,7 +118,7 @@ class Cache:
 
     @property
     def token_bytes(self) -> int:
-        """A token in all layers that keep every one."""
+        """Bytes of a token in all layers that keep every token."""
         return (
             self.page_bytes
             // self.block_tokens
@@ -138,17 +138,17 @@ class Cache:
 
     @property
     def group_count(self) -> int:
-        """Groups of all kinds."""
+        """Number of groups of all kinds."""
         return sum(map(self.groups, self.kept))
 
     def tokens_until_0_20(self, blocks: int) -> int:
-        """What vLLM logged as the cache's tokens until 0.20."""
+        """Return the cache's tokens as vLLM logged them until 0.20."""
         return blocks // self.group_count * self.block_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class ServingMemory:
-    """All in bytes; utilization is a fraction of `device_bytes`."""
+    """Terms of the budget in bytes; utilization is a fraction of `device_bytes`."""
 
     device_bytes: int
     utilization: float
@@ -159,18 +159,17 @@ class ServingMemory:
 
     @property
     def allowed(self) -> int:
-        """What the engine may take in all."""
+        """Bytes the engine may use in all."""
         return math.ceil(self.device_bytes * self.utilization)
 
     @property
     def cache_bytes(self) -> int:
-        """What is left for the cache; negative where the rest does not fit."""
+        """Bytes left for the cache; negative where the other terms do not fit."""
         return self.allowed - self.weights - self.activations - self.outside - self.graphs
 
 
 def request_length(config: ModelConfig, said: int | None) -> int:
-    """Tokens of a request: what was said, or as many as the model has positions for. Raises OptionError where
-    neither is known."""
+    """Return tokens of a request, default the model's positions. Raises OptionError if unknown."""
     length = said or config.number("max_position_embeddings") or config.number("n_positions")
     if length is None:
         raise OptionError(f"{config.name} does not say how many positions it has", "add --length 8192")

@@ -35,8 +35,8 @@ _AMP = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
 def script(recipe: Recipe) -> str:
-    """The program, ready to be run or followed."""
-    parts = (_head(recipe), _loaded(recipe), _adapted(recipe), _ends(recipe))
+    """Return the program's source code."""
+    parts = (_import_lines(recipe), _loading_lines(recipe), _adapter_lines(recipe), _closing_lines(recipe))
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
@@ -53,7 +53,7 @@ def auto_class(recipe: Recipe) -> str:
     return _AUTO[recipe.task]
 
 
-def _head(recipe: Recipe) -> Iterator[str]:
+def _import_lines(recipe: Recipe) -> Iterator[str]:
     yield (
         f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by'
         ' analyze."""'
@@ -96,11 +96,11 @@ def _head(recipe: Recipe) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    """A name as it may stand in a docstring."""
+    """Return a name that may stand in a docstring."""
     return "".join(letter for letter in text if letter.isprintable() and letter not in '"\\')
 
 
-def _loaded(recipe: Recipe) -> Iterator[str]:
+def _loading_lines(recipe: Recipe) -> Iterator[str]:
     auto, dtype = auto_class(recipe), f"torch.{recipe.dtype}"
     attention = f", attn_implementation={recipe.attention!r}" if recipe.attention else ""
     if recipe.parallel is not None and recipe.parallel.kind == "fsdp2":
@@ -154,7 +154,7 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
     yield "del skeleton, held, checkpoint"
 
 
-def _adapted(recipe: Recipe) -> Iterator[str]:
+def _adapter_lines(recipe: Recipe) -> Iterator[str]:
     placed = ".cuda()" if recipe.loading == "cpu" else ""
     if recipe.task in trainers.TRAINERS:  # which adapts the model itself, and sets its mode
         if placed:
@@ -179,7 +179,7 @@ def _adapted(recipe: Recipe) -> Iterator[str]:
 
 
 def _adapter(recipe: Recipe) -> str | None:
-    """What makes peft's configuration."""
+    """Return the source code of peft's configuration, None without an adapter."""
     lora = recipe.lora
     if lora is None:
         return None
@@ -210,14 +210,16 @@ def _spread(parallel: Parallelism) -> Iterator[str]:
     yield 'model.to_empty(device="cuda")'
 
 
-def _ends(recipe: Recipe) -> Iterator[str]:
+def _closing_lines(recipe: Recipe) -> Iterator[str]:
     if recipe.task in trainers.TRAINERS:
         yield from trainers.trained(recipe, _adapter(recipe))
         return
-    yield {"train": _trained, "infer": _inferred, "generate": _generated}[recipe.mode](recipe)
+    yield {"train": _training_loop, "infer": _inference_loop, "generate": _generation_loop}[recipe.mode](
+        recipe
+    )
 
 
-def _trained(recipe: Recipe) -> str:
+def _training_loop(recipe: Recipe) -> str:
     scaled = recipe.amp == "fp16"
     backward = "scaler.scale(loss).backward()" if scaled else "loss.backward()"
     lines = ["trained = [p for p in model.parameters() if p.requires_grad]"]
@@ -242,7 +244,7 @@ def _trained(recipe: Recipe) -> str:
     return "\n".join([*lines, *(f"    {line}" for line in (*ends, "optimizer.zero_grad()"))])
 
 
-def _inferred(recipe: Recipe) -> str:
+def _inference_loop(recipe: Recipe) -> str:
     made, said = _inputs(recipe, labels=False)
     lines = [
         f"for step in range({recipe.steps}):",
@@ -252,7 +254,7 @@ def _inferred(recipe: Recipe) -> str:
     return "\n".join([*lines, *(f"        {line}" for line in _autocast(recipe, f"output = model({said})"))])
 
 
-def _generated(recipe: Recipe) -> str:
+def _generation_loop(recipe: Recipe) -> str:
     cache = repr(None if recipe.cache == "dynamic" else recipe.cache)
     if (
         recipe.cache == "quantized"
@@ -278,7 +280,7 @@ def _generated(recipe: Recipe) -> str:
 
 
 def _autocast(recipe: Recipe, *lines: str) -> list[str]:
-    """The lines under automatic mixed precision, where it is asked for."""
+    """Return the lines under autocast if mixed precision is on."""
     if recipe.amp is None:
         return list(lines)
     return [f'with torch.autocast("cuda", {_AMP[recipe.amp]}):', *(f"    {line}" for line in lines)]
@@ -290,7 +292,7 @@ def _tokens(recipe: Recipe) -> str:
 
 
 def _inputs(recipe: Recipe, labels: bool) -> tuple[list[str], str]:
-    """The lines that make a batch, and what the model is called with."""
+    """Return the lines that make a batch, and the arguments of the model's call."""
     document, batch = recipe.config.document, recipe.batch
     classes = f'torch.randint(0, config.num_labels, ({batch},), device="cuda")'
     if recipe.task in ("causal-lm", "seq2seq"):
@@ -313,7 +315,7 @@ def _inputs(recipe: Recipe, labels: bool) -> tuple[list[str], str]:
 
 
 def _sound(recipe: Recipe) -> str:
-    """The line that makes a whole window of sound, as bins of frequencies."""
+    """Return the line that makes a whole window of sound, as mel bins."""
     config = recipe.config
     frames = f"2 * {config.number('max_source_positions', 1500)}"  # halved by the second convolution
     shape = f"{recipe.batch}, {config.number('num_mel_bins')}, {frames}"

@@ -72,8 +72,7 @@ class Stored:
 
 
 def stored(config: ModelConfig) -> Stored | None:
-    """How the weights are stored, where they are quantized. Raises TargetError for what is not followed, or
-    is no such statement."""
+    """Return how the weights are quantized, None if they are not. Raises TargetError if unsupported."""
     said = config.document.get("quantization_config") or config.text.get("quantization_config")
     if said is None:
         return None
@@ -96,7 +95,7 @@ def stored(config: ModelConfig) -> Stored | None:
 
 
 def imports(found: Stored) -> Iterator[str]:
-    """The lines that import what the checkpoint is made with."""
+    """Yield the import lines the checkpoint needs."""
     if found.method == "bitsandbytes_4bit":
         yield "from bitsandbytes.functional import QuantState"
     if found.method != "mxfp4":
@@ -109,8 +108,7 @@ def dequantized(found: Stored) -> str:
 
 
 def modules(found: Stored, device: str, dtype: str) -> Iterator[str]:
-    """The lines that give `skeleton`, which takes no memory, the modules of the method, as `from_pretrained`
-    does."""
+    """Yield the lines that give `skeleton` the method's modules, as `from_pretrained` does."""
     if found.method == "mxfp4":
         return  # whose modules would fetch the kernels
     yield "    quantizer = AutoHfQuantizer.from_config(config.quantization_config)"
@@ -123,7 +121,7 @@ def modules(found: Stored, device: str, dtype: str) -> Iterator[str]:
 
 
 def packed(found: Stored, dtype: str) -> Iterator[str]:
-    """The lines that pack the weights of `skeleton`. dtype: what they were before."""
+    """Yield the lines that pack the weights of `skeleton`. dtype: before packing."""
     if found.method == "bitsandbytes_8bit":
         yield "for module in skeleton.modules():"
         yield "    if isinstance(module, bitsandbytes.nn.Linear8bitLt):"
@@ -164,8 +162,8 @@ def packed(found: Stored, dtype: str) -> Iterator[str]:
 
 
 def renamed(found: Stored) -> Iterator[str]:
-    """The lines that give the tensors `held` the names, shapes and, where one says how others are read, the
-    values of the checkpoint."""
+    """Yield the lines that give the tensors `held` the checkpoint's names and shapes (and values that say how
+    others are read)."""
     if found.method == "compressed-tensors":
         yield 'for name in [name for name in held if name.endswith(".weight_shape")]:'
         yield '    part = skeleton.get_submodule(name.removesuffix(".weight_shape"))'

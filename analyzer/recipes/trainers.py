@@ -2,8 +2,8 @@
 trainer as it is.
 
 1. Samples are of the task's own form: `sft` tokens; `dpo` and `grpo` words, of which a tokenizer made on the
-   spot makes a token each;
-   `reward` pairs of tokens. A pair's prompt and its two answers share `--length` by halves.
+   spot makes a token each; `reward` pairs of tokens. A pair's prompt and its two answers share `--length` by
+   halves.
 2. What is trained in which type, checkpointing and the optimizer are what was said, not TRL's own defaults
    (bfloat16 under autocast, checkpointing on).
 3. `grpo` makes `--batch` completions of one prompt, each of `--new-tokens` tokens: none ends early. Without
@@ -31,7 +31,7 @@ _DOCUMENTS = 4  # that are packed into one sequence
 
 
 def imports(recipe: Recipe) -> Iterator[str]:
-    """Lines at the beginning."""
+    """Yield the script's import lines."""
     kind = TRAINERS[recipe.task]
     yield "import tempfile"
     yield "from datasets import Dataset"
@@ -43,7 +43,7 @@ def imports(recipe: Recipe) -> Iterator[str]:
 
 
 def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
-    """The tokenizer, the samples and the trainer. adapter: what makes peft's configuration."""
+    """Yield the lines of tokenizer, samples and trainer. adapter: source of peft's configuration."""
     kind = TRAINERS[recipe.task]
     yield 'words = Tokenizer(WordLevel({"pad": 0, "end": 1, "word": 2}, unk_token="pad"))'
     yield "words.pre_tokenizer = Whitespace()"
@@ -52,7 +52,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
         "count ="
         f" {recipe.batch * recipe.accumulation * (recipe.steps + 1) * (_DOCUMENTS if recipe.packed else 1)}"
     )
-    yield f"samples = Dataset.from_dict({_samples(recipe)})"
+    yield f"samples = Dataset.from_dict({_samples_source(recipe)})"
     if recipe.task == "grpo":
         yield from _rollouts(recipe)
     yield "folder = tempfile.TemporaryDirectory()"
@@ -78,7 +78,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     yield "trainer.train()"
 
 
-def _samples(recipe: Recipe) -> str:
+def _samples_source(recipe: Recipe) -> str:
     half = recipe.length // 2
     if recipe.task == "sft":
         length = max(recipe.length // _DOCUMENTS, 1) if recipe.packed else recipe.length
@@ -95,7 +95,7 @@ def _samples(recipe: Recipe) -> str:
 
 
 def _rollouts(recipe: Recipe) -> Iterator[str]:
-    """A reward, and a trainer whose completions all have their full length, whatever their tokens are."""
+    """Yield the lines of a reward, and of a trainer whose completions all have full length."""
     yield "def reward(completions, **_):"
     yield "    return [float(len(completion)) for completion in completions]"
     yield "class Whole(GRPOTrainer):"
@@ -105,6 +105,7 @@ def _rollouts(recipe: Recipe) -> Iterator[str]:
 
 
 def _settings(recipe: Recipe) -> Iterator[tuple[str, object]]:
+    """Yield the trainer's settings: (name, source code of the value)."""
     yield "output_dir", "folder.name"
     yield "per_device_train_batch_size", recipe.batch
     yield "gradient_accumulation_steps", recipe.accumulation

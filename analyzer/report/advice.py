@@ -39,7 +39,7 @@ def render(advice: Advice, view: View = PLAIN) -> str:
 
 
 def verdict(advice: Advice) -> list[str]:
-    """What the answer is, in a sentence or two."""
+    """Return the answer in one or two sentences."""
     base, best = advice.base.estimate, advice.best
     assert base is not None
     need = f"needs {mib(base.needed.device_used)} MiB of {mib(base.allowed_bytes)} as it is"
@@ -93,7 +93,7 @@ def _nothing(advice: Advice, base: Estimate, need: str) -> str:
 
 
 def _place(place: str) -> str:
-    """ "addmm h.0.mlp gpt2.py:30": an operator by its plain name, its module and line."""
+    """Return where the peak is: "addmm h.0.mlp gpt2.py:30" (operator, module, line)."""
     name, _, rest = place.partition(" ")
     return f"{operator_name(name)} {clean(rest)}" if "::" in name else clean(place)
 
@@ -104,7 +104,7 @@ def _timed(found: Estimate) -> str:
 
 
 def _table(ways: list[Way], view: View) -> list[str]:
-    """A row a way, as they are ordered."""
+    """Return one table row for each way, in their order."""
     timed = any(way.seconds is not None for way in ways)
     columns = [Column("way", _NAME_WIDTH, least=20), Column("device MiB", 12), Column("fits", 6)]
     if timed:
@@ -125,7 +125,7 @@ def _table(ways: list[Way], view: View) -> list[str]:
 
 
 def notes(advice: Advice) -> list[str]:
-    """The advice's notes, which ways are too near to tell apart, and what the times rest on."""
+    """Return the notes, ways too close to tell apart, and the basis of the times."""
     said = list(advice.notes)
     best = advice.best
     time = None if best is None or best.estimate is None else best.estimate.step_seconds
@@ -155,7 +155,7 @@ def _shown(patch: str) -> str:
 
 
 def render_json(advice: Advice, _: View = PLAIN) -> str:
-    """Everything but the estimates' courses; sizes in bytes, times in seconds."""
+    """Return the advice as JSON without timelines; sizes in bytes, times in seconds."""
     bound = advice.bound
     best = advice.best
     document = {

@@ -90,7 +90,7 @@ def render_json(comparison: Comparison, _: View = PLAIN) -> str:
 
 
 def render_csv(comparison: Comparison, _: View = PLAIN) -> str:
-    """A row an allocator."""
+    """Return a CSV with one row for each allocator."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, _HEADER, lineterminator="\n")
     writer.writeheader()
@@ -119,7 +119,7 @@ def name_of(row: UnderAllocator) -> str:
 
 
 def subject(comparison: Comparison) -> str:
-    """What was analysed."""
+    """Return the analysed job in words."""
     words = [
         clean(comparison.target),
         f"requests of {clean(comparison.runtime)}",
@@ -181,14 +181,14 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
 
 
 def _setting(row: UnderAllocator) -> str:
-    """The setting, its value on a line of its own where both have no room on one."""
+    """Return the setting, with its value on a second line if both do not fit one."""
     said = clean(row.setting)
     return said if len(said) + 2 <= _NAME_WIDTH else said.replace("=", "=\n  ", 1)
 
 
 def _ceiling(comparison: Comparison) -> int:
-    """Where bars end: one that takes the card in advance would leave the others no length, so at twice the
-    median."""
+    """Return the length of the longest bar, twice the median: an allocator that takes the whole card in
+    advance would leave the others no length."""
     return 2 * sorted(row.reserved for row in comparison.rows)[len(comparison.rows) // 2] or 1
 
 
@@ -206,7 +206,7 @@ def _bar(row: UnderAllocator, ceiling: int) -> tuple[tuple[str, str], ...]:
 
 
 def render_html(comparison: Comparison, view: View = PLAIN) -> str:
-    """One page that needs no network."""
+    """Return one self-contained HTML page."""
     ceiling = _ceiling(comparison)
     rows = (
         (

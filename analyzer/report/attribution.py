@@ -36,8 +36,7 @@ NAMELESS = {
 
 
 def path(row: TensorRow | Origin, kind: str, framework: str) -> tuple[str, ...]:
-    """The names of one allocation from the outside in; () where it has none. Raises KeyError for a kind that
-    is none."""
+    """Return an allocation's names from the outside in, () without. Raises KeyError for no kind."""
     match kind:
         case "module":
             if framework != "onnx":
@@ -64,8 +63,7 @@ def joined(names: tuple[str, ...], kind: str) -> str:
 
 
 def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[str, int]]:
-    """(name, bytes at the peak), largest first; depth: how many names of a path, None: all. Raises KeyError
-    for no kind."""
+    """Return (name, bytes at the peak), largest first; depth: names of a path, None: all."""
     sums = Counter[str]()
     for row in estimate.tensors:
         sums[joined(path(row, kind, estimate.framework)[:depth], kind)] += row.nbytes
@@ -73,8 +71,7 @@ def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[
 
 
 def who(row: TensorRow) -> tuple[str, str]:
-    """What the tensor is called, by its own name or that of the module it comes from; the operator and line
-    behind it."""
+    """Return (name, origin) of a tensor: its or its module's name; operator and source line."""
     name, module = clean(row.name), clean(row.module)
     if row.name == row.operator:
         name = module or operator_name(row.operator)
@@ -85,8 +82,7 @@ def who(row: TensorRow) -> tuple[str, str]:
 
 
 def unread(estimate: Estimate) -> str:
-    """What takes memory at the peak though nothing will read it again, where it is more than a little: how
-    much, which, and why."""
+    """Return a sentence on memory that nothing reads again: how much, which, why; "" if little."""
     held = [row for row in estimate.tensors if row.path[:1] and row.path[0] in UNREAD]
     nbytes = sum(row.nbytes for row in held)
     if 100 * nbytes < _WORTH_PERCENT * estimate.peak_allocated or not held:
@@ -106,5 +102,5 @@ def unread(estimate: Estimate) -> str:
 
 
 def held_by(row: TensorRow) -> tuple[str, str]:
-    """Who keeps the tensor alive, and for what, or until when; empty where that is not known."""
+    """Return (holder, reason or end) of a tensor in words; empty where unknown."""
     return (f"held by {clean(row.path[0])}", clean("".join(row.path[1:2]))) if row.path else ("", "")

@@ -17,8 +17,7 @@ from analyzer.report.words import tail
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """width: with the gap before it. rank: which goes first when there is no room; 0 stays. least: how far it
-    may shrink, 0: not.
+    """width: with its gap. rank: which goes first without room, 0 stays. least: smallest width, 0: fixed.
 
     A column that may shrink is one of names: on the left, its text cut at the beginning.
     """
@@ -45,12 +44,13 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
 
 
 def room_of(column: Column, columns: Sequence[Column], width: int) -> int:
-    """How many letters of a name in `column`, which may shrink, a table so wide shows."""
+    """Return how many letters of a name in `column`, which may shrink, fit a table of this width."""
     fixed = sum(columns[n].width for n in _kept(columns, width) if not columns[n].least)
     return min(column.width, max(width - fixed, column.least)) - 1
 
 
 def _kept(columns: Sequence[Column], width: int) -> list[int]:
+    """Return the indices of the columns that fit; those with the highest rank go first."""
     kept = list(range(len(columns)))
     while sum(columns[n].least or columns[n].width for n in kept) > width:
         least_needed = max(kept, key=lambda n: columns[n].rank)
@@ -61,7 +61,7 @@ def _kept(columns: Sequence[Column], width: int) -> list[int]:
 
 
 def within(lines: Sequence[str], width: int) -> list[str]:
-    """The lines, those that are too long continued with two more blanks in front."""
+    """Wrap lines to a width; continuation lines are indented by two more blanks."""
     fitting = []
     for line in lines:
         before = " " * (len(line) - len(line.lstrip()) + 2)

@@ -14,8 +14,7 @@ _GROUPS = {"runtime": "--runtime-option", "assume": "--assume", "value": "--valu
 
 
 def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
-    """What `Options.shown` gave, as people write it on the command line; what is as it is by default is left
-    out."""
+    """Return options, as `Options.shown` gives them, as command-line text, without defaults."""
     known = {entry.name: entry for entry in fields(Options)}
     return tuple(
         _typed(name, value)
@@ -37,8 +36,7 @@ def _typed(name: str, value: Any) -> str:
 
 
 def changed(options: Options, changes: Mapping[str, Any]) -> str:
-    """What to add to a command line that says `options`, for these changes of it; and what to leave out of
-    it."""
+    """Return the command-line text that applies the changes to `options`, including options to leave out."""
     added, without = [], []
     for name, value in changes.items():
         if name == "runtime_options":

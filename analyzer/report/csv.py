@@ -1,9 +1,8 @@
 """The estimate's course as one table, a row an event of the allocator. Sizes in bytes, after the event.
 
 `kind` is "malloc", "free", or "mark" for the end of a named event ("0.forward"), which changes nothing, or
-"wait" where the host waited for the device; a mark alone has
-`peak_bytes`, the peak of its iteration so far. `phase` is the named event under way,
-`rule` the one that decided the size (`analyze explain`).
+"wait" where the host waited for the device; a mark alone has `peak_bytes`, the peak of its iteration so far.
+`phase` is the named event under way, `rule` the one that decided the size (`analyze explain`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def render_one(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
-    """Each figure of a profile and what it rests on, in at most 80 columns."""
+    """Return each figure of a profile with its source, in at most 80 columns."""
     lines = []
     for profile in profiles:
         lines += [", ".join((profile.name, *profile.nvml_names[:1])), ""]
@@ -47,7 +47,7 @@ def render_one(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
-    """Name -> value of what a profile's sources speak of."""
+    """Yield (name, value) of the figures a profile gives sources for."""
     least, most = profile.context_range_bytes
     code = (f"{family} {mib(nbytes)}" for family, nbytes in profile.modules_bytes.items())
     yield "capacity_bytes", f"{mib(profile.capacity_bytes)} MiB"
@@ -90,8 +90,7 @@ def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def _standing(profile: DeviceProfile) -> str:
-    """`measured`, or how many of its figures rest on what else (s: specified, r: recorded, p: published, a:
-    assumed)."""
+    """Return `measured`, or how many figures are (s)pecified, (r)ecorded, (p)ublished, (a)ssumed."""
     if profile.measured:
         return "measured"
     kinds = Counter(source.split()[0].strip(":,;") for source in profile.sources.values())

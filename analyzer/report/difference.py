@@ -29,7 +29,7 @@ _NOT_SOURCES = ("site-packages", "node_modules", "__pycache__")
 
 
 def render(difference: Difference, view: View = PLAIN) -> str:
-    """The verdict, the figures, and what changed at the peak."""
+    """Return the verdict, the figures, and what changed at the peak."""
     lines = [verdict(difference), ""]
     lines += [f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in difference.unlike]
     columns = [Column("", 12), Column("before", 14, rank=2), Column("after", 14), Column("change", 14)]
@@ -56,7 +56,7 @@ def render(difference: Difference, view: View = PLAIN) -> str:
 
 
 def verdict(difference: Difference) -> str:
-    """One sentence: whether it grew past the tolerance, and how much."""
+    """Return one sentence: whether it grew past the tolerance, and how much."""
     most = max(difference.figures, key=lambda c: c.grown / max(c.before, 1))
     allowed = f" ({100 * difference.tolerance:g} % allowed)" if difference.tolerance else ""
     if all(change.grown == 0 for change in difference.figures):
@@ -76,8 +76,7 @@ def verdict(difference: Difference) -> str:
 
 
 def step_lines(difference: Difference) -> list[str]:
-    """What a step takes of time, before and after; none where it is not known of both. It decides no
-    verdict."""
+    """Return the time of a step before and after, which affects no verdict; empty unless both are known."""
     one, two = difference.before.step_seconds, difference.after.step_seconds
     if one is None or two is None:
         return []
@@ -90,7 +89,7 @@ def step_lines(difference: Difference) -> list[str]:
 
 
 def render_json(difference: Difference, _: View = PLAIN) -> str:
-    """Everything but the two estimates."""
+    """Return the difference as JSON, without the two estimates."""
 
     def rows(changes: Sequence[Change]) -> list[dict[str, object]]:
         return [{**dataclasses.asdict(change), "grown": change.grown} for change in changes]
@@ -112,8 +111,7 @@ def render_json(difference: Difference, _: View = PLAIN) -> str:
 
 
 def render_github(difference: Difference, _: View = PLAIN) -> str:
-    """Workflow commands: the verdict with what grew, and an annotation for each line of the program that
-    takes more."""
+    """Return GitHub workflow commands: the verdict, and an annotation for each grown line."""
     kind = "error" if difference.exceeds else "notice"
     grown = [share for share in difference.shares if share.grown > 0][:_SHARES]
     why = ", ".join(f"{named(share)} {signed(share.grown)}" for share in grown)
@@ -147,8 +145,7 @@ def _from_here(file: str, target: str) -> str:
 
 
 def _files_named(folder: Path, name: str) -> list[Path]:
-    """The one file of that name below the folder, if there is just one; hidden and installed ones do not
-    count."""
+    """Return the one file of that name below the folder, without hidden and installed ones."""
     found = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith(".") and f not in _NOT_SOURCES]

@@ -31,5 +31,5 @@ def render(estimate: Estimate, _: View = PLAIN) -> str:
 
 
 def _frame(name: str) -> str:
-    """A name that neither ends its frame nor its line."""
+    """Return a name that ends neither its frame nor its line."""
     return clean(name).replace(";", ",") or "-"

@@ -138,7 +138,7 @@ PLAIN = View()
 
 
 def names(shown: str) -> tuple[str, ...]:
-    """The forms a kind of result has, the usual one first. Raises KeyError for a kind that is none."""
+    """Return the forms of a kind of result, the usual one first. Raises KeyError for an unknown kind."""
     return tuple(FORMATS[shown])
 
 

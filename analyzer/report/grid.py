@@ -11,7 +11,7 @@ from analyzer.report.formats import PLAIN, View
 
 
 def render_csv(rows: Sequence[Mapping[str, Any]], _: View = PLAIN) -> str:
-    """A row a job, sizes in bytes, what is not known left empty."""
+    """Return a CSV with one row for each job, in bytes, unknown values empty."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, _columns(rows), lineterminator="\n")
     writer.writeheader()

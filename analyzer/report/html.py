@@ -47,7 +47,7 @@ _TIMED = 8
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
-    """The page."""
+    """Return the estimate as one self-contained HTML page."""
     body = [
         *(page.verdict(holds, said) for holds, said in sentences.verdicts(estimate, view.budget_bytes)),
         *(page.verdict(False, said) for said in estimate.caveats),
@@ -71,7 +71,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
 
 
 def _figures(estimate: Estimate, view: View) -> list[str]:
-    """The estimates, how one comes from the other, and what the peak consists of."""
+    """Return HTML for the estimates, how they follow from one another, and the peak's categories."""
     return [
         page.heading("How the figures come about"),
         steps(estimate),
@@ -84,7 +84,7 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
 
 
 def _time(estimate: Estimate) -> list[str]:
-    """What a step takes, and of which phase, module and line; the largest of each."""
+    """Return HTML for a step's time, and its largest phases, modules and lines."""
     time = estimate.step_seconds
     if time is None:
         return []
@@ -110,7 +110,7 @@ def _time(estimate: Estimate) -> list[str]:
 
 
 def _holders(estimate: Estimate, view: View) -> list[str]:
-    """Of the largest tensors at the peak: what holds each, nearest first."""
+    """Return HTML for the largest tensors at the peak with who holds each, nearest first."""
     rows = [row for row in estimate.top(view.top) if row.path]
     if not rows:
         return []
@@ -130,7 +130,7 @@ def _holders(estimate: Estimate, view: View) -> list[str]:
 
 
 def ranks(estimate: Estimate) -> list[str]:
-    """Every rank of a job: their courses over one another, and what each takes."""
+    """Return HTML for every rank of a job: the timelines together, and each rank's figures."""
     if not estimate.ranks:
         return []
     rows = (
@@ -167,7 +167,7 @@ def _rank_lines(estimate: Estimate) -> dict[str, Any]:
 
 
 def steps(estimate: Estimate) -> str:
-    """The estimates, from the naive sum to the device's memory: a row a step, with what makes it."""
+    """Return HTML for the steps from the naive sum to device memory, one row each."""
     rounding = estimate.peak_allocated - estimate.peak_requested
     own = sum(estimate.breakdown.get(name, 0) for name in ("scratch", "workspace"))
     levels = sentences.estimate_rows(estimate)
@@ -207,8 +207,8 @@ def steps(estimate: Estimate) -> str:
 
 
 def course(estimate: Estimate, number: int, title: str = "", between: str = "") -> str:
-    """The places of the course and of the live set of the view with that number, and their controls. between:
-    what the page says between the two."""
+    """Return HTML for the timeline and live set of view `number`, with controls. between: HTML between the
+    two."""
     if not estimate.timeline.delta:
         return between
     whose = f"{title}: " if title else ""
@@ -259,7 +259,7 @@ def course(estimate: Estimate, number: int, title: str = "", between: str = "") 
 
 
 def view_data(estimate: Estimate) -> dict[str, Any]:
-    """What the scripts draw of an estimate: columns of numbers, and each name once."""
+    """Return what the scripts draw of an estimate: columns of numbers, with each name stored once."""
     line, blocks = estimate.timeline, estimate.allocations
     used = {origin.category for origin in blocks.origins}
     categories = [name for name in _CATEGORIES if name in used]

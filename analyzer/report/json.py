@@ -43,7 +43,7 @@ _OTHERS = ("rows", "fits", "strategies", "figures", "ways")
 def to_dict(estimate: Estimate) -> dict[str, Any]:
     """The estimate in plain Python values, in the order of `Estimate`'s attributes."""
     document: dict[str, Any] = {"schema": SCHEMA, "analyzer": __version__}
-    document |= _plain(estimate)
+    document |= _json_value(estimate)
     naive = estimate.naive
     document["naive"] |= {"inference": naive.inference, "training": naive.training, "total": naive.total}
     document["certainty"]["unknown_operators"] = {
@@ -145,11 +145,11 @@ def _row(kind: type[Any], values: Mapping[str, Any]) -> Any:
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _json_value(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): _json_value(entry) for key, entry in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(entry) for entry in value]
+        return [_json_value(entry) for entry in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -42,7 +42,7 @@ def render(found: Lengths, view: View = PLAIN) -> str:
 
 
 def _said(found: Lengths, place: int) -> str:
-    """The greatest length that runs, and the one that takes most tokens at a time."""
+    """Return the greatest length that runs, and the one with most tokens at a time."""
     name = clean(found.devices[place])
     running = [length for length in found.fits if found.batch(length, place)]
     if not running:
@@ -56,7 +56,7 @@ def _said(found: Lengths, place: int) -> str:
 
 
 def render_json(found: Lengths, _: View = PLAIN) -> str:
-    """Every answer's figures, in bytes."""
+    """Return the figures of every answer as JSON, in bytes."""
     rows = [
         {
             "length": length,
@@ -91,7 +91,7 @@ def render_svg(found: Lengths, _: View = PLAIN) -> bytes:
 
 
 def render_png(found: Lengths, _: View = PLAIN) -> bytes:
-    """As `render_svg`."""
+    """Return the picture of `render_svg` as PNG."""
     return _drawn(found, "png")
 
 

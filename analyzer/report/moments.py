@@ -14,8 +14,8 @@ _NUMBERED = re.compile(r"(\d+)\.")
 
 
 def numbers(estimate: Estimate) -> tuple[int, ...]:
-    """What each iteration is called: the number its named events have, where they have one. Of steps that
-    repeat only the first few are kept, so that 50 may follow 1."""
+    """Return the number of each iteration: that of its named events, else its place. (Repeated steps are
+    stored once, so 50 may follow 1.)"""
     starts = iterations(estimate)
     found = [(event, _NUMBERED.match(name)) for event, name in named(estimate)]
     return tuple(
@@ -25,8 +25,7 @@ def numbers(estimate: Estimate) -> tuple[int, ...]:
 
 
 def named(estimate: Estimate) -> list[tuple[int, str]]:
-    """(event, name) of every named event, in order. Other events have a category, or, where the host waits,
-    no name."""
+    """Return (event, name) of named events in order; others have a category, or no name."""
     line = estimate.timeline
     return [
         (event, line.label[event])

@@ -16,7 +16,7 @@ _BAR_WIDTH = 200
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
-    """The fragment."""
+    """Return the HTML fragment for a notebook cell."""
     verdicts = "".join(
         f"<p><strong>{page.text(said)}</strong></p>"
         for _, said in sentences.verdicts(estimate, view.budget_bytes)

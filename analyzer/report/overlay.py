@@ -18,7 +18,7 @@ from analyzer.results.estimate import Estimate
 
 
 def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str, Any] | None:
-    """What `charts.js` draws; names: what the two are called. None where one of them has no course."""
+    """Return the data `charts.js` draws; None if an estimate has no timeline. names: labels of the two."""
     old, new = before.timeline, after.timeline
     if not old.delta or not new.delta:
         return None
@@ -53,7 +53,7 @@ def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str
 
 
 def _shared(before: Estimate, after: Estimate) -> tuple[list[int], list[int]]:
-    """Places of the first that have one in the second, ascending in both: the ends and the named events."""
+    """Return places of the ends and common named events in both timelines, ascending."""
     found = {name: event + 1 for event, name in reversed(moments.named(after))}
     here, there = [0], [0]
     for event, name in moments.named(before):

@@ -40,8 +40,7 @@ _ENDS = re.compile(r"(?<=[._:/])(?=\w)|(?<=\dx)(?=\d)")
 
 
 def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NONE) -> str:
-    """The page. title: plain text; body: HTML, made with the functions here; data: what the scripts read as
-    `DATA`."""
+    """Return the page. title: text; body: HTML of the functions here; data: `DATA` of the scripts."""
     style = "\n".join(_asset(name) for name in _STYLES)
     sources = [_asset(name) for name in scripts]
     policy = (
@@ -80,14 +79,13 @@ def block(data: Any) -> str:
 
 
 def text(untrusted: object) -> str:
-    """Text for markup."""
+    """Return untrusted text escaped and shortened for HTML."""
     shown = clean(untrusted)
     return escape(shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…")
 
 
 def name(untrusted: object) -> str:
-    """A name for markup, which a line may end in after its dots, colons, slashes, underscores and the "x" of
-    a shape."""
+    """Return a name for HTML that may break after dots, colons, slashes, underscores and "x"."""
     return f"<code>{_breaking(text(untrusted))}</code>"
 
 
@@ -96,7 +94,7 @@ def _breaking(escaped: str) -> str:
 
 
 def heading(words: str) -> str:
-    """A section's title."""
+    """Return a section heading."""
     return f"<h2>{text(words)}</h2>"
 
 
@@ -111,7 +109,7 @@ def paragraph(words: str, kind: str = "") -> str:
 
 
 def items(lines: Iterable[str]) -> str:
-    """A list; "" for no lines."""
+    """Return an HTML list; "" for no lines."""
     shown = "".join(f"<li>{text(line)}</li>" for line in lines)
     return f"<ul>{shown}</ul>" if shown else ""
 

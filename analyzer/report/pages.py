@@ -73,8 +73,7 @@ def curve(found: Curve, _: View = PLAIN) -> str:
 
 
 def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
-    """The largest batch of each device, as a bar, what fails beyond it, and the course of the last batch that
-    runs."""
+    """Return the page of largest batches: bars, failures beyond them, the last batch's timeline."""
     body: list[str] = []
     several = len(found) > 1
     what = "batch" if found[0].samples is None else "length"
@@ -115,7 +114,7 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
 
 
 def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
-    """Strategies side by side: what each takes, saves and costs."""
+    """Return the page of strategies: what each takes, saves and costs."""
     base = found[0].estimate
     assert base is not None
     runs = [(strategy, strategy.estimate) for strategy in found if strategy.estimate is not None]
@@ -163,7 +162,7 @@ def _strategy(strategy: Strategy, known: Estimate, before: int, most: int, timed
 
 
 def difference(found: Difference, view: View = PLAIN) -> str:
-    """What grew, and both estimates side by side."""
+    """Return the page of a difference: what grew, and both estimates side by side."""
     figures = (
         (
             differences.WORDS[c.name],
@@ -227,7 +226,7 @@ def _changes(changes: Sequence[Change], top: int) -> str:
 
 
 def verification(found: Verification, view: View = PLAIN) -> str:
-    """What was predicted beside what was measured, event by event."""
+    """Return the page of a verification: predicted beside measured, event by event."""
     # A page breaks lines where it has to: here each sentence is one.
     first, _, *rest = verifications.render(found, replace(view, width=1000)).splitlines()
     figures = []

@@ -47,8 +47,7 @@ def bars_png(estimate: Estimate, _: View = PLAIN) -> bytes:
 
 @contextmanager
 def drawing(form: str) -> Iterator[Any]:
-    """matplotlib's pyplot, set up so that the same data gives the same bytes. Raises
-    MissingDependencyError."""
+    """Yield matplotlib's pyplot, set up for reproducible bytes. Raises MissingDependencyError."""
     try:
         import matplotlib
     except ModuleNotFoundError:
@@ -108,7 +107,7 @@ def _bars(estimate: Estimate, form: str) -> bytes:
 
 
 def _shown(estimate: Estimate) -> tuple[MarkRow, ...]:
-    """The named events there is room for: all, or those around the one under way at the peak."""
+    """Return the named events that fit: all, or those around the one at the peak."""
     marks = estimate.marks
     if len(marks) <= _MOST:
         return marks

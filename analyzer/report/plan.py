@@ -50,8 +50,7 @@ _TICKS = 4
 
 
 def curve_text(curve: Curve, view: View = PLAIN) -> str:
-    """A picture, a table (of long curves evenly spaced rows; the other forms have all), and where the curve
-    bends."""
+    """Return a picture, a table (long curves: evenly spaced rows), and where the curve bends."""
     lines = [about(curve.estimate), ""]
     if len(curve.rows) > 2:
         lines += [_picture(curve, view), ""]
@@ -93,7 +92,7 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
 
 
 def _running(curve: Curve) -> list[str]:
-    """Which rows run on the device, or within the budget, where one was said."""
+    """Return sentences on which rows run on the device, or within the budget, if given."""
     if any(row.fits is None for row in curve.rows):
         return []
     ranges: list[list[int]] = []
@@ -135,8 +134,8 @@ def _places(count: int) -> list[int]:
 
 
 def kink_lines(kinks: Sequence[Kink]) -> list[str]:
-    """Where the program is another one, where the curve bends most and what makes the peak there, and where
-    else it bends."""
+    """Return sentences on where the program changes, where the curve bends most and what the peak is there,
+    and where else it bends."""
     others = [kink for kink in kinks if kink.reason]
     lines = [
         f"from batch {kink.after} on the program is another one: {clean(kink.reason)}"
@@ -179,7 +178,7 @@ def _picture(curve: Curve, view: View) -> str:
 
 
 def curve_json(curve: Curve, _: View = PLAIN) -> str:
-    """Everything but the estimate behind the last row."""
+    """Return the curve as JSON, without the estimate behind the last row."""
     document = {
         "schema": 1,
         "target": curve.estimate.target,
@@ -196,7 +195,7 @@ def curve_json(curve: Curve, _: View = PLAIN) -> str:
 
 
 def curve_csv(curve: Curve, _: View = PLAIN) -> str:
-    """A row a batch, bytes."""
+    """Return a CSV with one row for each batch, in bytes."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(("batch", *LINES))
@@ -205,7 +204,7 @@ def curve_csv(curve: Curve, _: View = PLAIN) -> str:
 
 
 def curve_svg(curve: Curve, _: View = PLAIN) -> str:
-    """The picture as a file of its own: allocated, reserved, device and naive over the batch."""
+    """Return an SVG of allocated, reserved, device and naive bytes over the batch."""
     return _svg(curve) + "\n"
 
 
@@ -253,7 +252,7 @@ def _svg(curve: Curve) -> str:
 
 
 def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
-    """The verdict, what breaks beyond it and why; of several devices a table first."""
+    """Return the verdict, what fails beyond it and why; for several devices a table first."""
     lines: list[str] = []
     if len(fits) > 1:
         columns = [Column("device", 14, least=13), Column("batch", 8)]

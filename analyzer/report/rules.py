@@ -30,7 +30,7 @@ _CODE = "    "
 
 
 def render_list(rules: Sequence[Rule], view: View = PLAIN) -> str:
-    """One line a rule: its name and how its text begins."""
+    """Return one line for each rule: its name and the beginning of its text."""
     width = max(len(rule.name) for rule in rules)
     return "".join(
         f"{rule.name:<{width}}  {textwrap.shorten(rule.summary, view.width - width - 2, placeholder='…')}\n"
@@ -39,7 +39,7 @@ def render_list(rules: Sequence[Rule], view: View = PLAIN) -> str:
 
 
 def render(rules: Sequence[Rule], view: View = PLAIN) -> str:
-    """Each rule in full."""
+    """Return the full text of each rule."""
     return "\n".join(_explained(rule, view.width, alone=len(rules) == 1) for rule in rules)
 
 

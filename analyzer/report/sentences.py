@@ -58,7 +58,7 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
 
 
 def _beside(estimate: Estimate) -> list[str]:
-    """What else is to be said of the verdict."""
+    """Return further sentences that belong to the verdict."""
     lines = []
     if estimate.device_assumed and estimate.budget_bytes is None and not estimate.stopped:
         takes = f"on {clean(estimate.device)} it would take {_used(estimate)}"
@@ -75,7 +75,7 @@ def _beside(estimate: Estimate) -> list[str]:
 
 
 def _ended(failed: OutOfMemory) -> str:
-    """The request that found no room, where it was made, and what was free."""
+    """Return a sentence on the request without room, its place, and the free memory."""
     places = (operator_name(failed.label), failed.module, failed.source, failed.phase)
     place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
     free = (
@@ -125,8 +125,7 @@ def uncounted(estimate: Estimate) -> str:
 
 
 def peak_place(estimate: Estimate) -> str:
-    """Where the program is at the peak: the event or phase under way ("1.backward", "run 2"), module and
-    line; "" where nothing is known."""
+    """Return event or phase ("1.backward", "run 2"), module and line of the peak; "" if unknown."""
     event, request = estimate.peak_at, estimate.peak_request
     if request is None:
         return clean(event)
@@ -138,7 +137,7 @@ def peak_place(estimate: Estimate) -> str:
 
 
 def subject(estimate: Estimate) -> list[str]:
-    """What was estimated, in words."""
+    """Return the words that say what was estimated."""
     words = [
         tail(clean(estimate.target), _LONGEST_NAME),
         tail(clean(estimate.runtime), _LONGEST_NAME),
@@ -156,7 +155,7 @@ def subject(estimate: Estimate) -> list[str]:
 
 
 def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
-    """The estimates side by side: name, bytes, what it means."""
+    """Return the estimates: (name, bytes, meaning)."""
     naive = estimate.naive.total
     error = naive - estimate.peak_allocated
     off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
@@ -190,18 +189,17 @@ def breakdown_rows(estimate: Estimate) -> list[tuple[str, int]]:
 
 
 def figures_of(estimate: Estimate) -> str:
-    """The releases the figures are of, and those installed where they differ."""
+    """Return the releases of the figures, and different installed ones."""
     return clean(releases.line(estimate.modelled, estimate.installed))
 
 
 def by_records(estimate: Estimate) -> str:
-    """How the bytes are known that libraries decide: measured is only what was measured on this GPU."""
+    """Return how a library's bytes are known: "by measurement" only if measured on this GPU."""
     return "by measurement" if estimate.certainty.beside_range is None else "recorded"
 
 
 def uncertain(estimate: Estimate) -> list[str]:
-    """The rules behind the bytes that no rule of the runtime alone decides, a line for each way they are
-    known."""
+    """Return the rules behind bytes not exactly known, a line for each way they are known."""
     lines = []
     known = {
         "measured": "measured" if estimate.certainty.beside_range is None else "recorded",
@@ -217,8 +215,7 @@ def uncertain(estimate: Estimate) -> list[str]:
 
 
 def assumed(estimate: Estimate) -> list[str]:
-    """On a device nobody has measured: what is taken from one that was, and what that may mean for the
-    verdict."""
+    """Return sentences on what an unmeasured device takes from a measured one, and its effect."""
     if not estimate.certainty.assumed:
         return []
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range
@@ -230,13 +227,13 @@ def assumed(estimate: Estimate) -> list[str]:
 
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
-    """The notes that do not stand beside the verdict already."""
+    """Return the notes not printed beside the verdict."""
     beside = (*estimate.refused, *estimate.caveats)
     return tuple(note for note in estimate.notes if note not in beside)
 
 
 def step_line(estimate: Estimate) -> str:
-    """What a step takes of time, between what, and what it waits for; "" where that is not known."""
+    """Return a sentence on a step's time, its range and what it waits for; "" if unknown."""
     time = estimate.step_seconds
     if time is None:
         return ""

@@ -30,7 +30,7 @@ def wrapped(note: str) -> list[str]:
 
 
 def budget_terms(found: Serving) -> list[tuple[str, int]]:
-    """Lines of its table: of the budget, or the cache alone where that was said."""
+    """Return the lines of the budget's table, or of the cache alone if its bytes were given."""
     budget = found.budget
     if budget is None:
         return [("cache, as said", found.available)]
@@ -45,14 +45,14 @@ def budget_terms(found: Serving) -> list[tuple[str, int]]:
 
 
 def said_of(found: Serving) -> str:
-    """The verdict."""
+    """Return the verdict in one sentence."""
     if found.requests >= 1:
         return f"room for {found.requests:,.2f} requests of {found.length:,} tokens at a time"
     return f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
 
 
 def text(found: Serving, _: View = PLAIN) -> str:
-    """Fits 80 columns."""
+    """Return the result as text of 80 columns."""
     budget, cache = found.budget, found.cache
     rows = [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in budget_terms(found)]
     lines = [
@@ -88,7 +88,7 @@ def text(found: Serving, _: View = PLAIN) -> str:
 
 
 def budget_notes(found: Serving) -> Iterator[str]:
-    """What its arithmetic leaves out."""
+    """Yield notes on what the arithmetic leaves out."""
     budget, cache = found.budget, found.cache
     if budget is not None:
         yield ("the device's memory is nvidia-smi's; CUDA, and so vLLM, counts up to 2 % less")
@@ -108,7 +108,7 @@ def budget_notes(found: Serving) -> Iterator[str]:
 
 
 def engine_text(found: EngineMemory, _: View = PLAIN) -> str:
-    """What the engine itself says, in 80 columns."""
+    """Return the engine's own accounting as text of 80 columns."""
     rank = found.rank
     lines = [*textwrap.wrap(verdict(found), 80)]
     if found.blocks:
@@ -152,7 +152,7 @@ def terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
 
 
 def about(found: EngineMemory) -> Iterator[str]:
-    """How the figures came about."""
+    """Yield sentences on how the figures were obtained."""
     yield (
         f"every figure is the engine's own, of torch {clean(found.torch)} on an emulated CUDA runtime;"
         " weights are random, and kernels compute nothing"
@@ -167,7 +167,7 @@ def engine_json(found: EngineMemory, _: View = PLAIN) -> str:
 
 
 def arithmetic_json(found: Serving, _: View = PLAIN) -> str:
-    """Of the arithmetic, all in bytes."""
+    """Return the arithmetic result as JSON, in bytes."""
     counted = ("blocks", "blocks_of_request", "tokens", "requests")
     said = asdict(found) | {name: getattr(found, name) for name in counted}
     return json.dumps(said, indent=2) + "\n"

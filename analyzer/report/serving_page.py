@@ -17,7 +17,7 @@ _HEADS = ("", "", "bytes", "")
 
 
 def _budget(terms: Iterable[tuple[str, int]]) -> str:
-    """The lines of an account, each with a bar; what is taken off ends where the line before begins."""
+    """Return HTML of an account's lines with bars; a subtraction ends where the line before begins."""
     rows, left = list(terms), 0
     most = max((abs(nbytes) for _, nbytes in rows), default=0) or 1
     cells = []
@@ -31,7 +31,7 @@ def _budget(terms: Iterable[tuple[str, int]]) -> str:
 
 
 def engine(found: EngineMemory, _: View = PLAIN) -> str:
-    """The engine's own account of the GPU whose cache is smallest, each rank, and what would change it."""
+    """Return the page of the engine's account: the GPU with the least cache, all ranks, changes."""
     rank = found.rank
     body = [page.verdict(found.fits, words.verdict(found))]
     if found.blocks:
@@ -56,7 +56,7 @@ def engine(found: EngineMemory, _: View = PLAIN) -> str:
 
 
 def _ranks(found: EngineMemory) -> str:
-    """What each rank holds, in GiB."""
+    """Return an HTML table of what each rank holds, in GiB."""
     names = ("weights", "activations", "outside", "cache", "graphs")
     rows = [
         (str(number), *(size(value) if (value := getattr(rank, name)) is not None else "-" for name in names))
@@ -67,7 +67,7 @@ def _ranks(found: EngineMemory) -> str:
 
 
 def arithmetic(found: Serving, _: View = PLAIN) -> str:
-    """The budget line by line."""
+    """Return the page of the budget, line by line."""
     cache = found.cache
     body = [
         page.verdict(found.requests >= 1, words.said_of(found)),

@@ -2,9 +2,8 @@
 page).
 
 1. The file is a pickle (protocol 4) of `segments`, `device_traces` and what
-   `torch.cuda.memory._dump_snapshot` writes
-   besides: `segments` is what is held at the end, `device_traces` every request and every call of the driver,
-   in order.
+   `torch.cuda.memory._dump_snapshot` writes besides: `segments` is what is held at the end, `device_traces`
+   every request and every call of the driver, in order.
 2. Sizes, addresses and segments are those of the simulated allocator. What a real run makes of addresses the
    driver decides; which block lies in which segment, and what is free between them, is the prediction.
 3. An allocator without addresses (a runtime of another package) has its blocks put into the lowest hole that
@@ -109,7 +108,7 @@ class _Space:
 
 
 def _frames(origin: Origin) -> Frames:
-    """What an allocation is for, innermost first, as a stack of calls."""
+    """Return an allocation's origin as stack frames, innermost first."""
     file, _, line = origin.source.rpartition(":")
     kind = ", ".join(filter(None, (origin.category, origin.phase)))
     shape = "x".join(map(str, origin.shape))
@@ -155,8 +154,7 @@ def _entry(action: str, event: int, address: int, size: int, stream: int, frames
 
 
 def _driver_calls(segments: tuple[SegmentRow, ...]) -> dict[int, list[tuple[str, int, int]]]:
-    """(action, address, size) by event. A run of pages that grows or shrinks in place is mapped or unmapped
-    by its difference."""
+    """Return (action, address, size) by event; a resized run of pages is a difference."""
     gone: dict[int, list[SegmentRow]] = defaultdict(list)
     come: dict[int, list[SegmentRow]] = defaultdict(list)
     for segment in segments:
@@ -184,7 +182,7 @@ def _driver_calls(segments: tuple[SegmentRow, ...]) -> dict[int, list[tuple[str,
 
 
 def _without(segment: SegmentRow, others: list[SegmentRow]) -> list[tuple[int, int]]:
-    """(address, bytes) of what the others do not cover."""
+    """Return the (address, bytes) ranges of a segment that the others do not cover."""
     left, end = [], segment.address + segment.nbytes
     begin = segment.address
     for other in sorted(others, key=lambda other: other.address):
@@ -198,7 +196,7 @@ def _without(segment: SegmentRow, others: list[SegmentRow]) -> list[tuple[int, i
 
 
 def _segment(segment: SegmentRow, blocks: Allocations, frames: list[Frames]) -> dict[str, Any]:
-    """A segment at the end, tiled by blocks in use and what is free between them."""
+    """Return a segment at the end, tiled by used blocks and the free space between them."""
     end = segment.address + segment.nbytes
     inside = sorted(
         (blocks.address[place], place)

@@ -20,18 +20,18 @@ FIELDS = ("step_seconds", "step_range", "samples_per_second", "samples_per_secon
 
 
 def step(found: Estimate) -> str:
-    """ "427 ms": what a step takes."""
+    """Return the time of a step: "427 ms"."""
     return UNKNOWN if found.step_seconds is None else duration(found.step_seconds.seconds)
 
 
 def step_range(found: Estimate) -> str:
-    """ "300 ms to 609 ms": between what a step may lie."""
+    """Return the range of a step's time: "300 ms to 609 ms"."""
     time = found.step_seconds
     return UNKNOWN if time is None else f"{duration(time.low)} to {duration(time.high)}"
 
 
 def rate(found: Estimate) -> str:
-    """ "37.4": samples a second."""
+    """Return samples per second: "37.4"."""
     speed = found.samples_per_second
     return UNKNOWN if speed is None else number(speed[0])
 
@@ -43,7 +43,7 @@ def number(value: float) -> str:
 
 
 def line(found: Estimate) -> str:
-    """One sentence: a step, samples a second, between what; "" where no time is known."""
+    """Return one sentence on step time and samples per second with ranges; "" if no time is known."""
     time, speed = found.step_seconds, found.samples_per_second
     if time is None:
         return ""
@@ -55,8 +55,7 @@ def line(found: Estimate) -> str:
 
 
 def fields(found: Estimate | None) -> dict[str, Any]:
-    """The same as numbers, by `FIELDS`: seconds, samples a second, ranges as pairs, and what bounds the
-    step."""
+    """Return the numbers by `FIELDS`: seconds, samples a second, ranges as pairs, the bound."""
     time = None if found is None else found.step_seconds
     if found is None or time is None:
         return dict.fromkeys(FIELDS)

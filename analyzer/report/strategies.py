@@ -24,8 +24,8 @@ COSTS = ("free", "slower", "changes results", "more GPUs", "a larger GPU")
 
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
-    """What is run, then of each strategy its device memory, what that saves, operations computed again, the
-    time of a step with its range, samples a second, largest batch; and what to type."""
+    """Return a table of strategies: device memory, savings, recomputed operations, step time with range,
+    samples per second, largest batch; then what to type."""
     base = strategies[0].estimate
     assert base is not None
     columns = [
@@ -74,7 +74,7 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
 
 
 def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
-    """What could be computed again at no great price, where it is more than a little."""
+    """Return a line on saved bytes that are cheap to recompute, where they are more than a little."""
     if 100 * strategy.recomputable < base.peak_allocated:
         return []
     return [
@@ -85,7 +85,7 @@ def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
 
 
 def judged(found: Estimate) -> str:
-    """Whether it fits, in a word ("maybe": may not fit): "-" where nobody named a device."""
+    """Return the verdict in a word ("maybe": may not fit), "-" if no device was named."""
     if found.device_assumed and found.budget_bytes is None:
         return "-"
     return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[found.verdict()]
@@ -96,8 +96,7 @@ def advice(
     base: Estimate,
     width: int = PLAIN.width,
 ) -> str:
-    """One sentence: the cheapest change that makes a job fit its device and budget; without one, what is left
-    to the user."""
+    """Return one sentence: the cheapest change that makes a job fit, or what else can be done."""
     return "\n".join(within([_advice(strategy, base)], width))
 
 
@@ -150,12 +149,12 @@ def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
 
 
 def render_json(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
-    """All figures, in bytes."""
+    """Return all figures as JSON, in bytes."""
     return json.dumps({"schema": 1, "strategies": rows(strategies)}, indent=1) + "\n"
 
 
 def render_csv(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
-    """A row a strategy, bytes."""
+    """Return a CSV with one row for each strategy, in bytes."""
     found = [
         {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
         for row in rows(strategies)

@@ -111,12 +111,12 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
 
 
 def summary(estimate: Estimate, view: View = PLAIN) -> str:
-    """The verdict, what was estimated, and the estimates side by side: what `str(estimate)` is."""
+    """Return verdict, subject and estimates, for `str(estimate)`."""
     return printed(_summary(estimate, view), view.width, view.color)
 
 
 def line(estimate: Estimate, _: View = PLAIN) -> str:
-    """All of it in one line: what `repr(estimate)` is."""
+    """Return the estimate in one line, for `repr(estimate)`."""
     said = verdicts(estimate)[0][1]
     return f"<Estimate {' · '.join(subject(estimate))}: {said}>"
 

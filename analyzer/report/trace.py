@@ -29,7 +29,7 @@ _ITERATIONS, _PHASES, _BLOCKS = 1, 2, 3
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> str:
-    """The file: one event a line."""
+    """Return the trace file, one event per line."""
     lines = ",\n".join(json.dumps(event) for event in _events(estimate))
     other = json.dumps({"target": clean(estimate.target), "unit": "one event of the allocator is 1 us"})
     return f'{{"displayTimeUnit": "ms", "otherData": {other}, "traceEvents": [\n{lines}\n]}}\n'

@@ -51,8 +51,7 @@ def render_json(verification: Verification, _: View = PLAIN) -> str:
 
 
 def _narrowed(columns: list[Column], rows: list[list[str]], width: int) -> list[str]:
-    """The table with its usual columns, or where these do not fit with columns as wide as what stands in
-    them."""
+    """Return the table with its usual columns, or with those as narrow as their contents."""
     if sum(column.width for column in columns) > width:
         cells = [[column.title for column in columns], *rows]
         longest = [max(len(row[place]) for row in cells) for place in range(len(columns))]

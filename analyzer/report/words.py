@@ -33,15 +33,14 @@ def mib(nbytes: int) -> str:
 
 
 def unit(values: Iterable[int]) -> tuple[str, Callable[[int], str]]:
-    """The unit of a column of bytes, and how a figure is written in it: MiB, but "bytes" where one would be
-    shown as 0.0."""
+    """Return a column's unit and a function that writes its figures: MiB, or bytes if one is small."""
     if any(0 < abs(value) < MIB // 20 for value in values):
         return "bytes", "{:,}".format
     return "MiB", mib
 
 
 def percent(part: int, whole: int) -> str:
-    """`part` of `whole` in percent, one decimal; a dash when there is no whole."""
+    """Return `part` of `whole` in percent with one decimal; a dash if `whole` is 0."""
     return f"{_tenths(100 * part, whole)} %" if whole else "-"
 
 
@@ -52,8 +51,7 @@ def clean(text: object) -> str:
 
 
 def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
-    """Of notes that differ only in their figures and in what stands in parentheses the one with the largest
-    first figure, and how many there are besides."""
+    """Merge notes that differ only in figures and parentheses; keep the largest, count the others."""
     alike: dict[str, list[str]] = {}
     for number, note in enumerate(notes):
         kind = f"{number}" if verbose else _PARTICULARS.sub("#", note)
@@ -76,8 +74,7 @@ def operator_name(name: str) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """`text` for a stream that has ASCII alone: drawing characters by look-alikes, other characters by
-    "?"."""
+    """Return `text` for an ASCII stream: drawing characters by look-alikes, others as "?"."""
     return text.translate(_LOOK_ALIKES).encode("ascii", "replace").decode("ascii")
 
 
@@ -94,7 +91,7 @@ def _tenths(numerator: int, denominator: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """ "41 ms", "1.3 s", "870 us": two digits, three where the first two would say less than that."""
+    """Return a time as text: "41 ms", "1.3 s", "870 us"."""
     for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= scale or name == "us":
             value = seconds / scale

@@ -29,20 +29,20 @@ class Way:
 
     @property
     def seconds(self) -> float | None:
-        """What a step takes, of all its micro-batches; None where that is not known."""
+        """Time of a step with all its micro-batches; None if unknown."""
         time = None if self.estimate is None else self.estimate.step_seconds
         return None if time is None else time.seconds
 
     @property
     def verdict(self) -> str:
-        """As `Estimate.verdict`; "does not run" where it does not."""
+        """`Estimate.verdict`, or "does not run"."""
         return "does not run" if self.estimate is None else self.estimate.verdict()
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What the device must have, at least, in bytes: of one sample, whatever is computed again. device_bytes:
-    in all; beside_bytes: of it, outside of the allocator. place: where that much is alive at once."""
+    """Least bytes the device must have for one sample, whatever is recomputed. device_bytes: in all;
+    beside_bytes: the part outside the allocator. place: where that much is alive at once."""
 
     device_bytes: int
     beside_bytes: int

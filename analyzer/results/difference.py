@@ -17,7 +17,7 @@ class Change:
 
     @property
     def grown(self) -> int:
-        """After minus before."""
+        """Growth: after minus before."""
         return self.after - self.before
 
 
@@ -27,8 +27,7 @@ class Difference:
     changed at the peak, largest change first.
 
     shares: by category and the module that encloses it, largest first. unlike: settings that differ, as
-    (name, before,
-        after) in words. moved: the events of the two peaks, if they differ.
+        (name, before, after) in words. moved: the events of the two peaks, if they differ.
     """
 
     before: Estimate
@@ -44,5 +43,5 @@ class Difference:
 
     @property
     def exceeds(self) -> bool:
-        """Whether one of the figures grew by more than the tolerance's share of what it was."""
+        """Whether a figure grew by more than the tolerance."""
         return any(change.grown > self.tolerance * change.before for change in self.figures)

@@ -56,8 +56,7 @@ class Origin:
     """What allocations are for; all that are alike share one. The fields are those of `TensorRow`.
 
     scope: for ONNX the place in the model the exporter recorded for the node ("layer1.0.conv1"), "" where it
-    recorded
-        none. stream: the stream the request is made for, 0 the default one.
+        recorded none. stream: the stream the request is made for, 0 the default one.
     """
 
     name: str
@@ -135,12 +134,11 @@ class Certainty:
 
     by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
     assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of
-    `device_used`.
+        `device_used`.
     reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside
-    it; None where the device
-        was measured, and threads ask in one order (`runtimes/ranges.py`).
+        it; None where the device was measured, and threads ask in one order (`runtimes/ranges.py`).
     kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and
-    how much more.
+        how much more.
     """
 
     exact: int
@@ -163,8 +161,7 @@ class OutOfMemory:
     allocated_bytes, reserved_bytes: in use and held then; limit_bytes: what might have been held.
     free_bytes: what was free inside the held segments; largest_free_bytes, free_count: in which pieces.
     label, operator, module, source, phase: what the request was for, in the user's terms; phase is the named
-    event
-        under way ("1.backward").
+        event under way ("1.backward").
     """
 
     requested_bytes: int
@@ -183,7 +180,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a job takes of a device with room for it, all in bytes."""
+    """Memory of a job on a device with room for it, in bytes."""
 
     peak_allocated: int
     peak_reserved: int
@@ -310,7 +307,7 @@ class Estimate:
 
     @property
     def peak_request(self) -> Origin | None:
-        """What the request was for that reached the peak; None where none did, or it was not kept."""
+        """Origin of the request that reached the peak; None if there was none or it was not kept."""
         place = bisect_left(self.allocations.born, self.peak_event)
         if self.peak_event not in self.allocations.born[place : place + 1]:
             return None
@@ -331,7 +328,7 @@ class Estimate:
 
     @property
     def samples(self) -> int | None:
-        """Samples of a step, those of all its micro-batches; None where nobody said a batch."""
+        """Samples of a step with all its micro-batches; None if no batch was given."""
         return None if self.batch is None else self.batch * int(self.options.get("grad_accumulation") or 1)
 
     @property
@@ -345,15 +342,15 @@ class Estimate:
 
     @property
     def needed(self) -> Room:
-        """What it takes with room: its own figures where the device has it."""
+        """Memory of the job with room: its own figures where the device has room."""
         return self.with_room or Room(self.peak_allocated, self.peak_reserved, self.device_used)
 
     def fits(self, device: str | int | None = None) -> bool:
-        """Whether it is known to run through on its own device, and within the budget where there is one.
+        """Return whether it surely runs on its own device, and within the budget if there is one.
 
         device: another one, by a profile's name, a size ("24GiB") or bytes. Its capacity is compared with
-        what the job takes with
-            room, or took here; whether it runs in less is what an analysis for that device says.
+            what the job takes with room, or took here; whether it runs in less is what an analysis for that
+            device says.
         """
         from analyzer.devices import capacity_of
 
@@ -363,18 +360,17 @@ class Estimate:
 
     @property
     def at_least(self) -> bool:
-        """Whether every figure is a lower bound: operators ran that nobody described, which may take memory
-        besides their results."""
+        """Whether every figure is a lower bound, because operators without a rule ran."""
         return bool(self.certainty.unknown_operators)
 
     @property
     def allowed_bytes(self) -> int:
-        """What it may use: the device's capacity, or a budget below it."""
+        """Bytes the job may use: the device's capacity, or a budget below it."""
         return min(self.usable_bytes, self.budget_bytes or self.usable_bytes)
 
     @property
     def usable_bytes(self) -> int:
-        """What a process may hold of the device, as NVML counts it."""
+        """Bytes of the device a process may hold, as NVML counts them."""
         return self.capacity_bytes - self.driver_bytes
 
     def within(self, nbytes: int) -> bool:
@@ -406,7 +402,7 @@ class Estimate:
 
     @property
     def stopped(self) -> bool:
-        """Whether the figures are of what ran until a request found no memory, and not those with room."""
+        """Whether the figures end at a request that found no memory, instead of those with room."""
         return self.out_of_memory is not None and self.device_used <= self.allowed_bytes
 
     def __repr__(self) -> str:
@@ -421,7 +417,7 @@ class Estimate:
         return str(formats.render("summary", "text", self)).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
+        """Return the notebook view."""
         from analyzer.report import formats
 
         return str(formats.render("notebook", "html", self))

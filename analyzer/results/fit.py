@@ -12,24 +12,20 @@ class Fit:
     """The answer. All sizes in bytes.
 
     batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is
-    0.
+        0.
     beyond: the estimate of the next batch that fails, whose `out_of_memory` says what; None when nothing
-    larger was tried. fails:
-        that batch, 0 for the one after the answer.
+        larger was tried. fails: that batch, 0 for the one after the answer.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its
-    own.
+        own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many
-    samples may
-        have at most (`longest`).
+        samples may have at most (`longest`).
     also: larger batches that would run nevertheless, since fragmented memory is not monotonic. gaps: smaller
-    ones that
-        would not. captures: batches that were captured. refused: what the program itself said at `fails`, ""
-        where it is memory that lacks.
+        ones that would not. captures: batches that were captured. refused: what the program itself said at
+        `fails`, "" where it is memory that lacks.
     verdict, reserved_range: of the answer, "fits", or "may not fit" where it does not run on this GPU, which
-    nobody measured, if what is
-        assumed of it is at its worst; of no answer, "does not fit", or "may not fit" where one sample runs if
-        that is at its best. Between what the allocator holds then, the figure itself on a GPU that was
-        measured.
+        nobody measured, if what is assumed of it is at its worst; of no answer, "does not fit", or "may not
+        fit" where one sample runs if that is at its best. Between what the allocator holds then, the figure
+        itself on a GPU that was measured.
     """
 
     batch: int

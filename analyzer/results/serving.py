@@ -12,9 +12,8 @@ from analyzer.recipes.serving import Cache, ServingMemory
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What an engine would have room for. length: tokens of a request; batched_tokens: of a batch; available:
-    bytes for the cache, those its budget leaves where there is one. bounded: which terms of the budget are
-    upper bounds."""
+    """What an engine has room for. length: tokens of a request; batched_tokens: of a batch; available: cache
+    bytes, those its budget leaves if there is one. bounded: terms of the budget that are upper bounds."""
 
     name: str
     device: str
@@ -28,7 +27,7 @@ class Serving:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the cache."""
+        """Number of cache blocks."""
         return self.cache.blocks(self.available)
 
     @property
@@ -43,7 +42,7 @@ class Serving:
 
     @property
     def requests(self) -> float:
-        """Requests of `length` tokens that run at a time, as vLLM logs its maximum concurrency."""
+        """Number of requests of `length` tokens at a time, vLLM's maximum concurrency."""
         return self.blocks / self.blocks_of_request
 
 
@@ -95,7 +94,7 @@ class EngineMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether a request of the asked length has room."""
+        """Whether a request of the given length has room."""
         return self.error is None and self.concurrency >= 1
 
     @property

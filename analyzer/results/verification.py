@@ -55,7 +55,7 @@ class HistoryComparison:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One quantity in bytes, None where unknown."""
+    """One quantity in bytes, predicted and measured, None where unknown."""
 
     name: str
     predicted: int | None

@@ -29,8 +29,8 @@ _ELEMENTS = 1 << 22
 
 
 def measured(ranks: int) -> dict[str, Any]:
-    """What every rank found: {"ranks": [[[event, bytes outside the allocator], ...], ...], "link", "nccl",
-    "environment"}.
+    """Return what every rank measured: {"ranks": [[[event, bytes outside the allocator], ...], ...], "link",
+    "nccl", "environment"}.
 
     Raises MissingDependencyError for fewer GPUs than ranks, RunError for a rank that fails.
     """
@@ -65,7 +65,7 @@ def measured(ranks: int) -> dict[str, Any]:
 
 
 def run(_: Mapping[str, Any]) -> dict[str, Any]:
-    """This process's part, as the rank its environment says: its marks, its GPU's UUID, NCCL's version."""
+    """Run this process's rank; return its marks, its GPU's UUID and NCCL's version."""
     import torch
     import torch.distributed as dist
 
@@ -114,7 +114,7 @@ def run(_: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _collectives(whole: Any, part: Any, mark: Any) -> None:
-    """Every other collective that goes round the ring; `COLLECTIVES` in order."""
+    """Run each of the other ring collectives in the order of `COLLECTIVES`."""
     import torch.distributed as dist
 
     calls: Sequence[Any] = (

@@ -84,8 +84,7 @@ def _emulated(
 
 
 def is_target(words: str | os.PathLike[str]) -> bool:
-    """Whether words name a model rather than a script: an attribute, a configuration, or a file of another
-    kind than .py."""
+    """Return whether words name a model, not a script: an attribute, configuration, or non-.py file."""
     text = os.fspath(words)
     if text.startswith("-m "):
         return False
@@ -124,8 +123,7 @@ def of_target(
     environment: Mapping[str, str],
     compiled: float | None = None,
 ) -> Emulated:
-    """A target emulated; compiled: its model under `torch.compile`, with this `activation_memory_budget`.
-    Raises AnalyzerError."""
+    """Emulate a target; compiled: the `activation_memory_budget` of `torch.compile`, or None."""
     kind = parse(target).kind
     if kind == "onnx":
         raise TargetError(
@@ -158,7 +156,7 @@ def of_target(
 def _program(
     target: str, options: Options, is_config: bool, compiled: float | None
 ) -> Iterator[EmulatedProgram]:
-    """The program that is run for a target, while its files are there."""
+    """Yield the program that runs a target, while its files exist."""
     with tempfile.TemporaryDirectory(prefix="analyze-target-") as folder:
         if is_config:
             from analyzer.pipeline.config import script_of

@@ -121,6 +121,7 @@ class _Executor(fx.Interpreter):
         raise AssertionError("placeholders are made in run_node")
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node; afterwards free the storages whose last use it was."""
         if n.op == "placeholder":
             next(self.args_iter)
             meta = n.meta["tensor"]
@@ -140,13 +141,13 @@ class _Executor(fx.Interpreter):
         return result
 
     def _forget(self, position: int) -> None:
-        """Live ranges of what is kept end here."""
+        """Free kept tensors whose live range ends here."""
         over = [storage for storage in self._kept if self._ranges.last[storage] < position]
         for storage in over:
             del self._kept[storage]
 
     def _keep(self, operator: int, result: Any) -> None:
-        """What is kept: the batch, and what outlives the iteration."""
+        """Keep a result that later iterations use: the batch, optimizer state, buffers."""
         outputs = self._source.operators[operator].outputs
         results = result if isinstance(result, (tuple, list)) else [result]
         results = [entry for entry in results if entry is None or isinstance(entry, torch.Tensor)]

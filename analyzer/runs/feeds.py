@@ -39,7 +39,7 @@ _INDEXED = {
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """One input: what it looks like, and what its numbers are (None: random)."""
+    """One input: shape, type, and the value of its elements (None: random)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -47,8 +47,7 @@ class Feed:
 
 
 def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
-    """What to feed each input of a graph. values: numbers that were said. Raises InputError where a shape is
-    not known."""
+    """Return what to feed each input. values: the user's. Raises InputError for an unknown shape."""
     found = {}
     for name in graph.inputs:
         value = graph.values[name]
@@ -67,12 +66,12 @@ def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
 
 
 def plain(found: Mapping[str, Feed]) -> dict[str, Any]:
-    """As a job can hold them."""
+    """Return the feeds as plain values for a job file."""
     return {name: asdict(feed) for name, feed in found.items()}
 
 
 def made(described: Mapping[str, Any], generator: np.random.Generator) -> dict[str, Any]:
-    """The arrays of what `plain` wrote."""
+    """Return the arrays of feeds written by `plain`."""
     return {
         name: _array(Feed(tuple(d["shape"]), d["dtype"], d["fill"]), generator)
         for name, d in described.items()
@@ -80,7 +79,7 @@ def made(described: Mapping[str, Any], generator: np.random.Generator) -> dict[s
 
 
 def saved(path: Path) -> dict[str, Any]:
-    """The arrays in an .npz file. Raises InputError for what is none."""
+    """Return the arrays of an .npz file. Raises InputError for other files."""
     try:
         with np.load(path, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
@@ -92,8 +91,7 @@ def saved(path: Path) -> dict[str, Any]:
 
 
 def typed(arrays: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Arrays in the model's types. wanted: input -> type. Raises InputError for names and types that are not
-    the model's.
+    """Return arrays in the model's types. wanted: input -> type. Raises InputError for others.
 
     NumPy writes types it lacks as bytes without a name: they are taken to be the model's if the size is.
     """
@@ -140,7 +138,7 @@ def _numpy(dtype: str) -> np.dtype[Any]:
 
 
 def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
-    """Whether an input, or what it is moved or cast to, is an index into a dimension of one place."""
+    """Return whether an input, also moved or cast, indexes a dimension of size one."""
     readers = graph.consumers()
     left, seen = [name], {name}
     while left:

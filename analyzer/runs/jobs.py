@@ -30,8 +30,7 @@ TIMEOUT_SECONDS = 900
 
 
 def describe(target: object, options: Options) -> dict[str, Any]:
-    """Target and options as plain JSON. Raises TargetError or OptionError for what cannot go to another
-    process."""
+    """Return target and options as JSON values. Raises TargetError or OptionError for others."""
     if not isinstance(target, (str, os.PathLike)):
         raise TargetError(
             f"a {type(target).__name__} in this process cannot be run in another",
@@ -47,7 +46,7 @@ def describe(target: object, options: Options) -> dict[str, Any]:
                 f"{field.name} is a function, which cannot go to another process",
                 "name it: a name of torch.optim, or file.py:function",
             )
-        plain[field.name] = _plain(value)
+        plain[field.name] = _json_value(value)
     return {"target": os.fspath(target), "options": plain}
 
 
@@ -63,8 +62,7 @@ def options_of(job: Mapping[str, Any]) -> Options:
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The environment variables a worker needs besides this process's own: what the options say of cuBLAS and
-    the allocator."""
+    """Return the variables a worker needs for the options on cuBLAS and the allocator."""
     found: dict[str, str] = {}
     workspace = options.runtime_options.get("cublas_workspace")
     if workspace is not None:
@@ -77,7 +75,7 @@ def environment_of(options: Options) -> dict[str, str]:
 
 
 def own_environment() -> dict[str, str]:
-    """This process's variables, with which a Python it starts finds this very package."""
+    """Return this process's environment, with PYTHONPATH set so that a child finds this package."""
     paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -107,7 +105,7 @@ def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) ->
 
 
 def result_of(result: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The result of a job that went well. Raises RunError in the worker's words otherwise."""
+    """Return a successful job's result. Raises RunError with the worker's message."""
     if "ok" in result:
         return dict(result["ok"])
     raise RunError(
@@ -115,11 +113,11 @@ def result_of(result: Mapping[str, Any], what: str) -> dict[str, Any]:
     )
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
+        return {str(name): _json_value(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [_json_value(entry) for entry in value]
     if isinstance(value, TensorSpec):
         return {
             "shape": list(value.shape),

@@ -32,8 +32,7 @@ _HINT = "run it on a machine with an NVIDIA GPU, or leave 'verify' out for the e
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What NVML says of the GPU, in bytes. others: process id -> bytes, of processes that are not this
-    one."""
+    """NVML's figures of the GPU, in bytes. others: process id -> bytes of other processes."""
 
     name: str
     driver: str
@@ -72,30 +71,30 @@ def gpu(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
 
 
 def has_gpu() -> bool:
-    """Whether NVML sees a GPU."""
+    """Return whether NVML sees a GPU."""
     return nvml.name() is not None
 
 
 def _gpu() -> Gpu:
-    """Raises NoGpuError."""
+    """Return NVML's figures of the first visible GPU. Raises NoGpuError."""
     with nvml.first_visible() as handle:
         import pynvml
 
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
-        others = {pid: used for pid, used in _processes(handle).items() if pid != os.getpid()}
+        others = {pid: used for pid, used in _bytes_by_process(handle).items() if pid != os.getpid()}
         return Gpu(nvml.text(name), nvml.text(driver), memory.total, memory.free, memory.used, others)
 
 
 def process_bytes(uuid: str | None = None) -> int | None:
-    """What NVML counts for this process on the GPU with this UUID, or the first visible one; None where it
+    """Return NVML's bytes of this process on the GPU with this UUID, or the first visible one; None if NVML
     cannot tell. Raises NoGpuError."""
     with nvml.first_visible() if uuid is None else nvml.named(uuid) as handle:
-        return _processes(handle).get(os.getpid())
+        return _bytes_by_process(handle).get(os.getpid())
 
 
 def device_bytes() -> int:
-    """What NVML counts as used on the device, by everyone. Raises NoGpuError."""
+    """Return the bytes of the device used by all processes, as NVML counts them. Raises NoGpuError."""
     with nvml.first_visible() as handle:
         import pynvml
 
@@ -103,7 +102,7 @@ def device_bytes() -> int:
 
 
 def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
-    """Notes on who else is on the GPU. Raises DoesNotFit when the free memory is less than what is needed."""
+    """Return notes on other processes of the GPU. Raises DoesNotFit without enough free memory."""
     notes = []
     others = ""
     if gpu.others:
@@ -125,18 +124,17 @@ def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
 
 
 def host_free_bytes() -> int | None:
-    """What this machine, or the container this process is in, has left of its own memory; None where nothing
-    says.
+    """Return the free host memory of this machine or container; None if unknown.
 
     Source: `/proc/meminfo` (MemAvailable), and the memory controller of the process's group (`memory.max`,
     `memory.current`, cgroup v2; `memory.limit_in_bytes`, v1), as Linux's documentation has them.
     """
     found = []
-    available = re.search(r"MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")))
+    available = re.search(r"MemAvailable:\s+(\d+) kB", _read_or_empty(Path("/proc/meminfo")))
     if available:
         found.append(1024 * int(available[1]))
     for folder, most, now in _CONTROLLERS:
-        limit, used = _text(folder / most).strip(), _text(folder / now).strip()
+        limit, used = _read_or_empty(folder / most).strip(), _read_or_empty(folder / now).strip()
         if limit.isdigit() and used.isdigit():
             found.append(max(int(limit) - int(used), 0))
     return min(found, default=None)
@@ -148,7 +146,7 @@ _CONTROLLERS = (
 )
 
 
-def _text(path: Path) -> str:
+def _read_or_empty(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
@@ -156,8 +154,7 @@ def _text(path: Path) -> str:
 
 
 def check_host(needed_bytes: int, written_bytes: int, force: bool) -> list[str]:
-    """Notes on the memory and the room on disk a run needs of this machine. Raises DoesNotFit when there is
-    not enough."""
+    """Return notes on host memory and disk a run needs. Raises DoesNotFit without enough."""
     folder = tempfile.gettempdir()
     for needed, free, what in (
         (needed_bytes, host_free_bytes(), "memory of this machine"),
@@ -173,7 +170,7 @@ def check_host(needed_bytes: int, written_bytes: int, force: bool) -> list[str]:
     return []
 
 
-def _processes(handle: Any) -> dict[int, int]:
+def _bytes_by_process(handle: Any) -> dict[int, int]:
     import pynvml
 
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -181,7 +178,7 @@ def _processes(handle: Any) -> dict[int, int]:
 
 
 def fingerprint(gpu: Gpu | None) -> dict[str, str]:
-    """Everything a measurement depends on, by name, and its date; what is not there is left out."""
+    """Return everything a measurement depends on, by name, with its date; absent parts are left out."""
     found = {
         "date": date.today().isoformat(),
         "gpu": gpu.name if gpu else "",
@@ -205,7 +202,7 @@ def _version(package: str) -> str:
 
 
 def differences(profile: DeviceProfile, environment: Mapping[str, str]) -> list[str]:
-    """A note for each version that is not the one the profile was measured with."""
+    """Return a note for each version other than the profile's."""
     notes = []
     if environment.get("gpu") and profile.nvml_names and environment["gpu"] not in profile.nvml_names:
         notes.append(

@@ -3,8 +3,7 @@ either.
 
 1. At each named event: bytes allocated, the peak of the iteration so far, bytes reserved.
 2. `step` is set where an iteration begins: the last iteration's peaks are kept and the counters start anew,
-   as in
-   `runtimes/timeline.py`.
+   as in `runtimes/timeline.py`.
 3. Nothing is deleted, synchronised or allocated: watching changes nothing.
 """
 
@@ -58,8 +57,7 @@ class CudaMeter:
 
 @dataclass(slots=True)
 class Observer:
-    """Takes the recorder's place in `capture.step.run`. marks: (event, counters); peaks: one entry an
-    iteration."""
+    """Replaces the recorder in `capture.step.run`. marks: (event, counters); peaks: by iteration."""
 
     meter: Meter
     phase: Phase = Phase.SETUP
@@ -79,14 +77,14 @@ class Observer:
         self.meter.reset_peaks()
 
     def mark(self, name: str) -> None:
-        """A named event is over."""
+        """End the named event and read the meter."""
         self.marks.append((name, self.meter.read()))
 
     def label(self, tensor: Any, name: str, category: Any) -> None:
         """Names mean nothing to a measurement."""
 
     def finish(self) -> None:
-        """The last iteration is over; without any, what there was is the only one."""
+        """End the last iteration, or the only one if none was marked."""
         self._close()
         if not self.peaks:
             self.peaks.append(self.meter.read())

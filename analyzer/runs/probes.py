@@ -152,7 +152,7 @@ NEEDS: dict[str, Callable[[], None]] = {"cusolver": _matrix_product}
 
 
 def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
-    """What a library family adds.
+    """Measure what a library family adds.
 
     outside_bytes: growth at the first use in the main thread, then in another thread. peak_bytes: of the
     allocator's peak.
@@ -180,7 +180,7 @@ def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checks(_: Mapping[str, Any]) -> dict[str, Any]:
-    """The allocator's bytes and peak after each operator whose own memory the scratch rules predict."""
+    """Return the allocator's bytes and peak after each operator with a scratch rule."""
     from analyzer.runs import checks
     from analyzer.runs.observer import CudaMeter, Observer
 

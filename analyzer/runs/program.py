@@ -46,8 +46,7 @@ def run(target: str, options: Options) -> dict[str, Any]:
 
 
 def run_script(name: str) -> dict[str, Any]:
-    """Run `file.py:function` on the GPU: it takes an observer (`capture.step.Watcher`) and marks its own
-    events."""
+    """Run `file.py:function` on the GPU; it takes an observer (`Watcher`) and marks its events."""
     from analyzer.targets import load_function
 
     return watched(load_function(name))
@@ -97,8 +96,7 @@ def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
 
 
 def build(target: str, options: Options) -> Any:
-    """The step to run, with real tensors on the CPU. Raises InputError and TargetError as the analysis
-    does."""
+    """Return the step with real CPU tensors. Raises InputError and TargetError."""
     from analyzer.capture.pytorch.module import from_options
     from analyzer.capture.pytorch.module.step import Step
     from analyzer.targets import load, parse
@@ -150,7 +148,7 @@ def steps_taken() -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What only torch can tell."""
+    """Return the versions of torch, CUDA and cuDNN."""
     import torch
 
     cudnn = torch.backends.cudnn.version() or 0

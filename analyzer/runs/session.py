@@ -66,8 +66,7 @@ def measure(
     inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     folder: Path,
 ) -> dict[str, Any]:
-    """Run a model that has all its weights on these inputs, three times or once for each; `folder` gets the
-    profile.
+    """Run a model with all weights, three times or once per input; `folder` gets the profile.
 
     Returns bytes after each run, NVML's figures, the providers that really took part, and versions.
     """
@@ -85,7 +84,7 @@ def measure(
     sequence = [inputs] * RUNS if isinstance(inputs, Mapping) else inputs
     nvml = []
     for given in sequence:
-        session.run(None, {name: _fed(given[name]) for name in _names(session) if name in given}, how)
+        session.run(None, {name: _as_feed(given[name]) for name in _names(session) if name in given}, how)
         nvml.append(machine.process_bytes() if on_gpu else None)
     device = machine.device_bytes() if on_gpu else None
     profile = Path(session.end_profiling())
@@ -104,7 +103,7 @@ def measure(
 
 
 def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[str, int]]:
-    """In use, highest in use and held after each run, from the profiler's events.
+    """Return bytes in use, highest in use and held after each run, from the profiler's events.
 
     `mem_in_use_peak` counts from the start of the session and is never reset, so a later run's own peak shows
     only where it is higher.
@@ -144,8 +143,7 @@ def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[s
 
 
 def with_weights(path: Path, folder: Path, generator: np.random.Generator) -> tuple[Path, int]:
-    """The model with all its external data: `path` itself, or a copy in `folder` with random files for what
-    is not there.
+    """Return `path`, or a copy in `folder` with random external data where files are missing.
 
     Returns the path to load and the bytes generated.
     """
@@ -189,9 +187,8 @@ def _names(session: Any) -> list[str]:
     return [item.name for item in session.get_inputs()]
 
 
-def _fed(value: Any) -> Any:
-    """A value as ONNX Runtime takes it: scalars as arrays; types that NumPy lacks as an OrtValue of their
-    bytes."""
+def _as_feed(value: Any) -> Any:
+    """Return a value as ONNX Runtime takes it: an array, or an OrtValue for types NumPy lacks."""
     import onnxruntime as ort
 
     if not isinstance(value, np.ndarray | np.generic):
@@ -220,7 +217,7 @@ def _session_options(settings: SessionOptions, folder: str) -> Any:
 
 
 def _run_options(settings: SessionOptions) -> Any:
-    """What is said of each run: whether the arena gives idle regions back when it is over."""
+    """Return ONNX Runtime's run options: whether the arena frees idle regions after a run."""
     import onnxruntime as ort
 
     options = ort.RunOptions()

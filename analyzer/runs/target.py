@@ -31,7 +31,7 @@ _FILLS = ("normal_", "uniform_")
 
 
 class _NoMeter:
-    """Nobody reads the counters: the allocator's history is recorded beside."""
+    """A meter without counters, used where the allocator's history is recorded."""
 
     def read(self) -> Counters:
         return Counters(0, 0, 0, 0, 0)
@@ -58,8 +58,7 @@ def untouched() -> Iterator[None]:
 
 
 def main(path: Path) -> object:
-    """Build and run what the job says (`jobs.describe`). Returns the step, whose tensors are there as long
-    as it is."""
+    """Build and run the job (`jobs.describe`); return the step, which keeps its tensors alive."""
     import torch
 
     from analyzer.capture.pytorch.module import step as steps

@@ -15,7 +15,7 @@ from analyzer.runs.jobs import options_of
 
 
 def perform(job: Mapping[str, Any]) -> dict[str, Any]:
-    """What the job asks for, as a result (`jobs`). Whatever goes wrong is a result too."""
+    """Run a job and return its result (`jobs`); an error of any kind becomes a result."""
     try:
         return {"ok": _run(job)}
     except AnalyzerError as error:

@@ -42,13 +42,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a runtime is asked about: the captured program.
+    """The captured program a runtime analyses.
 
     model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where
-    these differ;
-    `model` then is the largest of them. answer: where the program was followed while it ran, so that it
-    could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask
-    the graph.
+    these differ; `model` then is the largest of them. answer: where the program was followed while it ran, so
+    that it could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than
+    PyTorch's ask the graph.
     """
 
     graph: Graph
@@ -59,8 +58,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Where an allocation comes from, in the user's terms; scope: the place in the model a file records for a
-    node."""
+    """Origin of an allocation in the user's terms; scope: place in the model's file."""
 
     name: str
     dtype: str = ""
@@ -74,7 +72,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a cheaper setting would take, in bytes: "arena_extend_strategy=kSameAsRequested"."""
+    """Bytes under a cheaper setting: "arena_extend_strategy=kSameAsRequested"."""
 
     setting: str
     peak_allocated: int
@@ -83,16 +81,14 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """A setting leaves the program less than the device has: bytes it may use in all, and what to say of
-    it."""
+    """A setting that leaves the program less than the device: usable bytes, and a sentence."""
 
     capacity_bytes: int
     note: str
 
 
 class Limit(NamedTuple):
-    """Bytes an allocator may hold; of_device: the device has no more, otherwise the runtime is told not to
-    take more."""
+    """Bytes an allocator may hold; of_device: the device has no more, else it is a setting."""
 
     nbytes: int
     of_device: bool
@@ -107,18 +103,16 @@ class Prediction:
 
     events: what it asks of its allocator, in order. allocator: makes a fresh one, which is to serve them.
     limited: makes one that may hold so many bytes, as the runtime's own limit bounds it or, with `device`
-    true, as a
-        device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
+        true, as a device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
     device_used: what NVML shows for the process, from what was simulated.
     libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread
-    uses.
+        uses.
     unknown: operators of which nothing is known but their results, name -> calls.
     describe: an allocation in the user's terms; by default from the graph's operators and storages. contents:
-    for a block
-        that many tensors share, each of them with its bytes; () for any other.
+        for a block that many tensors share, each of them with its bytes; () for any other.
     simulation: what the allocator did with the events, where they were simulated while the program ran.
-    others: the same events in other orders that a run may have; only where threads make them. order: which
-    of the orders the events are in, in words.
+    others: the same events in other orders that a run may have; only where threads make them. order: which of
+        the orders the events are in, in words.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
 
@@ -144,8 +138,7 @@ class Runtime(ABC):
     name: what `--runtime` calls it. frameworks: the front ends whose programs it runs ("pytorch", "onnx").
     depends_on: what its figures depend on, by the names of `analyzer/releases.py`, itself first.
     takes_limits: whether a program can be simulated under any limit (`Prediction.limited`, `Batches.at`);
-    else what a batch needs
-        is known with room alone, and whether it runs is what its analysis says.
+        else what a batch needs is known with room alone, and whether it runs is what its analysis says.
     """
 
     name: ClassVar[str]
@@ -154,7 +147,7 @@ class Runtime(ABC):
     takes_limits: ClassVar[bool] = False
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        """The profile with what the user's settings change in it. `module`: the PyTorch model, if it is one.
+        """Return the profile with the user's settings applied. `module`: the PyTorch model, if any.
 
         Raises OptionError for settings this runtime does not know; by default it knows none.
         """
@@ -167,8 +160,7 @@ class Runtime(ABC):
         return self.with_releases(profile, options)
 
     def describes(self, operator: str) -> bool:
-        """Whether it knows what an operator ("mylib::op") takes as a whole; else its body is followed, where
-        it is Python."""
+        """Return whether it knows an operator's ("mylib::op") memory; else its body is followed."""
         del operator
         return False
 
@@ -197,7 +189,7 @@ class Runtime(ABC):
         return of_release(replace(profile, releases={**profile.releases, **found}))
 
     def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
-        """What the figures depend on, and the release of it they are of: cuDNN only where it is loaded."""
+        """Return the packages the figures depend on with their releases; cuDNN only if it is loaded."""
         loaded = {library.partition("@")[0] for library in prediction.libraries}
         return {
             name: releases.written(profile.releases[name])
@@ -207,13 +199,12 @@ class Runtime(ABC):
 
     @abstractmethod
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        """What the runtime would do with the program on that device. Raises AnalyzerError."""
+        """Return the program's allocation events and figures on the device. Raises AnalyzerError."""
 
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches | None:
-        """Its figures at any batch of a range, from a few captures; None where every batch has to be captured
-        and analysed.
+        """Return the figures over a range of batches; None if each must be analysed.
 
         One that looks at the graph alone returns `OfGraph(self, parametric, profile, options)`. Raises
         NotTheSame where the captures are no one program to it, and AnalyzerError.
@@ -222,8 +213,7 @@ class Runtime(ABC):
         return None
 
     def limited_to(self, options: Options, nbytes: int) -> Options:
-        """The options with a limit of the runtime's own on what its allocator may hold. Raises OptionError
-        where it has none."""
+        """Return the options with the runtime's own limit. Raises OptionError if it has none."""
         del options
         raise OptionError(
             f"{self.name} has no option for what its allocator may hold at most ({nbytes:,} bytes)",
@@ -245,7 +235,7 @@ def register(runtime: Runtime) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Every name `named` knows: built-in, registered and announced runtimes."""
+    """Return every name `named` accepts: built-in, registered and announced runtimes."""
     return tuple(dict.fromkeys((*_OWN, *plugins())))
 
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a target needs at one batch, in bytes; all but `naive` as reached until `fails`, if the
-    allocator's limit ends the program. refused: how often a plan had no room (`plans.py`). returned: whether
-    the cache was given back to the driver for want of room; None where that is not known."""
+    """Figures of one batch in bytes; if the allocator's limit ends the program (`fails`), all but `naive` are
+    of the part before. refused: times a plan had no room (`plans.py`). returned: whether the cache was freed
+    for want of room; None if unknown."""
 
     batch: int
     peak_allocated: int
@@ -45,8 +45,7 @@ class Figures:
 
 
 class ParametricCapture:
-    """One target, captured at `batches`: three at least, so that every number is checked, or one, for its
-    batch alone.
+    """One target at `batches`: three or more, to check numbers, or one for its batch alone.
 
     sources: what was captured there. known: what runtimes found out that is the same on every device, under
     names of their own.
@@ -72,7 +71,7 @@ class Batches(Protocol):
     """The figures of a target at any batch, under one runtime, on one device."""
 
     def prepare(self, sizes: Sequence[int]) -> None:
-        """What `at` will be asked for, so that what these batches share is done once."""
+        """Compute in advance what these batches share, before `at` is called for each."""
 
     def at(self, size: int, limit: Limit | None = None) -> Figures:
         """The figures at a batch, under a limit as `Prediction.limited` takes it. Raises ArithmeticError
@@ -85,15 +84,15 @@ class OfGraph:
     def __init__(
         self, runtime: Runtime, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> None:
-        """Raises NotTheSame."""
+        """Join the captures to one program. Raises NotTheSame."""
         self._runtime, self._profile, self._options = runtime, profile, options
         self._source, self._program, self._naive = parametric.sources[0], parametric.program, parametric.naive
 
     def prepare(self, sizes: Sequence[int]) -> None:
-        """Nothing is shared but the joined graph."""
+        """Do nothing: batches share only the joined graph."""
 
     def at(self, size: int, limit: Limit | None = None) -> Figures:
-        """As `Batches.at`; the runtime has no limit to simulate under."""
+        """Return the figures of a batch, as `Batches.at`; raises ArithmeticError under a limit."""
         if limit is not None:
             raise ArithmeticError(f"{self._runtime.name} under a limit is analysed")
         source = replace(self._source, graph=self._program.at(size))

@@ -22,8 +22,7 @@ _DOUBT = "that depends on a workspace that cuDNN was not asked about (analyze ex
 
 
 def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
-    """What happens under a limit (as `Prediction.limited` takes it), and why that is in doubt: "" where it is
-    not."""
+    """Return the simulation under a limit, and why it is uncertain, "" if certain."""
     assert prediction.limited is not None
     simulation = simulate(prediction.events, prediction.limited(*limit), places=True)
     if simulation.failure is not None:
@@ -39,8 +38,7 @@ def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
 
 
 def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
-    """What happens where the workspaces cuDNN was not asked about are the largest, or the smallest, that they
-    may be."""
+    """Simulate with the workspaces cuDNN was not asked about at their largest (sign 1) or smallest (-1)."""
     assert prediction.limited is not None
     events = tuple(
         event.moved(sign) if isinstance(event, Malloc) and event.is_unasked else event
@@ -50,17 +48,17 @@ def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
 
 
 def convolves(events: tuple[AllocationEvent, ...]) -> bool:
-    """Whether there is a convolution's workspace among the requests, which one of cuDNN's plans decides."""
+    """Return whether a request is a convolution's workspace, which a cuDNN plan decides."""
     return any(isinstance(event, Malloc) and event.plan != "" for event in events)
 
 
 def unasked(events: tuple[AllocationEvent, ...]) -> bool:
-    """Whether there is a convolution among the requests whose workspace cuDNN was not asked about."""
+    """Return whether a convolution's workspace was not asked of cuDNN."""
     return any(isinstance(event, Malloc) and event.is_unasked for event in events)
 
 
 def _refused_unasked(events: tuple[AllocationEvent, ...], simulation: Simulation) -> bool:
-    """Whether a convolution had no room for its first plan, and nobody said what the next ones take."""
+    """Return whether a first plan had no room and the next ones are unknown."""
     refused = (events[position] for position in simulation.refused)
     return any(
         event.is_unasked or not getattr(event.smaller, "known", True)

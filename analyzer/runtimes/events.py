@@ -46,7 +46,7 @@ class Malloc:
 
     @property
     def is_unasked(self) -> bool:
-        """Whether it is a convolution's workspace that cuDNN was not asked about."""
+        """Whether it is a convolution's workspace that was not asked of cuDNN."""
         return self.plan != "" and self.basis == "bounded" and bool(self.assumed or self.less)
 
     def moved(self, sign: int) -> Malloc:
@@ -72,8 +72,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Another stream uses the allocation `key`: freed, it serves nobody until the device is known to have
-    done with it."""
+    """Another stream uses the allocation `key`; freed, it is reused after that stream's work."""
 
     key: int
     stream: int
@@ -89,8 +88,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class EmptyCache:
-    """A kernel has the allocator give back what it holds and nobody uses; a program that does says so with an
-    `Event`."""
+    """A kernel makes the allocator free its cache; a program that does so has an `Event`."""
 
 
 AllocationEvent: TypeAlias = Malloc | Free | Event | Use | Wait | EmptyCache

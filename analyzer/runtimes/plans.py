@@ -19,7 +19,7 @@ from analyzer.allocators import OutOfMemoryError
 
 
 class Plans:
-    """What runs of each plan so far, in bytes of its workspace. `refused`: how often a plan had no room."""
+    """Workspace bytes of the plan that runs, for each request. `refused`: how often a plan had no room."""
 
     def __init__(self) -> None:
         self.refused = 0
@@ -28,8 +28,7 @@ class Plans:
     def served(
         self, malloc: Callable[[int], int], nbytes: int, plan: str = "", smaller: Sequence[int] = ()
     ) -> tuple[int, int]:
-        """A handle and the bytes it is for, `nbytes` without a plan. Raises OutOfMemoryError, the last
-        request's."""
+        """Return a handle and its bytes (`nbytes` without a plan). Raises OutOfMemoryError."""
         running = self._running.get(plan, nbytes) if plan else nbytes
         try:
             return malloc(running), running

@@ -45,8 +45,7 @@ _ASKED = "cudnn-convolution"
 
 
 def may_be_off(event: Malloc, *, measured: bool = False) -> int:
-    """Bytes by which a request may be larger or smaller. measured: on a GPU that was measured, where formulas
-    hold."""
+    """Return the bytes a request may differ by. measured: on a measured GPU formulas hold."""
     if measured or event.assumed or event.rule == _ASKED or event.basis != "measured":
         return event.assumed
     return event.nbytes // 2
@@ -73,8 +72,7 @@ def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None
 
 
 def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
-    """Least and most bytes the process may hold beside its allocator; `beside_bytes`: what it is taken to
-    hold."""
+    """Return least and most bytes of the process beside its allocator's; `beside_bytes`: taken."""
     least, most = profile.context_range_bytes
     loaded = max(beside_bytes - profile.context_bytes, 0)
     if not loaded:
@@ -89,14 +87,12 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
 
 
 def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int | None, int | None]:
-    """What the allocator holds at its peak where every assumed request is at its least, under the limit
-    `least`, and at its most, under
-    `most` (limits as `Prediction.limited` takes them): bytes at the two ends, None where a request finds no
-    room."""
+    """Return the peak bytes the allocator holds with every assumed request at its least, under limit `least`,
+    and at its most, under `most`; None where a request finds no room."""
     assert prediction.limited is not None
     ends = []
     for sign, limit in ((-1, least), (1, most)):
-        events = tuple(_moved(event, sign) for event in prediction.events)
+        events = tuple(_at_bound(event, sign) for event in prediction.events)
         simulation = simulate(events, prediction.limited(*limit))
         ends.append(None if simulation.failure is not None else simulation.peak_reserved)
     return ends[0], ends[1]
@@ -110,9 +106,8 @@ def under_pressure(
     allowed_bytes: int,
 ) -> tuple[int, ...]:
     """Bytes the allocator holds at its peak where the process beside it and the driver leave it the least and
-    the most they may of
-    `allowed_bytes`, with every assumed request as it is, at its least and at its most; only what gets
-    through. Empty where the program has room in any case.
+    the most they may of `allowed_bytes`, with every assumed request as it is, at its least and at its most;
+    only what gets through. Empty where the program has room in any case.
 
     with_room_bytes: what it holds with room; beside_bytes: what the process is taken to hold beside the
     allocator.
@@ -123,7 +118,7 @@ def under_pressure(
     if prediction.limited is None or with_room_bytes <= tight:
         return ()
     found = [with_room_bytes] if with_room_bytes <= easy else []
-    variants = {tuple(_moved(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
+    variants = {tuple(_at_bound(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
     for events in variants:
         for room in (tight, easy):
             simulation = simulate(events, prediction.limited(max(room, 0), True))
@@ -133,8 +128,8 @@ def under_pressure(
 
 
 def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> Range:
-    """How much less than what a process may have of a GPU it may have with another driver, and how much more.
-    usable_bytes: a part of it, which is all that it may use."""
+    """Return by how many bytes another driver may leave less, and more, of a GPU than `usable_bytes`
+    (default: all a process may use)."""
     least, most = (end - profile.driver_bytes for end in profile.capacity_range_bytes)
     nbytes = profile.usable_bytes if usable_bytes is None else usable_bytes
     return max(nbytes - least, 0), max(most - nbytes, 0) if nbytes >= profile.usable_bytes else 0
@@ -142,11 +137,11 @@ def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> R
 
 def _simulated_with(prediction: Prediction, sign: int, measured: bool) -> Simulation | None:
     """The program with every assumed request at its least or most; None where nothing is assumed."""
-    events = tuple(_moved(event, sign, measured=measured) for event in prediction.events)
+    events = tuple(_at_bound(event, sign, measured=measured) for event in prediction.events)
     return simulate(events, prediction.allocator()) if events != prediction.events else None
 
 
-def _moved(event: AllocationEvent, sign: int, *, measured: bool = False) -> AllocationEvent:
+def _at_bound(event: AllocationEvent, sign: int, *, measured: bool = False) -> AllocationEvent:
     if not sign or not isinstance(event, Malloc):
         return event
     if event.less is not None:

@@ -31,7 +31,7 @@ _PACKAGES = ("analyzer", "analyzer_plugins")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What `analyze explain` says of a rule.
+    """One rule, as `analyze explain` prints it.
 
     text: what the rule says. topic: what its module says of it and its neighbours ("" for none).
     source: the framework's file and function, or the measurement. where: file and line in this repository.
@@ -93,7 +93,7 @@ def carried_out_by(
 
 
 def concept(name: str, module: str) -> Rule:
-    """What the docstring of a module explains, under a name."""
+    """Return the docstring of a module as a rule with this name."""
     text = inspect.getdoc(import_module(module)) or ""
     where = f"{module.replace('.', '/')}.py"
     return Rule(name, text, source_in(text), where, sure=())

@@ -35,7 +35,7 @@ _INPUT = re.compile(r"(\d+)\.input")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMark:
-    """Bytes when the named event was over; `peak` is the peak allocated of its iteration so far."""
+    """State at the end of a named event; `peak` is its iteration's allocated peak so far."""
 
     event: str
     allocated: int
@@ -53,8 +53,8 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class HeldRange:
-    """Memory held of the device: a segment, region or run of pages. born: the event that took it; died: the
-    event after which it is no longer held, -1: held to the end."""
+    """A range of held device memory. born: event that took it; died: event after which it is gone, -1:
+    never."""
 
     address: int
     nbytes: int
@@ -64,8 +64,7 @@ class HeldRange:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The request the allocator had no room for: event number `position`; bytes in use, held and allowed
-    then.
+    """A request without room: event number `position`; bytes in use, held and allowed then.
 
     free: sizes of the free blocks the allocator could not put together, largest first.
     """
@@ -79,12 +78,12 @@ class Failure:
 
     @classmethod
     def of(cls, position: int, malloc: Malloc, error: OutOfMemoryError) -> Failure:
-        """The failure the allocator's error tells of."""
+        """Return the failure that the allocator's error describes."""
         return cls(position, malloc, error.allocated, error.reserved, error.limit, error.free)
 
     @property
     def said(self) -> str:
-        """What failed, in words."""
+        """Return the failed request in words."""
         what = self.malloc.label or self.malloc.category.value
         return (
             f"{self.malloc.nbytes:,} bytes requested for {what} with {self.allocated:,} in use and"
@@ -94,22 +93,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What happened. All sizes in bytes.
+    """Result of a simulation, in bytes.
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
     failure: the request that ended the program, None if all were served. refused: positions of those whose
-    plan had no
-        room, so that a smaller one ran.
+        plan had no room, so that a smaller one ran.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
     allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event
-    simulated. State after
-        it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the
-        category's value; the named event under way; the rule that decided its size.
+        simulated. State after it; signed change of `allocated`; what it was for ("" for an unnamed one; a
+        named event's name); the category's value; the named event under way; the rule that decided its size.
     iterations: the named event after which each begins (-1: with the first event).
     address: of the block each event takes, parallel to the others (0 for other events); pieces: what was held
-    when, by
-        birth. Both are empty unless places were asked for.
+        when, by birth. Both are empty unless places were asked for.
     """
 
     marks: tuple[SimulatedMark, ...]
@@ -135,8 +131,7 @@ class Simulation:
 
 
 class States:
-    """The allocator's state after every event so far: parallel columns of bytes, filled while a program is
-    simulated.
+    """Allocator state after every event: parallel columns of bytes, filled while simulating.
 
     delta: signed change of `allocated`. address: of the block each event takes, if `places` is set. refused:
     positions of requests whose plan had no room.
@@ -154,12 +149,11 @@ class States:
         self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
     def add(self, asked: int, handle: int | None = None) -> None:
-        """One more event was simulated. asked: how many bytes it asked for (negative: gave back); handle: of
-        what it took."""
+        """Record the state after an event. asked: bytes (negative: freed); handle: of the block."""
         self.put(self.allocator.allocated, asked, handle)
 
     def put(self, allocated: int, asked: int, handle: int | None = None) -> None:
-        """As `add`, where the allocator has already gone further than the event."""
+        """Record the state after an event, with `allocated` given: the allocator may already be past it."""
         allocator, position = self.allocator, len(self.allocated)
         before, requested = (self.allocated[-1], self.requested[-1]) if position else (self.start, 0)
         self.allocated.append(allocated)
@@ -179,7 +173,7 @@ class States:
 
 
 class Server:
-    """An allocator that is asked one event after the other."""
+    """Serves allocation events on an allocator, one after the other."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
@@ -190,14 +184,14 @@ class Server:
 
     @property
     def refused(self) -> int:
-        """How often a plan had no room so far."""
+        """Number of times a plan had no room so far."""
         return self._plans.refused
 
     def serve(
         self, event: AllocationEvent, nbytes: int | None = None, smaller: Sequence[int] | None = None
     ) -> tuple[int, int | None]:
-        """Bytes the event asks for (negative: gives back), and the handle of what it takes. nbytes, smaller:
-        in place of the request's own.
+        """Serve one event; return (bytes requested, negative if freed, handle of the block). nbytes, smaller:
+        replace the request's own.
 
         Raises OutOfMemoryError where that ends the program, KeyError for an event that frees what is not
         alive.
@@ -206,7 +200,7 @@ class Server:
         if isinstance(event, Malloc):
             if event.key in self._live:
                 raise KeyError(f"a request has the key {event.key}, which is alive")
-            self._live[event.key] = handle, asked = self._taken(
+            self._live[event.key] = handle, asked = self._serve(
                 event,
                 event.nbytes if nbytes is None else nbytes,
                 event.smaller if smaller is None else smaller,
@@ -227,7 +221,8 @@ class Server:
             allocator.over("empty_cache")
         return 0, None
 
-    def _taken(self, event: Malloc, nbytes: int, smaller: Sequence[int]) -> tuple[int | None, int]:
+    def _serve(self, event: Malloc, nbytes: int, smaller: Sequence[int]) -> tuple[int | None, int]:
+        """Serve a request; return (handle, bytes served), (None, 0) for one the program may fail."""
         try:
             if event.apart:
                 return self.allocator.reserve(nbytes), nbytes
@@ -241,8 +236,7 @@ class Server:
 
 
 def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Simulation:
-    """Simulate `events` on `allocator`, which may already hold something. places: remember addresses and
-    pieces.
+    """Simulate `events` on `allocator`. places: remember addresses and segments.
 
     A request beyond the allocator's limit ends the program: the result says until where it got. Raises
     KeyError when an event frees what is not alive.
@@ -264,13 +258,13 @@ def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bo
         states.add(asked, handle)
         if isinstance(event, Event):
             allocator.over(event.name, event.value)
-    return gathered(events, states, failure)
+    return simulation_of_states(events, states, failure)
 
 
-def gathered(
+def simulation_of_states(
     events: tuple[AllocationEvent, ...], states: States, failure: Failure | None = None
 ) -> Simulation:
-    """Everything that is read from the events that were simulated, and the allocator's state after each.
+    """Return the simulation of the events, from the allocator's state after each.
 
     events: also those from a failure on, which were not simulated.
     """
@@ -321,8 +315,7 @@ def gathered(
 
 
 class _Held:
-    """Which pieces an allocator holds from which event to which, asked for whenever it has called the
-    driver."""
+    """Segments an allocator holds, from event to event, read after its driver calls."""
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
@@ -343,8 +336,7 @@ class _Held:
             self._held[piece] = position
 
     def cut(self, position: int) -> None:
-        """Events from this position on are forgotten: what came since was there at the end of what is
-        left."""
+        """Forget events from a position on; segments since then count as held at its end."""
         last = position - 1
         self._gone = [
             HeldRange(piece.address, piece.nbytes, piece.born, min(piece.died, last))
@@ -354,14 +346,13 @@ class _Held:
         self._held = {piece: min(born, last) for piece, born in self._held.items()}
 
     def pieces(self) -> tuple[HeldRange, ...]:
-        """All of them, by birth and address."""
+        """Return all held pieces, by birth and address."""
         kept = (HeldRange(*piece, born) for piece, born in self._held.items())
         return tuple(sorted((*self._gone, *kept), key=lambda piece: (piece.born, piece.address)))
 
 
 def iteration_start(events: tuple[AllocationEvent, ...]) -> int:
-    """Position of the named event after which the first iteration begins; -1: with the first event, or there
-    is none."""
+    """Return the position of the event before the first iteration, -1 if there is none."""
     return next(iter(_iteration_starts(events)), -1)
 
 
@@ -379,8 +370,7 @@ def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:
 
 
 def _peak(values: Sequence[int], first: int, start: int) -> tuple[int, int]:
-    """The largest value from position `first` on (-1: from `start`, before all) and where it is reached
-    first."""
+    """Return the largest value from position `first` on (-1: with `start`), and its first place."""
     peak, position = (values[first], first) if first >= 0 else (start, -1)
     for at in range(first + 1, len(values)):
         if values[at] > peak:
@@ -406,7 +396,7 @@ def _marks(
 
 
 def _phases(events: tuple[AllocationEvent, ...]) -> tuple[str, ...]:
-    """For every event the named event under way: the next one, itself included."""
+    """Return the phase of every event: the name of the next named event, itself included."""
     phases, name = [], ""
     for event in reversed(events):
         if isinstance(event, Event):

@@ -46,8 +46,7 @@ PROTECTIONS = {
 
 
 class Sandbox:
-    """One program's. protection: a key of `PROTECTIONS`. outside: the process that writes for this one, where
-    there is one."""
+    """Sandbox of one program. protection: key of `PROTECTIONS`. outside: process that writes for it."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Sandbox]:
-        """While open, it holds what this process does."""
+        """While open, sandbox this process."""
         from analyzer.sandbox import services
 
         path = os.pathsep.join(
@@ -95,12 +94,12 @@ class Sandbox:
                 from analyzer.sandbox.renaming import folders_renamed
 
                 stack.enter_context(folders_renamed())
-            stack.enter_context(_environment(variables))
+            stack.enter_context(_variables_set(variables))
             stack.enter_context(self._services.open())
             yield self
 
     def _ruleset(self, stack: contextlib.ExitStack) -> Any:
-        """What processes may do that this one starts, where it may do more itself."""
+        """Return rules for child processes if this one has more rights; else None."""
         if self.protection != "python":
             return None
         from analyzer.sandbox.landlock import Ruleset
@@ -114,13 +113,13 @@ class Sandbox:
         return ruleset
 
     def ended(self) -> None:
-        """The program is over, and its variables are still in force."""
+        """Keep the ended program's environment, also in the outside process."""
         self.environment = dict(os.environ)
         if self.outside is not None:
             self.outside.ask("environment", self.environment)
 
     def notes(self, always: bool = True) -> tuple[str, ...]:
-        """What it did, for the reader of an estimate. always: also where it wrote nothing. None of it in a
+        """Return notes on what the sandbox did. always: also where the program wrote nothing. Empty in a
         process that has joined."""
         if self.joined:
             return ()
@@ -161,13 +160,12 @@ own_process = False
 
 
 def current() -> Sandbox | None:
-    """The sandbox this process is in."""
+    """Return the sandbox this process is in, None without one."""
     return _current
 
 
 def outside() -> Outside | None:
-    """The process outside of the sandbox this one is in, which does what is asked of it; None: there is
-    none."""
+    """Return the process outside of this sandbox, which answers requests; None without one."""
     return None if _current is None else _current.outside
 
 
@@ -201,8 +199,7 @@ atexit.register(_forever.close)
 
 @contextlib.contextmanager
 def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> Iterator[Sandbox]:
-    """While open, what a program does in this process is kept apart, if it is not already. keep: a folder for
-    what it wrote."""
+    """While open, keep apart what a program does in this process. keep: folder for its files."""
     global _current  # noqa: PLW0603
     if _current is not None:
         yield _current
@@ -247,7 +244,7 @@ def finish(code: int) -> None:
 
 
 def _joined() -> Sandbox | None:
-    """The sandbox that this process was started in."""
+    """Return the sandbox this process was started in, None without one."""
     said = os.environ.get(_VARIABLE)
     if said is None:
         return None
@@ -272,7 +269,7 @@ def join() -> None:
 
 
 @contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
+def _variables_set(variables: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -55,8 +55,7 @@ _OPEN = ("open", "_builtin_open", "bltn_open", "builtin_open", "io_open")
 
 
 class Substitute:
-    """Called in a built-in function's place. Unlike a function it is no method where a class has it, as a
-    built-in is none."""
+    """Callable that replaces a built-in function. As a class attribute it is no method, like a built-in."""
 
     def __init__(self, original: Any, call: Function) -> None:
         self.__name__, self.__doc__, self.__wrapped__, self._call = (
@@ -71,9 +70,9 @@ class Substitute:
 
 
 class Functions:
-    """What replaces them for the overlay in `folder`. environment: the variables by which a process joins it.
-    others: whether the calling thread is none of the program's. ruleset: what processes that are started may
-    do (None: what this one may)."""
+    """Replaces functions for the overlay in `folder`. environment: variables by which a process joins it.
+    others: whether the calling thread is none of the program's. ruleset: rights of child processes (None:
+    this process's)."""
 
     def __init__(
         self,
@@ -100,8 +99,7 @@ class Functions:
 
     @contextlib.contextmanager
     def _work(self, *paths: Any) -> Iterator[None]:
-        """Around what the overlay does for a call: it is not sent there itself, and its errors name the
-        program's paths."""
+        """Run the overlay's own calls unredirected; errors name the program's paths."""
         self._at_work.now = True
         try:
             yield
@@ -117,14 +115,16 @@ class Functions:
     def _path(self, path: Any, folder: int | None = None) -> str:
         """A path as text; folder: the descriptor it is relative to."""
         if isinstance(path, int):
-            return self._layer.outside(_of_descriptor(path))
+            return self._layer.outside(_path_of(path))
         text = os.fsdecode(path)
-        return text if folder is None else os.path.join(self._layer.outside(_of_descriptor(folder)), text)
+        return text if folder is None else os.path.join(self._layer.outside(_path_of(folder)), text)
 
     # -- os
     # ----------------------------------------------------------------------------------------------------
 
     def _reads(self, original: Function, follow: bool) -> Function:
+        """Return a replacement for a function that reads a path."""
+
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside() or isinstance(path, int):
                 return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
@@ -139,6 +139,8 @@ class Functions:
         return call
 
     def _changes(self, original: Function, follow: bool) -> Function:
+        """Return a replacement for a function that changes what is at a path."""
+
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside():
                 return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
@@ -149,6 +151,8 @@ class Functions:
         return call
 
     def _makes(self, original: Function) -> Function:
+        """Return a replacement for a function that creates a path."""
+
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside():
                 return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
@@ -161,6 +165,8 @@ class Functions:
         return call
 
     def _removes(self, original: Function, folder: bool) -> Function:
+        """Return a replacement for a function that removes a path."""
+
         def call(path: Any, *, dir_fd: int | None = None) -> None:
             if self._aside():
                 return original(path, **_said(dir_fd=dir_fd))  # type: ignore[no-any-return]
@@ -173,6 +179,8 @@ class Functions:
         return call
 
     def _renames(self, original: Function) -> Function:
+        """Return a replacement for a function that renames a path."""
+
         def call(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
             if self._aside():
                 folders = _said(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
@@ -189,6 +197,8 @@ class Functions:
         return call
 
     def _links(self, original: Function, hard: bool) -> Function:
+        """Return a replacement for a function that creates a link."""
+
         def call(src: Any, dst: Any, *arguments: Any, **named: Any) -> None:
             if self._aside():
                 return original(src, dst, *arguments, **named)  # type: ignore[no-any-return]
@@ -209,7 +219,7 @@ class Functions:
         return call
 
     def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """`os.open`."""
+        """Replace `os.open`."""
         original = self._originals["open"]
         if self._aside() or isinstance(path, int):
             return original(path, flags, mode, **_said(dir_fd=dir_fd))  # type: ignore[no-any-return]
@@ -226,7 +236,7 @@ class Functions:
             return original(chosen(place), flags, mode)  # type: ignore[no-any-return]
 
     def _listdir(self, path: Any = None) -> list[Any]:
-        """`os.listdir`."""
+        """Replace `os.listdir`."""
         if self._aside() or self._layer.untouched():
             return self._originals["listdir"](path)  # type: ignore[no-any-return]
         with self._work(path):
@@ -234,7 +244,7 @@ class Functions:
             return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
     def _scandir(self, path: Any = None) -> Any:
-        """`os.scandir`."""
+        """Replace `os.scandir`."""
         if self._aside() or self._layer.untouched():
             return self._originals["scandir"](path)
         with self._work(path):
@@ -251,11 +261,11 @@ class Functions:
             self._originals["chdir"](place if self._layer.is_below(place) else self._layer.reading(place))
 
     def _getcwd(self) -> str:
-        """`os.getcwd`."""
+        """Replace `os.getcwd`."""
         return self._layer.outside(self._originals["getcwd"]())
 
     def _system(self, command: str) -> int:
-        """`os.system`, by a process that may do what others may."""
+        """Replace `os.system` by a child process, which the sandbox restricts."""
         code = subprocess.call(command, shell=True)
         return code << 8 if code >= 0 else -code
 
@@ -282,7 +292,7 @@ class Functions:
     # -------------------------------------------------------------------------------------------------
 
     def _of_os(self) -> dict[str, Function]:
-        """What stands for the functions of `os`, by name."""
+        """Return the replacements for functions of `os`, by name."""
         known = self._originals
         return {
             **{name: self._reads(known[name],
@@ -298,7 +308,7 @@ class Functions:
         }  # fmt: skip
 
     def _of_io(self) -> dict[str, tuple[Any, Any]]:
-        """What stands for the functions of `io`, by name, behind what it stands for."""
+        """Return (original, replacement) for functions of `io`, by name."""
         opened, file_io = builtins.open, io.FileIO
 
         def opener(path: Any, flags: int) -> int:
@@ -375,8 +385,8 @@ def _said(**arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _of_descriptor(number: int) -> str:
-    """The path of what is open."""
+def _path_of(number: int) -> str:
+    """Return the path of an open descriptor."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -385,7 +395,7 @@ def _of_descriptor(number: int) -> str:
 
 
 class _Entries:
-    """What `os.scandir` returns."""
+    """The iterator that `os.scandir` returns."""
 
     def __init__(self, entries: list[Any]) -> None:
         self._entries = iter(entries)
@@ -403,4 +413,4 @@ class _Entries:
         self.close()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no descriptor is open."""

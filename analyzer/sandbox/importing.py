@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 @contextlib.contextmanager
 def once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[None]:
-    """While open, the module is told of: now, or when the program imports it."""
+    """While open, call `tell` with the module: now, or when the program imports it."""
     if name in sys.modules:
         tell(sys.modules[name])
         yield
@@ -83,8 +83,8 @@ def exchange(replacements: Iterable[Replacement]) -> Callable[[], None]:
 
 
 def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
-    """In every module that has a function by its own name, another for it. What is returned puts the
-    functions back, also in modules that were imported since."""
+    """Replace functions in every module that holds them under their own name; return a function that puts
+    them back, also in modules imported since."""
     modules, names = list(sys.modules.values()), frozenset[str]().union(*parts)
     before = _found.get(names)
     if before is None or not _same(before[0], modules):
@@ -117,7 +117,7 @@ _found: dict[frozenset[str], tuple[list[Any], list[Place]]] = {}
 
 
 def _named(modules: Iterable[Any], names: frozenset[str]) -> list[Place]:
-    """Where these modules have such a name."""
+    """Return the (module dictionary, name) pairs of modules that have such a name."""
     dicts = (held for module in modules if isinstance(held := getattr(module, "__dict__", None), dict))
     return [(held, name) for held in dicts for name in names & held.keys()]
 
@@ -125,7 +125,7 @@ def _named(modules: Iterable[Any], names: frozenset[str]) -> list[Place]:
 def _holding(
     places: Iterable[Place], parts: Sequence[Pairs]
 ) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
-    """Those of the places that hold what is replaced, with it and what replaces it."""
+    """Yield (module dictionary, name, original, replacement) for places that hold a replaced function."""
     for held, name in places:
         for pairs in parts:
             if name in pairs and held.get(name) is pairs[name][0]:

@@ -27,7 +27,7 @@ _TCP_SINCE, _CONNECT_TCP = 4, 1 << 1
 
 
 class Ruleset:
-    """What is allowed, ready to be put in force. Raises OSError where the kernel has no Landlock."""
+    """Landlock rules, ready to be enforced. Raises OSError if the kernel has no Landlock."""
 
     def __init__(self, writable: Sequence[str], network: bool = True) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -44,13 +44,13 @@ class Ruleset:
                 os.close(opened)
 
     def restrict(self) -> None:
-        """From here on, for this thread and what it starts. Raises OSError."""
+        """Enforce the rules on this thread and its children. Raises OSError."""
         if self._libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError(errno.EPERM, "no_new_privs is refused")
         self._call(_RESTRICT, self.descriptor, 0)
 
     def close(self) -> None:
-        """It is needed no more."""
+        """Close the descriptor."""
         os.close(self.descriptor)
 
     def _call(self, number: int, *arguments: object) -> int:

@@ -47,7 +47,7 @@ class Layer:
     # -------------------------------------------------------------------------------------
 
     def working_folder(self) -> str:
-        """The working folder, as the program knows it."""
+        """Return the working folder as the program knows it."""
         return self.outside(os.getcwd())
 
     def outside(self, path: str) -> str:
@@ -56,7 +56,7 @@ class Layer:
 
     def place(self, path: str, follow: bool = True) -> str:
         """The path in the overlay with every link in it followed. follow: the last name, too."""
-        self._remember()
+        self._read_removals()
         names = [
             name
             for name in reversed(os.path.join(self.working_folder(), path).split("/"))
@@ -78,7 +78,7 @@ class Layer:
         return here or "/"
 
     def _link(self, place: str) -> str | None:
-        """Where a link leads; None: it is none."""
+        """Return a link's target; None if the place is not a link."""
         for path in (self.upper + place, place):
             try:
                 return os.readlink(path)
@@ -88,25 +88,25 @@ class Layer:
         return None
 
     def free(self, place: str) -> bool:
-        """Whether the overlay has nothing to do with a place."""
+        """Return whether the overlay leaves a place alone."""
         return f"{place}/".startswith(self._as_outside)
 
-    def _seen(self, place: str) -> str:
+    def _real_path(self, place: str) -> str:
         above = self.upper + place
         return (
             place if self.free(place) or (not os.path.lexists(above) and not self._hidden(place)) else above
         )
 
     def _hidden(self, place: str) -> bool:
-        """Whether what is outside there was removed."""
+        """Return whether the program removed what is outside there."""
         while self._removed and place:
             if place in self._removed:
                 return True
             place = place.rpartition("/")[0]
         return False
 
-    def _remember(self) -> None:
-        """What any process has removed until now."""
+    def _read_removals(self) -> None:
+        """Read which paths any process has removed so far."""
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._log).st_size > self._read:
                 with open(self._log, "rb") as log:
@@ -116,11 +116,11 @@ class Layer:
                 self._removed.discard("")
 
     def reading(self, path: str, follow: bool = True) -> str:
-        """Where to read what `path` is for the program."""
+        """Return the real path to read for the program's `path`."""
         return (
             path
             if self.untouched() and not path.startswith(self.upper)
-            else self._seen(self.place(path, follow))
+            else self._real_path(self.place(path, follow))
         )
 
     def is_below(self, place: str) -> bool:
@@ -128,7 +128,7 @@ class Layer:
         return os.path.lexists(place) and not self._hidden(place)
 
     def names(self, path: str) -> list[str]:
-        """What a folder holds, in no order."""
+        """Return the names in a folder, unordered."""
         place = self.place(path)
         found = set(os.listdir(self.upper + place)) if os.path.isdir(self.upper + place) else set[str]()
         if self.is_below(place):
@@ -149,7 +149,7 @@ class Layer:
         """The folders above a place, in `upper`."""
         parent = place.rpartition("/")[0]
         above = self.upper + parent
-        if os.path.isdir(above) or not os.path.isdir(self._seen(parent or "/")):
+        if os.path.isdir(above) or not os.path.isdir(self._real_path(parent or "/")):
             return  # there already, or an error whoever writes there will get
         self._folders_to(parent)
         os.mkdir(above)
@@ -160,8 +160,7 @@ class Layer:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def making(self, place: str) -> str:
-        """Where to make what is new at a place; something outside may be there, and then its content does not
-        matter."""
+        """Return the real path for creating something at a place; an outside file there is ignored."""
         if self.free(place):
             return place
         self._writes()
@@ -174,7 +173,7 @@ class Layer:
         return self.upper + place
 
     def changing(self, place: str) -> str:
-        """Where to change what is at a place, after it was copied there."""
+        """Return the real path for changing a file at a place, after copying it there."""
         if self.free(place) or os.path.lexists(self.upper + place) or not self.is_below(place):
             return place if self.free(place) else self.making(place)
         above, mode = self.making(place), os.lstat(place).st_mode
@@ -189,7 +188,7 @@ class Layer:
         return above
 
     def truncating(self, place: str) -> str:
-        """Where to write a file anew that is at a place: its mode is kept, its content not."""
+        """Return the real path for rewriting a file at a place: its mode is kept, its content is not."""
         new = not os.path.lexists(self.upper + place)
         above = self.making(place)
         if new and self.is_below(place) and not self.free(place):
@@ -199,18 +198,18 @@ class Layer:
             os.close(os.open(above, os.O_CREAT | os.O_WRONLY, stat.S_IMODE(mode)))
         return above
 
-    def _gone(self, place: str) -> None:
+    def _record_removal(self, place: str) -> None:
         if os.path.lexists(place):
             self._writes()
             with open(self._log, "ab") as log:
                 log.write(os.fsencode(place) + b"\0")
-            self._remember()
+            self._read_removals()
 
     def remove(self, place: str, folder: bool) -> None:
         """Remove a file, or an empty folder."""
-        seen = self._seen(place)
+        seen = self._real_path(place)
         if not self.free(place) and os.path.lexists(seen):
-            self._check(self._seen(place.rpartition("/")[0] or "/"))
+            self._check(self._real_path(place.rpartition("/")[0] or "/"))
             if stat.S_ISDIR(os.lstat(seen).st_mode) != folder:
                 number = errno.ENOTDIR if folder else errno.EISDIR
                 raise OSError(number, os.strerror(number), place)
@@ -219,14 +218,14 @@ class Layer:
         if self.free(place) or seen.startswith(self.upper):
             (os.rmdir if folder else os.unlink)(seen)
         if not self.free(place):
-            self._gone(place)
+            self._record_removal(place)
 
     def rename(self, source: str, target: str) -> None:
-        """Give what is at one place another; what is there goes, as `os.replace` does."""
+        """Move what is at one place to another, replacing it, as `os.replace` does."""
         if source == target or (self.free(source) and self.free(target)):
             os.rename(source, target)
             return
-        there, seen = self._seen(source), self._seen(target)
+        there, seen = self._real_path(source), self._real_path(target)
         is_folder = os.path.isdir(there) and not os.path.islink(there)
         if os.path.lexists(there) and os.path.lexists(seen):
             over_folder = os.path.isdir(seen) and not os.path.islink(seen)
@@ -244,10 +243,10 @@ class Layer:
             os.rename(moved, made)
         for place in (source, target):
             if not self.free(place):
-                self._gone(place)
+                self._record_removal(place)
 
     def _whole(self, place: str) -> str:
-        """Copy what is at a place, with all that is in it."""
+        """Copy a place with everything in it."""
         above = self.changing(place)
         if not self.free(place) and os.path.isdir(above) and not os.path.islink(above):
             for name in self.names(place):
@@ -255,17 +254,17 @@ class Layer:
         return above
 
     def entries(self, path: str) -> Iterator[Any]:
-        """What `os.scandir` gives of a folder."""
+        """Yield the entries of `os.scandir` for a folder."""
         place = self.place(path)
         for name in self.names(path):
-            yield Entry(name, os.path.join(path, name), self._seen(f"{place.rstrip('/')}/{name}"))
+            yield Entry(name, os.path.join(path, name), self._real_path(f"{place.rstrip('/')}/{name}"))
 
 
 class Entry:
     """An `os.DirEntry` of the overlay."""
 
     def __init__(self, name: str, path: str, seen: str) -> None:
-        self.name, self.path, self._seen = name, path, seen
+        self.name, self.path, self._real_path = name, path, seen
 
     def __fspath__(self) -> str:
         return self.path
@@ -274,11 +273,11 @@ class Entry:
         return f"<DirEntry {self.name!r}>"
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """As `os.stat` of its path."""
-        return (os.stat if follow_symlinks else os.lstat)(self.path if follow_symlinks else self._seen)
+        """Return `os.stat` of the entry."""
+        return (os.stat if follow_symlinks else os.lstat)(self.path if follow_symlinks else self._real_path)
 
     def inode(self) -> int:
-        """Its number."""
+        """Return the inode number."""
         return self.stat(follow_symlinks=False).st_ino
 
     def _is(self, kind: Any, follow: bool) -> bool:
@@ -288,15 +287,15 @@ class Entry:
             return False
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return self._is(stat.S_ISDIR, follow_symlinks)
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a file."""
+        """Return whether it is a file."""
         return self._is(stat.S_ISREG, follow_symlinks)
 
     def is_symlink(self) -> bool:
-        """Whether it is a link."""
+        """Return whether it is a link."""
         return self._is(stat.S_ISLNK, False)
 
     def is_junction(self) -> bool:

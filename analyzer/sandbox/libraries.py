@@ -48,7 +48,7 @@ _LIBRARIES: tuple[tuple[str, str, int, str, str | Function], ...] = (
 
 
 class _Paths:
-    """Where libraries are sent. aside, work: as in `functions.py`."""
+    """Maps the paths libraries open into the overlay. aside, work: as in `functions.py`."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class _Paths:
         self._layer, self._aside, self._work = layer, aside, work
 
     def _in_overlay(self, path: Any, how: str) -> str | bytes:
+        """Return the overlay's path. how: what the library does ("reads", "makes", ...)."""
         with self._work(path):
             text, before, mark, options = os.fsdecode(path), "", "", ""
             if text.startswith("file:"):  # SQLite's: file:PATH?mode=ro
@@ -74,7 +75,7 @@ class _Paths:
         return os.fsencode(seen) if isinstance(path, bytes) else seen
 
     def replacement(self, original: Any, index: int, name: str, how: str | Function) -> Any:
-        """A function or class that is given the path in the overlay, as `_LIBRARIES` says."""
+        """Return a function or class that gets the overlay's path, as `_LIBRARIES` says."""
 
         def given(
             arguments: tuple[Any, ...], named: dict[str, Any]

@@ -76,8 +76,7 @@ def enter(folder: str, network: bool) -> None:
 
 
 def _unshare(kinds: int) -> set[str] | None:
-    """Into the namespaces; in a user namespace the folders that must be made in overlays, None without
-    one."""
+    """Enter the namespaces; return the folders to make in overlays, None without user namespaces."""
     user, group = os.getuid(), os.getgid()
     if user == 0 and not _mapped():
         with contextlib.suppress(OSError):  # a container's root may be allowed what everybody is
@@ -119,7 +118,7 @@ class _Root:
         self._options = "redirect_dir=on" if self._is_root else "userxattr"
 
     def build(self, outside: str) -> None:
-        """The file or folder of this path, and what is mounted in it."""
+        """Mount the file or folder of this path, and the mounts in it."""
         inside = self.path + outside
         below = [
             point
@@ -136,18 +135,18 @@ class _Root:
             if not nearest:
                 self._as_outside(outside, writable=False)
                 return
-            self._anew(outside, inside)
+            self._rebuild_folder(outside, inside)
             return
         for point in nearest:
             if os.path.lexists(inside + point.removeprefix(outside.rstrip("/"))):
                 self.build(point)
 
     def bind(self, outside: str) -> None:
-        """A folder that is the same inside."""
+        """Mount a folder that is the same inside and outside."""
         _mount(outside, self.path + outside, "", _BIND)
 
     def holds(self, outside: str) -> bool:
-        """Whether what is written in this folder goes to an overlay."""
+        """Return whether writes to this folder go to an overlay."""
         over = [
             point
             for point in (*self._overlays, *self._others)
@@ -156,7 +155,7 @@ class _Root:
         return max(over, key=len, default="") in self._overlays
 
     def build_shared_memory(self) -> None:
-        """An overlay of /dev/shm, in memory of its own."""
+        """Mount an overlay of /dev/shm, in memory of its own."""
         if "/dev/shm" in self._mounts:
             memory = os.path.join(self._folder, "shm")
             os.mkdir(memory)
@@ -164,6 +163,7 @@ class _Root:
             self._overlay("/dev/shm", os.path.join(memory, "upper"))
 
     def _overlay(self, outside: str, upper: str = "") -> None:
+        """Mount an overlay over an outside folder."""
         number = len(self._overlays) + 1
         upper = upper or os.path.join(self._folder, str(number))
         work = f"{upper}.work"
@@ -189,14 +189,14 @@ class _Root:
             table.write(f"{number} {outside}\0")
 
     def _as_lower(self, outside: str, made: str) -> None:
-        """The mode, and for root the owner, that a folder has outside; who may not write there may not
-        here."""
+        """Give a folder its outside mode and, for root, its owner."""
         found = os.stat(outside)
         os.chmod(made, stat.S_IMODE(found.st_mode) & (~0 if os.access(outside, os.W_OK) else ~0o222))
         if self._is_root:
             os.chown(made, found.st_uid, found.st_gid)
 
     def _as_outside(self, outside: str, writable: bool) -> None:
+        """Mount an outside folder as it is, read-only unless `writable`."""
         inside = self.path + outside
         _mount(outside, inside, "", _BIND | _REC)
         self._others.append(outside)
@@ -212,7 +212,8 @@ class _Root:
                 ctypes.c_size_t(len(how)),
             )
 
-    def _anew(self, outside: str, inside: str) -> None:
+    def _rebuild_folder(self, outside: str, inside: str) -> None:
+        """Make an outside folder anew: its links, and a mount for each of its entries."""
         for name in os.listdir(outside):
             path, made = os.path.join(outside, name), os.path.join(inside, name)
             if os.path.islink(path):
@@ -231,8 +232,7 @@ def _is_mine(found: os.stat_result) -> bool:
 
 
 def _check_groups(folder: str) -> None:
-    """Raises OSError where what this user may write there, as far as can be seen quickly, is not all of his
-    own group."""
+    """Raise OSError if files this user may write belong to other groups, as far as seen quickly."""
     folders, count = [folder], 0
     for path in folders:
         for entry in _entries(path):

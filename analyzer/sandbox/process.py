@@ -42,7 +42,7 @@ class Outside:
         self._process = os.getpid()
 
     def ask(self, what: str, *arguments: Any) -> Any:
-        """Have something done there; what it gives. Raises the OSError it ends in."""
+        """Have the outside process do something; return its result. Raises its OSError."""
         if os.getpid() != self._process:
             raise OSError("only the process that follows the program writes outside")
         with self._lock:
@@ -79,7 +79,7 @@ class First:
         self.code = code
 
     def serve(self, asks: IO[bytes], answers: IO[bytes]) -> None:
-        """Do what is asked, until nobody asks any more."""
+        """Answer requests until there are no more."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 what, arguments = pickle.load(asks)
@@ -92,8 +92,7 @@ class First:
                 answers.flush()
 
     def finish(self, status: int, asked: int, complain: Complain) -> int:
-        """Keep what is to be kept, remove the rest; the exit code. asked: the signal that asked for the end,
-        or 0."""
+        """Keep outputs, remove the rest, return the exit code. asked: ending signal, or 0."""
         try:
             if self.code is not None:
                 self._scratch.keep_downloads(self._environment)
@@ -151,7 +150,7 @@ def divide(
 def _forked(
     protection: str, scratch: Scratch, first: First, complain: Complain, network: bool
 ) -> Outside | None:
-    """In the second process, the first; in the first, None where the second could not be protected so."""
+    """Fork. In the child, return the parent; in the parent, None if the child could not be protected so."""
     (asks, asked), (answers, answered) = (
         (os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in (os.pipe(), os.pipe())
     )
@@ -171,7 +170,7 @@ def _forked(
     try:
         asks.close()
         answered.close()
-        _ends_with(parent)
+        _die_with_parent(parent)
         _protect(protection, scratch.folder, network)
     except Exception:
         os._exit(1)
@@ -189,8 +188,8 @@ def _protect(protection: str, folder: str, network: bool) -> None:
         landlock.Ruleset((folder, "/dev", "/proc"), network).restrict()
 
 
-def _ends_with(parent: int) -> None:
-    """This process is killed when the first is."""
+def _die_with_parent(parent: int) -> None:
+    """Let this process be killed when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
@@ -205,7 +204,7 @@ def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complai
 
 
 def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:
-    """The status of the process when it has ended, and the last that asked for it meanwhile, or 0."""
+    """Return the ended process's status, and the last signal that asked it to end, or 0."""
     asked = 0
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)

@@ -28,7 +28,7 @@ ELSEWHERE = "elsewhere"
 
 
 class Scratch:
-    """One overlay's folder. Made by `Scratch.new`; another process has it by its path."""
+    """Folder of one overlay. `Scratch.new` makes it; another process opens it by its path."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Scratch:
 
     @classmethod
     def new(cls) -> Scratch:
-        """A folder of its own, locked by this process and those it forks. Raises OSError."""
+        """Make a folder, locked by this process and its forks. Raises OSError."""
         place = os.environ.get("TMPDIR") or next(
             (folder for folder in ("/var/tmp",) if os.access(folder, os.W_OK)), tempfile.gettempdir()
         )
@@ -52,11 +52,11 @@ class Scratch:
         return made
 
     def path(self, name: str) -> str:
-        """A file or folder of it."""
+        """Return the path of a file or folder in it."""
         return os.path.join(self.folder, name)
 
     def uppers(self) -> Iterator[tuple[str, str]]:
-        """(folder outside, folder with what was written over it), of every overlay."""
+        """Yield (folder outside, folder with its written files) of every overlay."""
         with (
             contextlib.suppress(FileNotFoundError),
             open(self.path("uppers"), encoding="utf-8", errors="surrogateescape") as table,
@@ -110,8 +110,7 @@ class Scratch:
                 )
 
     def keep_downloads(self, environment: Mapping[str, str]) -> None:
-        """Move to the hubs' caches what was downloaded for them, where no such file is yet, and to ours
-        cuDNN's answers."""
+        """Move new downloads to the hubs' caches, and cuDNN's answers to ours."""
         caches, own = hub_folders(environment), answers_folder(environment)
         for path, lies in list(self.files()):
             if (
@@ -123,7 +122,7 @@ class Scratch:
                     _move(lies, path)
 
     def drop(self) -> None:
-        """Remove all of it."""
+        """Remove the folder."""
 
         def mend(_: object, path: str, __: object) -> None:
             with contextlib.suppress(
@@ -139,9 +138,8 @@ class Scratch:
 
 
 def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Where the hubs' libraries put what they download, with a slash behind (`huggingface_hub/constants.py`,
-    `datasets/config.py`,
-    `torch/hub.py`), and this package cuDNN's answers."""
+    """Return the download folders of the hubs' libraries, with a trailing slash
+    (`huggingface_hub/constants.py`, `datasets/config.py`, `torch/hub.py`), and of cuDNN's answers."""
     caches = _caches(environment)
     home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")
     torch = environment.get("TORCH_HOME") or os.path.join(caches, "torch")
@@ -157,7 +155,7 @@ def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def answers_folder(environment: Mapping[str, str]) -> str:
-    """Where cuDNN's answers are kept (`libraries/cudnn/asker.py`), with a slash behind."""
+    """Return the folder of cuDNN's answers (`libraries/cudnn/asker.py`), with a trailing slash."""
     own = environment.get("ANALYZER_CACHE") or os.path.join(_caches(environment), "gpu-memory-analyzer")
     return os.path.realpath(os.path.join(own, "cudnn")) + "/"
 

@@ -7,9 +7,8 @@
    is refused.
 
 Sources: each library's documentation of its variables; `huggingface_hub/hf_api.py`. Not modelled: connections
-that libraries in C make by
-themselves (gRPC, another language's programs): they are refused where a whole process has no network, and not
-written down.
+that libraries in C make by themselves (gRPC, another language's programs): they are refused where a whole
+process has no network, and not written down.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _HUB_CHANGES = re.compile(
 
 
 def variables(folder: str) -> dict[str, str]:
-    """What the trackers read. folder: where mlflow may write."""
+    """Return the environment variables that silence trackers. folder: where mlflow may write."""
     return {
         "WANDB_MODE": "disabled", "COMET_AUTO_LOG_DISABLE": "1", "NEPTUNE_MODE": "offline",
         "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns",
@@ -52,12 +51,12 @@ class Services:
         self._names: dict[str, str] = {}
 
     def met(self) -> list[str]:
-        """The lines, each once."""
+        """Return the recorded lines, each once."""
         with contextlib.suppress(FileNotFoundError), open(self._list, encoding="utf-8") as lines:
             return list(dict.fromkeys(lines.read().splitlines()))
         return []
 
-    def _write(self, line: str) -> None:
+    def _record(self, line: str) -> None:
         if line not in self._said:
             self._said.add(line)
             with contextlib.suppress(OSError), open(self._list, "a", encoding="utf-8") as lines:
@@ -65,7 +64,7 @@ class Services:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While open, it is so."""
+        """Replace trackers' and sockets' functions while open."""
         told: dict[str, Callable[[Any], Any]] = {
             "socket": self._socket, "wandb": self._wandb, "mlflow": self._mlflow, "neptune": self._neptune,
             "neptune_scale": self._neptune_scale, "huggingface_hub.hf_api": self._hub,
@@ -101,6 +100,8 @@ class Services:
             yield module.socket, name, self._connecting(getattr(module.socket, name), kinds, module)
 
     def _connecting(self, original: Any, kind: int, module: Any) -> Any:
+        """Return a replacement for a socket's connecting method, which records the host."""
+
         def call(connection: Any, *arguments: Any) -> Any:
             address = arguments[-1]
             if (
@@ -110,7 +111,7 @@ class Services:
             ):
                 host = self._names.get(address[0], address[0])
                 if not address[0].startswith("127.") and host not in ("::1", "localhost", "0.0.0.0", ""):
-                    self._write(f"host {host}")
+                    self._record(f"host {host}")
                     if not self._network:
                         raise OSError(errno.ENETUNREACH, f"--no-network: no connection to {host}")
             return original(connection, *arguments)
@@ -120,25 +121,25 @@ class Services:
     # -- trackers
     # ---------------------------------------------------------------------------------------------------
 
-    def _instead(self, tracker: str, original: Any, made: Any) -> Any:
-        """For the program another function than for everybody else."""
+    def _for_program(self, tracker: str, original: Any, made: Any) -> Any:
+        """Return a function that calls `made` for the program and `original` for everything else."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             if self._aside():
                 return original(*arguments, **named)
-            self._write(f"tracker {tracker}")
+            self._record(f"tracker {tracker}")
             return made(*arguments, **named)
 
         return call
 
     def _forced(self, tracker: str, original: Any, **settings: Any) -> Any:
-        return self._instead(
+        return self._for_program(
             tracker, original, lambda *arguments, **named: original(*arguments, **{**named, **settings})
         )
 
     def _by_variable(self, module: ModuleType) -> tuple[()]:
-        """Its variable does all."""
-        self._write(f"tracker {module.__name__}")
+        """Record a tracker that its environment variable silences."""
+        self._record(f"tracker {module.__name__}")
         return ()
 
     def _wandb(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
@@ -153,7 +154,11 @@ class Services:
         yield module.Run, "__init__", self._forced("neptune", module.Run.__init__, mode="offline")
 
     def _mlflow(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
-        yield module, "set_tracking_uri", self._instead("mlflow", module.set_tracking_uri, lambda uri: None)
+        yield (
+            module,
+            "set_tracking_uri",
+            self._for_program("mlflow", module.set_tracking_uri, lambda uri: None),
+        )
         yield module, "start_run", self._forced("mlflow", module.start_run)
         client = module.MlflowClient.__init__
 
@@ -161,7 +166,7 @@ class Services:
             del tracking_uri
             client(self, None, *arguments, **named)
 
-        yield module.MlflowClient, "__init__", self._instead("mlflow", client, made)
+        yield module.MlflowClient, "__init__", self._for_program("mlflow", client, made)
 
     def _hub(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
         def answered(name: str) -> Any:
@@ -187,7 +192,7 @@ class Services:
                     yield (
                         holder,
                         name,
-                        self._instead("the Hugging Face hub", getattr(holder, name), answered(name)),
+                        self._for_program("the Hugging Face hub", getattr(holder, name), answered(name)),
                     )
 
 

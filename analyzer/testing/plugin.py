@@ -10,10 +10,9 @@
 1. What is checked is whether the job runs in so much memory of the device, as `nvidia-smi` counts it
    (`analyze --budget`).
 2. Over the budget the test fails with what is expected and needed, and who holds the most at the peak:
-   "expected at most
-   16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With `baseline`, a saved estimate
-   (`analyze
-   --format json`), it says what grew since instead: "... saved for backward in encoder +1.1 GiB".
+   "expected at most 16.0 GiB, needs 17.3 GiB: saved for backward in encoder 8.1 GiB, ...". With `baseline`, a
+   saved estimate (`analyze --format json`), it says what grew since instead: "... saved for backward in
+   encoder +1.1 GiB".
 3. Keywords of the marker are options of every analysis of the test; those of a call win.
 
 Nothing is imported before a test asks for a budget.
@@ -46,8 +45,7 @@ class Budget:
         return Budget(limit, {**self.options, **options})
 
     def check(self, target: Any, inputs: Any = None, *, baseline: Any = None, **options: Any) -> Estimate:
-        """Analyse as `analyzer.analyze` does; fails the test when it needs more than the limit. Returns the
-        estimate.
+        """Analyse as `analyzer.analyze`; fail the test above the limit. Returns the estimate.
 
         Raises AnalyzerError for what is wrong with target or options.
         """
@@ -65,7 +63,7 @@ class Budget:
 
 
 def _explained(estimate: Estimate, limit: int, baseline: Any) -> str:
-    """What is expected and needed, and the largest shares of the peak; with a baseline, what grew."""
+    """Return the failure message: expected, needed, largest shares; or growth over a baseline."""
     from analyzer.planning.compare import compare, shares
     from analyzer.report.words import clean, size
 
@@ -88,7 +86,7 @@ def gpu_memory_budget(request: pytest.FixtureRequest) -> Budget:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Announces the marker."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         f"{_NAME}(limit, **options): the GPU memory a model may need, for the fixture of the same name",

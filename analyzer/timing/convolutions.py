@@ -48,7 +48,7 @@ class Convolution:
 
 
 def kind(conv: Convolution) -> str:
-    """The kind of a convolution, which has a category of its own."""
+    """Return the kind of a convolution, which is part of its category."""
     if conv.groups > 1:
         return "depthwise" if conv.groups == conv.c else "grouped"
     if conv.transposed:
@@ -63,7 +63,7 @@ def kind(conv: Convolution) -> str:
 
 
 def convolution(conv: Convolution, rates: Rates) -> Work:
-    """Where it lies in the table."""
+    """Return the convolution's category and place in the table."""
     c, k = conv.c // conv.groups, conv.k // conv.groups
     at = conv.n * (min(conv.inside, conv.outside) if conv.transposed else conv.outside)
     if conv.part == "weight":

@@ -31,12 +31,12 @@ _EMPTY = (
 
 
 def plain_name(operator: Operator) -> str:
-    """ "add" of "aten::add.Tensor"."""
+    """Return "add" of "aten::add.Tensor"."""
     return operator.name.partition("::")[2].partition(".")[0]
 
 
 def works_of(operator: Operator, storages: tuple[Storage, ...], rates: Rates) -> list[Work]:
-    """What the device does for it."""
+    """Return the pieces of work the device does for an operator."""
     name = plain_name(operator)
     inputs = operator.inputs
     outputs = [t for t in operator.outputs if t is not None]
@@ -68,14 +68,14 @@ def _copies(operator: Operator, name: str, storages: tuple[Storage, ...], rates:
 
 
 def _layout(tensor: TensorMeta) -> str:
-    """ "t" where the matrix is a transposed view."""
+    """Return "t" if the matrix is a transposed view, else "n"."""
     rows, columns = tensor.shape[-2:]
     down, right = tensor.stride[-2:]
     return "t" if down == 1 and right >= max(rows, 1) and (columns > 1 or right > 1) and right != 1 else "n"
 
 
 def _layouts(left: TensorMeta, right: TensorMeta) -> str:
-    """How both lie. Of two transposed views cuBLAS computes the transpose of the other order."""
+    """Return both layouts. For two transposed views cuBLAS computes the transposed product."""
     layout = _layout(left) + _layout(right)
     return "nn" if layout == "tt" else layout
 
@@ -106,7 +106,7 @@ def _product(operator: Operator, name: str, rates: Rates) -> list[Work]:
 
 
 def _grouped(operator: Operator, name: str, rates: Rates) -> list[Work]:
-    """Each group as one of a batch, rows spread evenly."""
+    """Return the work of a grouped product: a batch with rows spread evenly over the groups."""
     del name
     left, right = operator.inputs[0], operator.inputs[1]
     groups = (

@@ -80,13 +80,13 @@ def span(tensor: TensorMeta) -> int:
 
 
 def order(tensor: TensorMeta) -> tuple[int, ...]:
-    """The dimensions that have elements, from the one whose neighbours are farthest apart to the nearest."""
+    """Return the non-trivial dimensions by stride, largest first."""
     there = [d for d, size in enumerate(tensor.shape) if size > 1]
     return tuple(sorted(there, key=lambda d: (-tensor.stride[d], d)))
 
 
 def dense(tensor: TensorMeta) -> bool:
-    """Whether its elements fill a piece of memory, in whatever order."""
+    """Return whether the elements fill a piece of memory, in any order."""
     expected = 1
     for d in reversed(order(tensor)):
         if tensor.stride[d] != expected:
@@ -135,7 +135,7 @@ def elementwise(operator: Operator, name: str, rates: Rates) -> list[Work]:
 
 
 def unique(tensors: Sequence[TensorMeta]) -> list[TensorMeta]:
-    """Each piece of memory once."""
+    """Return the tensors without those that are the same piece of memory."""
     return list({(t.storage, t.offset, t.shape, t.stride): t for t in tensors}.values())
 
 

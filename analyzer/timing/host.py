@@ -54,8 +54,9 @@ _ATTENTION = (25.0, 45.0)
 def seconds_of(
     operator: Operator, name: str, launches: float, tensors: int, before: Operator | None
 ) -> float:
-    """Of handing one operator over. name: without namespace and overload. launches: kernels of the device.
-    tensors: of a list's operator, 0 for others. before: the operator before it, None for the first."""
+    """Return the host's seconds to launch one operator. name: without namespace and overload. launches:
+    kernels of the device. tensors: of a list's operator, 0 for others. before: the previous operator, None
+    for the first."""
     backward = operator.phase is Phase.BACKWARD
     place = 1 if backward else 2 if operator.phase is Phase.OPTIMIZER else 0
     more = _BACKWARD if backward else _FORWARD

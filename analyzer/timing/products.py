@@ -39,7 +39,7 @@ ITEMSIZE = {"bfloat16": 2, "float16": 2, "tf32": 4, "float32": 4}
 
 
 def alignment(size: int, itemsize: int) -> int:
-    """How a matrix' rows of so many elements begin: 0 at 16 bytes, 1 at 8, 2 at less."""
+    """Return a row's alignment class by its elements: 0 at 16 bytes, 1 at 8, 2 at less."""
     nbytes = size * itemsize
     return 0 if nbytes % 16 == 0 else 1 if nbytes % 8 == 0 else 2
 

@@ -43,8 +43,7 @@ class Rates:
     measured: bool = False
 
     def product(self, dtype: str) -> float:
-        """Operations a second of a matrix product whose operands have this type ("tf32" for float32 that may
-        be rounded)."""
+        """Return operations a second of a product of this type ("tf32": rounded float32)."""
         return float(getattr(self, _TENSOR.get(dtype, "vector")))
 
     @property
@@ -60,8 +59,7 @@ def _known() -> dict[str, dict[str, Any]]:
 
 
 def rates_of(profile: DeviceProfile) -> Rates | None:
-    """Those of the GPU a profile describes; None where no data sheet's figures are here (a size, a GPU's
-    slice)."""
+    """Return the rates of a profile's GPU; None without data sheet figures (a size, a GPU's slice)."""
     found = _known().get(profile.name)
     if found is None:
         return None

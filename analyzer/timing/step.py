@@ -71,8 +71,8 @@ class Launch:
 
 
 def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
-    """Of a PyTorch program on a GPU; None where it runs no operator, is of several ranks, or nothing is
-    known of the GPU's speed."""
+    """Return the time of a step of a PyTorch program on a GPU; None without operators, with several ranks, or
+    if the GPU's speed is unknown."""
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators or not graph.operators:
         return None
@@ -86,7 +86,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
     low = min(_played(moments, launches, faster, host.RANGE[0]), seconds)
     high = max(_played(moments, launches, slower, host.RANGE[1]), seconds)
     handed = sum(launch.host for launch in launches.values())
-    busy = _busiest(launches)
+    busy = _busiest_stream_seconds(launches)
     source = "measured on H100" if rates.measured else f"scaled from H100 by {profile.name}'s data sheet"
     return StepTime(
         seconds=seconds,
@@ -111,8 +111,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
 def operator_seconds(
     graph: Graph, moments: Sequence[Moment], profile: DeviceProfile
 ) -> dict[int, tuple[float, float]] | None:
-    """Seconds that each operator of these moments takes of the host and of the device, by its index; None as
-    `step_time`."""
+    """Return (host, device) seconds of each operator by index; None as `step_time`."""
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators:
         return None
@@ -121,7 +120,7 @@ def operator_seconds(
 
 
 def _last_step(graph: Graph) -> list[Moment]:
-    """The moments of the last whole iteration: that of the last optimizer's step, where there is one."""
+    """Return the moments of the last whole iteration: of the last optimizer step, if there is one."""
     operators = graph.operators
     trained = (operator.step for operator in operators if operator.phase is Phase.OPTIMIZER)
     last = max(trained, default=max(operator.step for operator in operators))
@@ -134,7 +133,7 @@ def _last_step(graph: Graph) -> list[Moment]:
 
 
 def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates) -> dict[int, Launch]:
-    """Every operator of the step in time; nothing of the iteration before it is in the cache any more."""
+    """Return the work of every operator of the step; the cache holds nothing of the previous iteration."""
     operators = graph.operators
     chosen = [operators[moment.operator] for moment in moments if isinstance(moment, Run)]
     residency = Residency(graph.storages, rates.cache_bytes)
@@ -192,7 +191,7 @@ def _played(moments: list[Moment], launches: dict[int, Launch], device: float, s
     return ends[-1] - ends[-2]
 
 
-def _busiest(launches: dict[int, Launch]) -> float:
+def _busiest_stream_seconds(launches: dict[int, Launch]) -> float:
     streams: dict[int, float] = defaultdict(float)
     for launch in launches.values():
         streams[launch.operator.stream] += launch.device
@@ -200,8 +199,7 @@ def _busiest(launches: dict[int, Launch]) -> float:
 
 
 def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
-    """The host where handing over takes longer than the device with its gaps; else what its kernels do most
-    of the time."""
+    """Return "host" if launching takes longest, else what the kernels mostly do."""
     gaps = _GAP * sum(launch.kernels for launch in launches.values())
     if handed > busy + gaps:
         return "host"
@@ -216,7 +214,7 @@ def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
 
 
 def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tuple[float, float]:
-    """How many times as long the device may take, and as short."""
+    """Return the factors by which the device may take longer, and shorter."""
     total = sum(time for _, time, _, _ in kinds)
     squares: dict[str, float] = defaultdict(float)
     counts = Counter[str]()
@@ -229,7 +227,7 @@ def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tup
 
 
 def _sums(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """By name, largest first, without what takes nothing."""
+    """Return sums by name, largest first, without zeros."""
     sums: dict[str, float] = defaultdict(float)
     for name, value in pairs:
         sums[name] += value

@@ -85,7 +85,7 @@ def _file() -> _File:
 
 @cache
 def rows_of(category: str) -> Rows | None:
-    """Of a category, None where nobody measured it."""
+    """Return the rows of a category, None if it was not measured."""
     file = _file()
     number = file.numbers.get(category)
     if number is None:
@@ -99,8 +99,7 @@ def rows_of(category: str) -> Rows | None:
 
 @cache
 def stand_in(category: str) -> str | None:
-    """The measured category that is nearest by name: the same kernel at another alignment, element size,
-    memory format."""
+    """Return the nearest measured category: the same kernel at another alignment, size or layout."""
     parts = category.split(":")
     best, most = None, 0.0
     for name in _file().numbers:
@@ -116,7 +115,7 @@ def stand_in(category: str) -> str | None:
 
 
 def seconds_of(works: Sequence[Work]) -> list[Seconds]:
-    """Of each, in order; equal ones are looked up once."""
+    """Return the seconds of each piece of work, in order; equal ones are looked up once."""
     grouped: dict[str, dict[tuple[float, ...], float]] = defaultdict(dict)
     for work in works:
         grouped[work.category].setdefault(work.place, work.base)
@@ -134,8 +133,7 @@ def seconds_of(works: Sequence[Work]) -> list[Seconds]:
 def _factors(
     category: str, places: list[tuple[float, ...]]
 ) -> dict[tuple[float, ...], tuple[float, float, float, bool, float]]:
-    """For each place of a category: the factor, the cold factor, the spread, whether it was measured,
-    kernels."""
+    """Return (factor, cold factor, spread, whether measured, kernels) for each place of a category."""
     rows, known = rows_of(category), True
     if rows is None:
         other = stand_in(category)
@@ -151,8 +149,8 @@ def _factors(
 
 
 def near(rows: Rows, places: NDArray[np.float32], left_out: bool = False) -> list[tuple[float, float, float]]:
-    """For each place the factor, the cold factor, and the spread, all logarithms. left_out: without the
-    nearest row, which is the place itself."""
+    """Return (factor, cold factor, spread), all logarithms, for each place. left_out: without the nearest
+    row, which is the place itself."""
     distances = ((places[:, None, :] - rows.places[None, :, :]) ** 2).sum(-1)
     if left_out:
         np.fill_diagonal(distances, np.inf)
@@ -171,8 +169,7 @@ def near(rows: Rows, places: NDArray[np.float32], left_out: bool = False) -> lis
 
 
 def _slope(away: NDArray[Any], factors: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-    """What the mean of the nearest rows is off because they lie to one side: a plane through them, held flat
-    by `_FLAT`."""
+    """Return the correction for rows on one side: a plane through them, flattened by `_FLAT`."""
     middle = (weights[:, :, None] * away).sum(1)
     around = away - middle[:, None, :]
     squares = np.einsum("qk,qki,qkj->qij", weights, around, around) + _FLAT * np.eye(

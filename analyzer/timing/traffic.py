@@ -36,13 +36,12 @@ def vectors(name: str, itemsize: int, nbytes: float, read: float, rates: Rates) 
 
 
 def strided(name: str, itemsize: int, elements: float, nbytes: float, read: float, rates: Rates) -> Work:
-    """elements: of the result."""
+    """Return the work of a strided kernel. elements: of the result."""
     return Work(f"strided:{name}:{wide(itemsize)}", (log(elements),), _base(nbytes, rates), read)
 
 
 def reduced(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
-    """count: elements read; width: of them, those that become one, or that stand beside each other where
-    rows are added up."""
+    """Return a reduction's work. count: elements read; width: elements that become one."""
     nbytes = count * itemsize
     return Work(f"reduced:{name}:{wide(itemsize)}", (log(nbytes), log(width)), _base(nbytes, rates), nbytes)
 
@@ -56,7 +55,7 @@ _ROWS = {
 
 
 def rows(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
-    """count rows of a width."""
+    """Return the work of a kernel over `count` rows of `width` elements."""
     nbytes = _ROWS[name] * count * width * itemsize
     kind = f"{name}-scalar" if "norm" in name and width % 4 else name
     return Work(f"rows:{kind}:{wide(itemsize)}", (log(count), log(width)), _base(nbytes, rates), 0.6 * nbytes)
@@ -72,8 +71,7 @@ _PLANES = {
 def planes(
     name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], outside: float, rates: Rates
 ) -> Work:
-    """sizes: images, channels, positions of a plane. outside: positions of the result's plane, or the
-    gradient's."""
+    """sizes: images, channels, positions of a plane. outside: of the other side's plane."""
     n, c, p = sizes
     nbytes = itemsize * n * c * (_PLANES[name] * p if name in _PLANES else p + outside)
     category = f"planes:{name}:{'last' if last else 'first'}:{wide(itemsize)}"
@@ -111,7 +109,7 @@ def lists(name: str, itemsize: int, tensors: float, each: float, rates: Rates) -
 
 
 def sorting(name: str, count: float, width: float, rates: Rates) -> Work:
-    """Rows that are sorted, counted or summed up."""
+    """Return the work of sorting, counting or scanning rows."""
     return Work(
         f"sorted:{name}:4", (log(count), log(width)), _base(8 * count * width, rates, 4), 4 * count * width
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 
 class Assumptions:
-    """What is assumed; asked: what of it was asked for."""
+    """Values the user assumes; asked: places where the program read one."""
 
     def __init__(self, values: Mapping[str, bool | int | float] | None = None) -> None:
         self._values = dict(values or {})
@@ -32,7 +32,7 @@ class Assumptions:
         return None
 
     def notes(self) -> Iterator[str]:
-        """What came of each."""
+        """Yield a note for each assumption: read, or without effect."""
         for place, value in self._values.items():
             if place in self.asked:
                 yield f"{place}: {value} is assumed, as was said"

@@ -79,7 +79,7 @@ class Budget:
 
 
 class Effort:
-    """What may still be spent. kept: bytes of the tensors over `SMALL_ELEMENTS` by storage key. paused:
+    """Work that remains to be spent. kept: bytes of tensors over `SMALL_ELEMENTS` by storage key. paused:
     nothing is followed now."""
 
     def __init__(self, most: int = MOST_ELEMENTS) -> None:
@@ -91,7 +91,7 @@ class Effort:
 
     @property
     def most(self) -> int:
-        """Elements of the largest tensor whose numbers are followed."""
+        """Return the elements of the largest tensor of numbers that is followed."""
         return SMALL_ELEMENTS if self.paused else self._most
 
     @property
@@ -104,13 +104,13 @@ class Effort:
         self._left = BETWEEN_QUESTIONS
 
     def keep(self, key: int, tensor: torch.Tensor) -> None:
-        """Values of a tensor are kept, by the key of its storage, if it is followed."""
+        """Count a followed tensor's bytes, by storage key."""
         if tensor.numel() > SMALL_ELEMENTS and key not in self.kept:
             self.kept[key] = tensor.numel() * tensor.element_size()
             self._kept_bytes += self.kept[key]
 
     def forget(self, key: int) -> None:
-        """A storage's values are kept no more."""
+        """Stop counting a storage."""
         self._kept_bytes -= self.kept.pop(key, 0)
 
     def spend(self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
@@ -151,7 +151,6 @@ def _work(call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch
 
 
 def _convolved(call: DispatchedCall, made: torch.Tensor) -> int:
-    """Multiplications of a convolution: for every element of its result (transposed: of what it is given)
-    those of one kernel."""
+    """Return a convolution's multiplications: one kernel for each element of its result."""
     counted, weight = call.argument("input") if call.argument("transposed") else made, call.argument("weight")
     return int(counted.numel() * (weight.numel() // weight.size(0)))

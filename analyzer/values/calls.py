@@ -28,5 +28,5 @@ class DispatchedCall(NamedTuple):
 
 @functools.cache
 def places(func: Any) -> Mapping[str, int]:
-    """Where each argument of an operator stands, by its name."""
+    """Return the position of each argument of an operator, by name."""
     return {argument.name: place for place, argument in enumerate(func._schema.arguments)}

@@ -46,7 +46,7 @@ _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand mil
 
 
 class KnownCounts:
-    """By the key of a storage; keys: those of which anything is known."""
+    """Counts of non-zero elements by storage key; keys: storages with any known count."""
 
     def __init__(self, key_of: Callable[[torch.Tensor], int]) -> None:
         self._key_of = key_of
@@ -64,7 +64,7 @@ class KnownCounts:
         self._not_zero: dict[int, tuple[torch.Size, int]] = {}
 
     def forget(self, key: int) -> None:
-        """The storage is dead or changed by something unknown."""
+        """Forget a storage that died or was changed unpredictably."""
         self.keys.discard(key)
         self._not_zero.pop(key, None)
         self._drawn.discard(key)
@@ -79,7 +79,7 @@ class KnownCounts:
         return key
 
     def at_most(self, mask: torch.Tensor) -> int | None:
-        """How many elements of a mask that begins where its storage does are true at most, if known."""
+        """Return an upper bound of a mask's true elements, None if unknown."""
         if mask.storage_offset():
             return None
         key = self._key_of(mask)
@@ -93,39 +93,39 @@ class KnownCounts:
         return taken.get(number, max(mask.numel() - sum(taken.values()), 1))
 
     def taken(self, mask: torch.Tensor, count: int) -> None:
-        """So many elements of a mask were taken to be true."""
+        """Record that this many elements of a mask were assumed true."""
         shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
         if shape == mask.shape and compared in self.keys:
             self._taken.setdefault(compared, {})[number] = count
 
     def not_zero(self, tensor: torch.Tensor) -> int | None:
-        """How many elements are not zero, if that is known."""
+        """Return the number of non-zero elements, None if unknown."""
         shape, count = self._not_zero.get(self._key_of(tensor), (None, 0))
         return count if shape == tensor.shape else None
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
-        """So many elements of a mask are true."""
+        """Record how many elements of a mask are true."""
         self._not_zero[self._key(mask)] = mask.shape, count
 
     def copied(self, host: torch.Tensor, copy: torch.Tensor) -> None:
-        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not
-        zero. Floating-point numbers of 8 bits are not: PyTorch does not look for zeros among them."""
+        """Count the non-zero elements of a host matrix or mask copied to the device, for later queries; not
+        of 8-bit floats."""
         if host.is_floating_point() and host.element_size() == 1:
             return
         if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
             self._not_zero[self._key(copy)] = copy.shape, _not_zero(host)
 
     def bounded(self, mask: torch.Tensor, most: int) -> None:
-        """At most so many elements of a mask are not zero."""
+        """Record an upper bound of a mask's non-zero elements."""
         if not mask.storage_offset():
             self._at_most[self._key(mask)] = mask.shape, min(most, mask.numel())
 
     def drawn(self, numbers: torch.Tensor) -> None:
-        """These were drawn evenly from 0 to 1."""
+        """Record that these numbers were drawn uniformly from 0 to 1."""
         self._drawn.add(self._key(numbers))
 
     def compared(self, call: DispatchedCall, mask: torch.Tensor) -> None:
-        """A mask of numbers, which may have been drawn evenly from 0 to 1."""
+        """Record a mask of numbers, which may have been drawn uniformly from 0 to 1."""
         drawn, number = call.argument("self"), call.argument("other")
         if self._key_of(drawn) in self._drawn and drawn.numel() == mask.numel():
             below = min(max(float(number), 0.0), 1.0)
@@ -133,7 +133,7 @@ class KnownCounts:
             self._at_most[self._key(mask)] = mask.shape, _seen_at_most(mask.numel(), share)
 
     def sorted(self, order: torch.Tensor, dimension: int) -> None:
-        """What sorts gave an order of each row."""
+        """Record that a sort returned this order of each row."""
         if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
             self._orders[self._key(order)] = order.size(-1)
 
@@ -154,21 +154,20 @@ class KnownCounts:
 
 
 def rows(target: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> int | None:
-    """How many of a mask are true through which rows are written; None where one is written to all."""
+    """Return how many rows are written through a mask; None where one row is written to all."""
     one_a_row = values.dim() == target.dim() - mask.dim() + 1 and values.size(0) != 1
     return values.size(0) if one_a_row else None
 
 
 def _seen_at_most(count: int, share: float) -> int:
-    """How many of `count` independent events, each of probability `share`, happen at most, but for one case
-    in e^20."""
+    """Return the most of `count` events of probability `share`, but for one case in e^20."""
     spread = count * share * (1 - share)
     beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
     return min(count, math.ceil(count * share + beyond))
 
 
 def _not_zero(tensor: torch.Tensor) -> int:
-    """How many elements are not zero; what an expanded dimension repeats is looked at once."""
+    """Count the non-zero elements; an expanded dimension is read once."""
     repeats = 1
     for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:

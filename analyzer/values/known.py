@@ -72,8 +72,8 @@ FROM_NOTHING = frozenset({*SORTING, aten._to_copy.default, aten.copy_.default, *
 
 
 class KnownValues:
-    """What is known of one process's tensors. note: tells the user what is assumed. generator: draws what the
-    program draws on the device; None: nobody knows that."""
+    """Known values of a process's tensors. note: tells the user what is assumed. generator: draws as the
+    device; None: what is drawn is unknown."""
 
     def __init__(
         self,
@@ -92,27 +92,27 @@ class KnownValues:
     # -- what is known
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What is computed beside for it; None where that is not known, or too large."""
+        """Return a tensor's value on the CPU; None if it is unknown or too large."""
         return self.store.get(tensor) if tensor.numel() <= self.budget.most(tensor) else None
 
     def sure(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's value, which is no stand-in."""
+        """Return the tensor's value unless it is assumed."""
         return None if self.store.stands_in(tensor) else self.store.get(tensor)
 
     def asked(self, tensor: torch.Tensor) -> bool:
-        """The program decides something by this value; whether numbers of its own have a part in it."""
+        """Record that the program decides by this value; return whether it depends on numbers."""
         if self.budget.effort is None or self.store.key(tensor) not in self._numbers:
             return False
         self.budget.effort.asked()
         return True
 
     def forget(self, key: int, nbytes: int = 0) -> None:
-        """The storage is dead or changed by something unknown."""
+        """Forget a storage that died or was changed unpredictably."""
         self.store.drop(key, nbytes)
         self.renewed(key)
 
     def renewed(self, key: int) -> None:
-        """The storage is written to, or new at an address that another one had."""
+        """Forget the counts of a storage that is written to, or new at a used address."""
         if key in self.counts.keys:
             self.counts.forget(key)
         self._numbers.discard(key)
@@ -120,18 +120,17 @@ class KnownValues:
             self.budget.effort.forget(key)
 
     def not_zero(self, tensor: torch.Tensor) -> int | None:
-        """How many elements are not zero, if that is known."""
+        """Return the number of non-zero elements, None if unknown."""
         value = self.sure(tensor)
         return self.counts.not_zero(tensor) if value is None else int(value.count_nonzero())
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
-        """So many elements of a mask are true: as many rows are written where it is."""
+        """Record how many elements of a mask are true: as many rows are written through it."""
         if self.not_zero(mask) is None:
             self.counts.selects(mask, count)
 
     def most_not_zero(self, call: DispatchedCall) -> int | None:
-        """How many elements of a mask that is made or written to by an operator are not zero at most; None
-        where what it is made of does not tell."""
+        """Bound a mask's non-zero elements after an operator; None if unknown."""
         func, args, kwargs = call
         if func in ZEROS:
             like: Any = kwargs.get("dtype") or getattr(args[0], "dtype", torch.float32)
@@ -154,7 +153,7 @@ class KnownValues:
         return None
 
     def relate(self, call: DispatchedCall, most: int | None, made: torch.Tensor) -> None:
-        """An operator has made or written to a tensor, of whose elements at most so many are not zero."""
+        """Record an upper bound of the non-zero elements an operator made or wrote."""
         if call.func in DRAWING and (call.func is aten.rand.default or _evenly(call)):
             self.counts.drawn(made)
         elif most is not None and self.sure(made) is None:
@@ -169,8 +168,8 @@ class KnownValues:
     def operands(
         self, func: Any, tensors: list[torch.Tensor], written: list[torch.Tensor]
     ) -> dict[int, torch.Tensor] | None:
-        """Values of an operator's inputs, by identity; None where one that it reads is not known. Read before
-        it runs, where it changes what a store holds."""
+        """Return the values of an operator's inputs by identity; None if one is unknown. Call before it
+        runs."""
         found = {}
         unread = set() if self.store.whole else _overwritten(func, written)
         for tensor in tensors:
@@ -248,7 +247,7 @@ class KnownValues:
         return [tensor for tensor, _ in pairs]
 
     def _made_of_numbers(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
-        """Whether the program's fractions, or what was drawn, have a part in it."""
+        """Return whether operands or results are floating-point, or made of such values or drawn ones."""
         return self.budget.effort is not None and any(
             tensor.is_floating_point() or self.store.key(tensor) in self._numbers
             for tensor in (*tensors, *results)
@@ -257,8 +256,7 @@ class KnownValues:
     def _affordable(
         self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
-        """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for
-        good."""
+        """Return whether to follow an operator among numbers; else large ones are dropped."""
         effort = self.budget.effort
         assert effort is not None
         for result in results:
@@ -271,8 +269,7 @@ class KnownValues:
         return all(tensor.numel() <= self.budget.most(tensor) for tensor in (*tensors, *results))
 
     def _empty(self, call: DispatchedCall, made: torch.Tensor) -> bool:
-        """Whether what is left empty can be zeros until it is written, since parts of it are not known by
-        themselves."""
+        """Make an uninitialised tensor zeros if affordable; return whether it is known now."""
         if not self.store.whole:
             return False
         small = call.func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY
@@ -321,14 +318,14 @@ class KnownValues:
         return False
 
     def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
-        """Whether what is taken of a tensor is known, since its elements are all the same."""
+        """Return whether elements taken of a tensor are known, because all are equal."""
         if not 0 < tensor.numel() <= LIMIT or is_number(result) or (value := self.sure(tensor)) is None:
             return False
         first = value.flatten()[0]
         return bool((value == first).all()) and self._filled_with(result, first.item())
 
     def _filled_with(self, result: torch.Tensor, value: Any) -> bool:
-        """Whether integers are known that all have one value; what is of another type shapes nothing."""
+        """Store one value for all integers of a result; return whether that applies."""
         if is_number(result):
             return False
         self.store.put(result, torch.full(result.shape, value, dtype=result.dtype, device="cpu"), False)
@@ -338,7 +335,7 @@ class KnownValues:
 def computed(
     call: DispatchedCall, values: Mapping[int, torch.Tensor], generator: torch.Generator | None
 ) -> list[torch.Tensor] | None:
-    """What the operator returns on the CPU; None where the CPU has no such kernel, or not for this type."""
+    """Run the operator on the CPU and return its results; None if the CPU has no such kernel for the type."""
     func, args, kwargs = call
     named = {name: on_host(value, values) for name, value in kwargs.items() if name != "pin_memory"}
     if "device" in named or func is aten._to_copy.default:
@@ -363,8 +360,8 @@ def computed(
 
 
 def on_host(value: Any, known: Mapping[int, torch.Tensor]) -> Any:
-    """An argument with the tensors that are known, by identity, in the place of the device's. (No function in
-    a function, which would be a cycle that keeps them.)"""
+    """Return an argument with known values in place of device tensors. (A nested function would be a cycle
+    that keeps them.)"""
     if isinstance(value, torch.Tensor):
         return known.get(id(value), value)
     if type(value) in (list, tuple):
@@ -384,6 +381,6 @@ def _overwritten(func: Any, written: list[torch.Tensor]) -> set[int]:
 
 @functools.cache
 def _only_writes(func: Any) -> bool:
-    """Whether an operator reads nothing of what it writes to."""
+    """Return whether an operator reads nothing of what it writes to."""
     base, _, overload = func.name().partition("::")[2].partition(".")
     return base in _WRITERS or "out" in overload.split("_")

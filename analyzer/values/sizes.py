@@ -44,7 +44,7 @@ def is_mask(index: torch.Tensor | None) -> bool:
 
 
 def masks_of(call: DispatchedCall) -> list[torch.Tensor]:
-    """The masks whose elements decide how many results there are, or how many are written to."""
+    """Return the masks whose elements decide the number of results or of elements written."""
     match call.name:
         case "aten::nonzero":
             return [call.argument("self")]
@@ -59,9 +59,8 @@ def masks_of(call: DispatchedCall) -> list[torch.Tensor]:
 
 
 def places_of_entries(call: DispatchedCall) -> int | None:
-    """Of a dense tensor that becomes sparse in its first dimensions alone: how many places these have. They
-    are found by `unique` among those of elements that are not zero (`dense_to_sparse`,
-    sparse/SparseTensor.cpp)."""
+    """Return how many places the sparse dimensions have, for a dense tensor converted to a hybrid sparse one,
+    whose non-zero elements' places `unique` finds (`dense_to_sparse`, sparse/SparseTensor.cpp)."""
     shape = call.argument("self").shape
     if "sparse_dim" in places(call.func):
         sparse = call.argument("sparse_dim")
@@ -71,8 +70,8 @@ def places_of_entries(call: DispatchedCall) -> int | None:
 
 
 def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:
-    """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many
-    elements of a tensor are not zero at most, where more than its size is known of it."""
+    """Return an upper bound of the number of results; None if shapes do not tell. at_most: bound of a
+    tensor's non-zero elements, where known."""
     match call.name:
         case "aten::unique_dim" | "aten::unique_dim_consecutive" | "aten::unique_consecutive" if (
             dim := call.argument("dim")
@@ -99,8 +98,8 @@ def count(
     value_of: Callable[[torch.Tensor], torch.Tensor | None],
     not_zero: Callable[[torch.Tensor], int | None],
 ) -> int | None:
-    """How many results there are by the values that decide it; None where these are not known. value_of: a
-    tensor's value; not_zero: how many of its elements are not zero."""
+    """Return the number of results from the values that decide it; None if these are unknown. value_of: a
+    tensor's value; not_zero: its number of non-zero elements."""
     if masks := masks_of(call):
         each = [not_zero(mask) for mask in masks]
         if None in each:

@@ -19,10 +19,10 @@ class Store(Protocol):
         """The value on the CPU: the tensor itself if it lies there; None where not all of it is known."""
 
     def put(self, tensor: torch.Tensor, value: torch.Tensor, stands_in: bool) -> None:
-        """The tensor has this value; stands_in: in the place of one nobody computed."""
+        """Store the tensor's value; stands_in: it is assumed."""
 
     def drop(self, key: int, nbytes: int) -> None:
-        """What a storage of so many bytes holds is not known."""
+        """Mark the contents of a storage of `nbytes` bytes as unknown."""
 
     def stands_in(self, tensor: torch.Tensor) -> bool:
-        """Whether its value, where it has one, stands in for one nobody computed."""
+        """Return whether the stored value is assumed."""

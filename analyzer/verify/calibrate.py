@@ -8,10 +8,9 @@
    also loads code. The code of all kernels is what a small training step adds beyond its two threads' cuBLAS
    and cuDNN.
 3. A workspace is by how much the allocator's peak grows at the first matrix product of a thread, beyond its
-   operands and
-   result: until torch 2.14 it is kept, since 2.15 given back with the call. cublasLt's is what a product with
-   bias, which may take both, takes beyond that. Where it takes no more (torch 2.12 to 2.14 run it in
-   cuBLAS's), 1 MiB is assumed for other releases.
+   operands and result: until torch 2.14 it is kept, since 2.15 given back with the call. cublasLt's is what a
+   product with bias, which may take both, takes beyond that. Where it takes no more (torch 2.12 to 2.14 run
+   it in cuBLAS's), 1 MiB is assumed for other releases.
 4. With several ranks, NCCL: communicators made and used by as many processes with a GPU each
    (`runs/communicators.py`). What a communicator and its ring take is seen by a second one, because the first
    also load the library's code; what a message takes by one in the other direction.
@@ -136,8 +135,7 @@ def probe(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """The profile's JSON from what the stages found: modules by their growth, workspaces by the
-    allocator's."""
+    """Return a profile's JSON from the stages: modules by growth, workspaces by the allocator."""
     device = found["device"]
     versions = device["versions"]
     where = (
@@ -197,8 +195,7 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def topology(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What NCCL takes of a rank, from what the ranks saw (`communicators.measured`), as a profile holds it.
-    Where ranks differ, the most."""
+    """Return a rank's NCCL memory as a profile stores it, the largest where ranks differ."""
     growths = [_growths(marks) for marks in found["ranks"]]
 
     def most(event: str, ranks: Sequence[int] | None = None) -> int:

@@ -15,7 +15,7 @@ from analyzer.results.verification import Figure, MarkComparison, RunOutOfMemory
 
 
 def figures(estimate: Estimate, measured: Mapping[str, Any], live_peak: int | None) -> tuple[Figure, ...]:
-    """The figures of a PyTorch run; `measured` is what `program.run` returned."""
+    """Return the figures of a PyTorch run; `measured`: result of `program.run`."""
     peaks = measured["peaks"]
     top = {
         name: max(peak[name] for peak in peaks)
@@ -32,7 +32,7 @@ def figures(estimate: Estimate, measured: Mapping[str, Any], live_peak: int | No
 
 
 def process_bytes(measured: Mapping[str, Any]) -> int | None:
-    """NVML's figure for the process; where it hides processes, what the device gained."""
+    """Return NVML's bytes of the process; where it hides processes, the device's growth."""
     process = measured["nvml_process"]["end"]
     if process:
         return int(process)
@@ -41,8 +41,7 @@ def process_bytes(measured: Mapping[str, Any]) -> int | None:
 
 
 def marks(estimate: Estimate, measured: Sequence[Mapping[str, Any]]) -> tuple[MarkComparison, ...]:
-    """Events side by side (in order, as far as the run came). Raises ValueError when they are not the same
-    events."""
+    """Return events side by side, as far as the run came. Raises ValueError if they differ."""
     rows = []
     for ours, theirs in zip(estimate.marks, measured, strict=False):
         if ours.event != theirs["event"]:
@@ -54,7 +53,7 @@ def marks(estimate: Estimate, measured: Sequence[Mapping[str, Any]]) -> tuple[Ma
 
 
 def out_of_memory(estimate: Estimate, measured: Mapping[str, Any]) -> RunOutOfMemory | None:
-    """What is known of a run that ended without memory, None if it did not."""
+    """Return how a run ended out of memory, None if it did not."""
     failed = measured.get("out_of_memory")
     if failed is None:
         return None

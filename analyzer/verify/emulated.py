@@ -30,8 +30,7 @@ _Tell = Callable[[str], None]
 def verify_target(
     target: str, options: Options, python: str | None, progress: _Tell | None = None
 ) -> Verification:
-    """Predict a PyTorch target, emulate it, compare. python: as in `analyzer.emulate`. Raises
-    AnalyzerError."""
+    """Predict and emulate a PyTorch target. python: as in `analyzer.emulate`."""
     tell = progress or (lambda _: None)
     options = _of_its_release(options, python)
     predicted = analysis(target, options, progress)
@@ -47,7 +46,7 @@ def verify_script(
     python: str | None,
     progress: _Tell | None = None,
 ) -> Verification:
-    """As `verify_target`, of a whole program. Raises AnalyzerError."""
+    """Compare prediction and emulation of a whole program, as `verify_target`. Raises AnalyzerError."""
     tell = progress or (lambda _: None)
     name, _ = place_of(script)
     options = _of_its_release(options, python)
@@ -61,7 +60,7 @@ def verify_script(
 
 
 def beside(predicted: Analysis, found: Emulated, name: str) -> Verification:
-    """An analysis beside what was emulated. Raises RunError where that ended before its end."""
+    """Compare an analysis with its emulation. Raises RunError if that was ended early."""
     estimate = found.estimate
     if estimate.incomplete is not None:
         raise RunError(
@@ -85,7 +84,7 @@ def _of_its_release(options: Options, python: str | None) -> Options:
 
 
 def _measured(found: Emulated) -> Mapping[str, Any]:
-    """What was emulated, as `runs/program.py` says what was measured."""
+    """Return the emulated run in the form of a measured one (`runs/program.py`)."""
     estimate = found.estimate
     top = {name: getattr(estimate, name) for name in ("peak_allocated", "peak_reserved", "peak_requested")}
     trace = (dict(zip(("action", "addr", "size"), entry, strict=False)) for entry in found.seen["events"])

@@ -25,7 +25,7 @@ _LISTED = 8
 
 @dataclass(slots=True)
 class _Slot:
-    """One request and the requests given back right before it."""
+    """One request, with the requests freed right before it."""
 
     nbytes: int | None
     returned: set[int]
@@ -38,7 +38,7 @@ def compare_history(
 ) -> HistoryComparison:
     """Compare predicted `events` with a recorded history (`program.encode`). `graph` names the operators."""
     predicted, labels = _predicted(tuple(events))
-    measured = _recorded(recorded)
+    measured = _slots_of(recorded)
     first = next(
         (
             _difference(number, ours, theirs, labels, graph)
@@ -68,7 +68,7 @@ def _largest(counts: Counter[int]) -> dict[int, int]:
 
 
 def _predicted(events: tuple[AllocationEvent, ...]) -> tuple[list[_Slot], list[str]]:
-    """Slots, the last with what is returned at the end; and a label for every request."""
+    """Return the slots, the last with what is freed at the end, and a label for every request."""
     names: list[str] = []
     following = ""
     for event in reversed(events):
@@ -91,7 +91,7 @@ def _predicted(events: tuple[AllocationEvent, ...]) -> tuple[list[_Slot], list[s
     return slots, labels
 
 
-def _recorded(history: Sequence[int]) -> list[_Slot]:
+def _slots_of(history: Sequence[int]) -> list[_Slot]:
     slots: list[_Slot] = []
     returned: set[int] = set()
     for entry in history:
@@ -107,6 +107,7 @@ def _recorded(history: Sequence[int]) -> list[_Slot]:
 def _difference(
     number: int, ours: _Slot, theirs: _Slot, labels: list[str], graph: Graph | None
 ) -> Divergence:
+    """Return how request `number` differs, as a sentence with the operator that made it."""
     operator = None
     if graph is not None and ours.malloc is not None and ours.malloc.operator >= 0:
         operator = graph.operators[ours.malloc.operator]
@@ -114,9 +115,13 @@ def _difference(
         late, early = ours.returned - theirs.returned, theirs.returned - ours.returned
         said = []
         if late:
-            said.append(f"{_named(late, labels)} should have been given back before it and was not")
+            said.append(
+                f"{_requests_in_words(late, labels)} should have been given back before it and was not"
+            )
         if early:
-            said.append(f"{_named(early, labels)} was given back before it, which was not predicted")
+            said.append(
+                f"{_requests_in_words(early, labels)} was given back before it, which was not predicted"
+            )
         what = "; ".join(said)
     else:
         what = f"predicted {_request(ours)}, recorded {_request(theirs)}"
@@ -139,7 +144,7 @@ def _request(slot: _Slot) -> str:
     return f"{slot.nbytes:,} bytes{what}"
 
 
-def _named(numbers: set[int], labels: list[str]) -> str:
+def _requests_in_words(numbers: set[int], labels: list[str]) -> str:
     shown = [
         f"request {number} ({labels[number]})" if number < len(labels) else f"request {number}"
         for number in sorted(numbers)

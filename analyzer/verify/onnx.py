@@ -129,8 +129,7 @@ def _provider(asked: Any, target: str) -> str:
 
 
 def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
-    """The options with the shapes of these arrays as the inputs' own. Raises OptionError where both are
-    said."""
+    """Return the options with these arrays' shapes. Raises OptionError if both are given."""
     said = options.inputs or {}
     twice = sorted(set(said) & set(arrays)) if isinstance(said, Mapping) else []
     if twice:
@@ -170,8 +169,7 @@ def _figures(
 
 
 def _marks(prediction: SessionPrediction, runs: list[dict[str, int]]) -> tuple[MarkComparison, ...]:
-    """Highest in use so far and held during each predicted run; a steady run is compared with the last one
-    measured."""
+    """Return highest in use and held of each run; a steady run is compared with the last one."""
     marks, highest = [], prediction.session.peak_in_use
     for place, (name, figures) in enumerate(prediction.runs):
         steady = place == len(prediction.runs) - 1

@@ -54,7 +54,7 @@ def compared(
     environment: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> Verification:
-    """An analysis beside what `whole_program.run` returned, now or when it was recorded.
+    """Compare an analysis with a result of `whole_program.run`, new or recorded.
 
     A real run marks the ends of optimizer steps alone; other named events of the prediction are not compared.
     """

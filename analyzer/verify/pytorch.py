@@ -50,7 +50,7 @@ def compared(
     environment: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> Verification:
-    """An analysis beside what `program.run` returned, now or when it was recorded.
+    """Compare an analysis with a result of `program.run`, new or recorded.
 
     live_peak: of the executed graph, None if it was not executed. The history is None where none was
     recorded. environment: `machine.fingerprint` of the run.

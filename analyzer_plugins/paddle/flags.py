@@ -1,13 +1,11 @@
 """PaddlePaddle's flags that decide memory, by their own names, from `--runtime-option` or the environment.
 
 A flag may be written with or without "FLAGS_"; an option wins over the environment variable of the flag's
-full name, as
-`paddle.set_flags` wins over it. `enable_inplace` is BuildStrategy's switch, and the same as
+full name, as `paddle.set_flags` wins over it. `enable_inplace` is BuildStrategy's switch, and the same as
 FLAGS_pir_apply_inplace_pass, which replaced it. Sizes in "mb" and "gb" are binary (2^20 and 2^30 bytes).
 
 Source: the defaults of PaddlePaddle 3.3.1 (`tests/data/paddle_cpu.json`), which are document 003's for those
-it names;
-`paddle/common/flags.cc` for the two a CPU build has not.
+it names; `paddle/common/flags.cc` for the two a CPU build has not.
 """
 
 from __future__ import annotations
@@ -63,15 +61,14 @@ class Flags:
 
     @property
     def garbage_threshold_bytes(self) -> int | None:
-        """How much garbage gathers before it is collected; None: it never is."""
+        """Bytes of garbage at which it is collected; None: never."""
         if self.eager_delete_tensor_gb < 0 or self.memory_fraction_of_eager_deletion == 0:
             return None
         return int(self.eager_delete_tensor_gb * 2**30)
 
 
 def parse(options: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Flags:
-    """The flags as the program would see them. Raises OptionError for an unknown name or a value that is
-    none."""
+    """Return the flags as the program sees them. Raises OptionError for a bad name or value."""
     fields = {field.name: str(field.type) for field in dataclasses.fields(Flags)}
     said: dict[str, Any] = {}
     for name, kind in fields.items():

@@ -2,10 +2,9 @@
 
 Its inplace pass turns an operator into its in-place variant ("relu" into "relu_") when the operand is deleted
 after it anyway; the variants, and which operand the result overwrites, are declared in
-`paddle/phi/ops/yaml/ops.yaml` and
-`backward.yaml` ("inplace: (x -> out)"). The table below names them for the operators of captured programs;
-`tests/plugins/paddle` holds it against the variants PaddlePaddle 3.3.1 really has
-(`tests/data/paddle_cpu.json`).
+`paddle/phi/ops/yaml/ops.yaml` and `backward.yaml` ("inplace: (x -> out)"). The table below names them for the
+operators of captured programs; `tests/plugins/paddle` holds it against the variants PaddlePaddle 3.3.1 really
+has (`tests/data/paddle_cpu.json`).
 
 Operators absent here have no in-place variant there, or none is known here: their result gets memory of its
 own, which can only be too much. Sums where gradients meet (`add_n`) have none. `transpose` has one the pass
@@ -47,7 +46,7 @@ RESHAPE = ("reshape", "reshape_grad", "squeeze", "squeeze_grad", "unsqueeze", "u
 
 
 def operands(operator: Operator) -> tuple[int, ...]:
-    """The operands whose buffer the operator's first result may take over."""
+    """Return the operands whose buffer the operator's first result may reuse."""
     name = operator.name
     forward = operator.phase is not Phase.BACKWARD and name in FORWARD
     return (0,) if forward or name in BACKWARD or name in RESHAPES else ()

@@ -119,8 +119,7 @@ def _events(
 
 
 class _Maker:
-    """Makes the allocator the flags ask for, on a card with so much memory free. `unlimited`: it never runs
-    out."""
+    """Makes the flags' allocator on a card with this much free memory, or `unlimited`."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         self._name, self._settings = name, settings
@@ -153,7 +152,7 @@ def _allocator(flags: Flags, free_bytes: int, unlimited: bool = False) -> _Maker
 
 
 def _notes(source: Source, flags: Flags, of_sums: int) -> tuple[str, ...]:
-    """What the figures assume, for whoever reads them."""
+    """Return the assumptions behind the figures."""
     notes = [
         (
             "as a static graph of PaddlePaddle 3.3: the captured operators in their order, one stream;"

@@ -21,9 +21,8 @@
    one's, for the time of that pass.
 
 Source: what PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`,
-`tests/data/paddle_cpu.json`);
-`paddle/fluid/framework/new_executor/garbage_collector/`, `ir/memory_optimize_pass/eager_deletion_pass.cc`
-(garbage),
+`tests/data/paddle_cpu.json`); `paddle/fluid/framework/new_executor/garbage_collector/`,
+`ir/memory_optimize_pass/eager_deletion_pass.cc` (garbage),
 `paddle/fluid/pir/transforms/general/inplace_pass.cc` (in place); for TensorFlow the files
 `tensorflow/runtime.py` names. Not modelled: several streams, and the time between a kernel's launch and its
 end.
@@ -74,7 +73,7 @@ def requests(
     workspace: Workspace,
     backward_bound_bytes: int = 0,
 ) -> tuple[AllocationEvent, ...]:
-    """Every request, in order."""
+    """Return every request of the program, in order."""
     return tuple(_Executor(program, collection, in_place, workspace, backward_bound_bytes).events())
 
 
@@ -140,11 +139,11 @@ class _Executor:
                         self._kept.clear()
                     yield from self._bound(operator.phase is Phase.BACKWARD)
                     yield from self._operator(operator)
-            yield from self._dies(position)
+            yield from self._deaths(position)
 
     def _bound(self, backward: bool) -> Iterator[AllocationEvent]:
-        """The bound of what the framework's backward pass holds besides is taken from the backward pass's
-        first operator to the first after it."""
+        """Hold the bound of the framework's own backward memory from the first backward operator to the first
+        after it."""
         if backward and self._bound_bytes and self._bound_key is None:
             self._bound_key = next(self._keys)
             label = "gradients of sums"
@@ -177,8 +176,8 @@ class _Executor:
             yield Free(key)
 
     def _passed_on(self) -> dict[int, int]:
-        """Variable -> the operand whose buffer it takes over: garbage after the operator that makes it,
-        neither persistable nor a feed, of the same size and element type."""
+        """Return, by variable, the operand whose buffer it reuses: garbage after its operator, not
+        persistable, no feed, equal in size and type."""
         storages, passed, born = self._graph.storages, {}, set[int]()
         for position, moment in enumerate(self._graph.program):
             if isinstance(moment, Birth):
@@ -208,7 +207,7 @@ class _Executor:
             named = index if index < self._captured_count else -1
             yield Malloc(index, storage.nbytes, storage.category, operator, named, label=label, rule=VARIABLE)
 
-    def _dies(self, position: int) -> Iterator[AllocationEvent]:
+    def _deaths(self, position: int) -> Iterator[AllocationEvent]:
         for index in self._read.get(position, ()):
             yield from self._gathers(index, None)
         for index in self._dying.get(position, ()):
@@ -223,8 +222,7 @@ class _Executor:
                 yield from self._collect(index, buffer)
 
     def _collect(self, index: int, buffer: int) -> Iterator[AllocationEvent]:
-        """A variable is dead: it is garbage, unless nothing or not this one is collected; then it stays to
-        the next run."""
+        """Collect a dead variable, or keep it to the next run if collection skips it."""
         threshold = self._collection.threshold_bytes
         if threshold is None or (self._collected is not None and index not in self._collected):
             self._kept.append(buffer)
@@ -232,7 +230,7 @@ class _Executor:
         yield from self._gathers(buffer, buffer)
 
     def _gathers(self, variable: int, buffer: int | None) -> Iterator[AllocationEvent]:
-        """Garbage of the variable's size; `buffer` is what can be freed, None for a feed."""
+        """Add garbage of the variable's size; `buffer` is what can be freed, None for a feed."""
         threshold = self._collection.threshold_bytes
         if threshold is None:
             return
@@ -296,8 +294,7 @@ def _may_pass(operand: Storage, made: Storage) -> bool:
 
 
 def _runs(graph: Graph) -> list[int]:
-    """For every moment the run it belongs to: 0 before the first feed, then one more with each group of
-    feeds."""
+    """Return the run of every moment: 0 before the first feed, then one more with each group of feeds."""
     numbers, number, feeding = [], 0, False
     for moment in graph.program:
         if isinstance(moment, Run):

@@ -8,9 +8,8 @@
 3. PaddlePaddle's `add_grad` writes a gradient for each operand of a sum; counted at a bound.
 
 Source: cuDNN's choices as measured for PyTorch (`libraries/cudnn/choices.py`), an assumption for other
-frameworks;
-`paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the gradients of
-sums.
+frameworks; `paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the
+gradients of sums.
 
 Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded.
 """
@@ -35,8 +34,8 @@ _CONVOLUTION_ARGUMENTS = (
 
 
 def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: int) -> Workspace:
-    """The workspace of a convolution, for the operators of the captured graph: what PyTorch's call of the
-    same geometry would take of cuDNN, at most `limit_bytes`."""
+    """Return a function from operator to workspace: what PyTorch's cuDNN call of that geometry takes, at most
+    `limit_bytes`."""
 
     def workspace(operator: Operator, origin: int) -> tuple[int, str]:
         called = captured.operators[origin]
@@ -59,8 +58,7 @@ def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: 
 
 
 def _as_pytorch_calls(node: Operator) -> Operator:
-    """An ONNX convolution as the call of PyTorch with the same geometry; of uneven padding the larger
-    side."""
+    """Return an ONNX convolution as PyTorch's; uneven padding takes the larger side."""
     source, weight = node.inputs[:2]
     rank = len(source.shape) - 2
 
@@ -110,7 +108,7 @@ def libraries(graph: Graph) -> frozenset[str]:
 
 
 def gradients_of_sums(graph: Graph, collected: bool) -> int:
-    """The most bytes PaddlePaddle's `add_grad` makes in a backward pass beyond what the captured program has.
+    """Return the most bytes `add_grad` makes in a backward pass beyond the captured program.
 
     It writes a gradient for each operand of a sum, where autograd passes one tensor on. While garbage is
     `collected`, a sum has one such copy more at a time, and those of sums inside each other (a + b + c) can
@@ -145,7 +143,7 @@ def gradients_of_sums(graph: Graph, collected: bool) -> int:
 
 
 def _learned(graph: Graph) -> set[int]:
-    """Storages the backward pass may need a gradient of: parameters, and what is computed from them."""
+    """Return storages that may need a gradient: parameters, and what is computed from them."""
     if not any(operator.phase is Phase.BACKWARD for operator in graph.operators):
         return set()
     learned = {storage.index for storage in graph.storages if storage.category is Category.PARAMETER}

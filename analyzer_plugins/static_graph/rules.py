@@ -9,7 +9,7 @@ from analyzer_plugins.static_graph.variables import variables
 
 
 def rules() -> tuple[Rule, ...]:
-    """Every rule and concept both runtimes share."""
+    """Return the rules and concepts shared by both runtimes."""
     return (
         carried_out_by(variables, VARIABLE),
         carried_out_by(convolution_workspace, WORKSPACE, sure=("exact", "measured", "bounded")),

@@ -161,6 +161,7 @@ class _Rewriting:
         return self._dialect.fan_in_apart and named and whole
 
     def _view(self, operator: Operator, output: TensorMeta) -> TensorMeta:
+        """Return the result of a view: a new variable where it is a kernel, else its operand's."""
         source = next((meta for meta in operator.inputs if meta.storage == output.storage), None)
         if source is None or not self._is_kernel(operator, source, output):
             if source is not None:
@@ -172,9 +173,8 @@ class _Rewriting:
         return self._meta(output)
 
     def _is_kernel(self, operator: Operator, source: TensorMeta, output: TensorMeta) -> bool:
-        """Whether the framework would run a kernel for this view: not where every reader takes it as it is,
-        nor where it is written through, nor for a reshape that shares or only splits a product's leading
-        dimension."""
+        """Return whether a view is a kernel: not if all readers take it, if it is written through, or if a
+        reshape shares or splits a product's leading dimension."""
         look = _look(output)
         if _look(source) == look or look in self._written or self._absorbed_by_all(operator.name, look):
             return False
@@ -194,15 +194,16 @@ class _Rewriting:
         )
 
     def _absorbed_by_all(self, kind: str, look: Look) -> bool:
-        """Whether every reader takes the look, made by a view of this kind, as it is."""
+        """Return whether all readers take the view's look as it is."""
         known = self._absorbed.get((kind, look))
         if known is None:
             self._absorbed[kind, look] = True  # for views of views that lead back here
-            known = all(self._takes(reader, kind, look) for reader in self._readers[look])
+            known = all(self._accepts_view(reader, kind, look) for reader in self._readers[look])
             self._absorbed[kind, look] = known
         return known
 
-    def _takes(self, reader: Operator, kind: str, look: Look) -> bool:
+    def _accepts_view(self, reader: Operator, kind: str, look: Look) -> bool:
+        """Return whether a reader takes this view as it is, without a kernel for it."""
         if reader.name in _COPIES or reader.phase is Phase.OPTIMIZER:
             return True
         flags = RESHAPES | TRANSPOSITIONS

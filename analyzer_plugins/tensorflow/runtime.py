@@ -9,11 +9,10 @@
 4. Regions grow by doubling, or are one as large as the limit (`settings.py`, `allocators/tensorflow_bfc.py`).
 
 Sources: `tensorflow/core/framework/op_kernel.cc`, `kernels/cwise_ops_common.h`, `relu_op.h`,
-`aggregate_ops.cc`,
-`reshape_op.h`. That the model's operators are those of the captured graph is an assumption, said in the
-notes. Not modelled: XLA, which fuses operators and plans its buffers in one arena; grappler's rewriting of
-the graph (constant folding, layout, recomputation); tensors in flight between host and device; NVML figures
-of TensorFlow's own modules.
+`aggregate_ops.cc`, `reshape_op.h`. That the model's operators are those of the captured graph is an
+assumption, said in the notes. Not modelled: XLA, which fuses operators and plans its buffers in one arena;
+grappler's rewriting of the graph (constant folding, layout, recomputation); tensors in flight between host
+and device; NVML figures of TensorFlow's own modules.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ class TensorFlow(Runtime):
 
 
 def forwarded(operator: Operator) -> tuple[int, ...]:
-    """The operands whose buffer the operator's first result may take over."""
+    """Return the operands whose buffer the operator's first result may reuse."""
     return FORWARDING.get(operator.name, ())
 
 

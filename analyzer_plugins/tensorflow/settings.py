@@ -8,8 +8,8 @@
    and above.
 
 Source: `tensorflow/core/common_runtime/gpu/gpu_device.cc` (`MinSystemMemory`,
-`SingleVirtualDeviceMemoryLimit`) and
-`gpu_process_state.cc` of TensorFlow 2.13 and later (1,800 MiB above compute capability 8 is newer).
+`SingleVirtualDeviceMemoryLimit`) and `gpu_process_state.cc` of TensorFlow 2.13 and later (1,800 MiB above
+compute capability 8 is newer).
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class TensorFlowSettings:
-    """allow_growth: regions double as needed. limit_bytes: what the arena may take in all; limited: the user
-    said so."""
+    """allow_growth: regions double. limit_bytes: of the arena; limited: by the user."""
 
     allow_growth: bool
     limit_bytes: int

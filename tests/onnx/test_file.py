@@ -268,9 +268,11 @@ def test_embedded_weights_take_no_host_memory(tmp_path: Path) -> None:
 
 def _embed(path: Path, model: onnx.ModelProto, nbytes: int) -> None:
     """Write `model` with `nbytes` of raw_data (a hole in the file) in its only initializer."""
-    field = b"\x4a" + onnx_file._encode(nbytes)  # TensorProto.raw_data, field 9
+    field = b"\x4a" + onnx_file._encode_varint(nbytes)  # TensorProto.raw_data, field 9
     tensor = model.graph.initializer[0].SerializeToString() + field
-    head = b"\x2a" + onnx_file._encode(len(tensor) + nbytes) + tensor  # GraphProto.initializer, field 5
+    head = (
+        b"\x2a" + onnx_file._encode_varint(len(tensor) + nbytes) + tensor
+    )  # GraphProto.initializer, field 5
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
     del graph.initializer[:]
@@ -279,7 +281,11 @@ def _embed(path: Path, model: onnx.ModelProto, nbytes: int) -> None:
     shell.CopyFrom(model)
     shell.ClearField("graph")
     start = (
-        shell.SerializeToString() + b"\x3a" + onnx_file._encode(len(rest) + len(head) + nbytes) + rest + head
+        shell.SerializeToString()
+        + b"\x3a"
+        + onnx_file._encode_varint(len(rest) + len(head) + nbytes)
+        + rest
+        + head
     )
     with path.open("wb") as stream:
         stream.write(start)

@@ -58,6 +58,7 @@ class AsyncAllocator(ExpandableAllocator):
         return found >= size
 
     def _grow(self, size: int, pool: Pool) -> Block | None:
+        """Take a block from the driver's pool, which no memory fraction limits."""
         allowed, self._allowed = self._allowed, None
         try:
             return super()._grow(size, pool)

@@ -66,8 +66,7 @@ _ADDRESS_BITS = 48  # which an offset in a segment stays below
 
 
 class PyTorchAllocator(Allocator):
-    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead
-    handle.
+    """The simulator, in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
     segment_events: every exchange with the driver, in order. space: where segments go, `driver.py`'s rules by
     default.
@@ -99,8 +98,7 @@ class PyTorchAllocator(Allocator):
         self._divisions = self.settings.roundup_power2_divisions
 
     def malloc(self, nbytes: int, stream: int | None = 0) -> int:
-        """Take a block for `nbytes` bytes from the stream's pools and return its handle; None is the default
-        stream."""
+        """Take a block of the stream's pools and return its handle; None is the default stream."""
         handle = self._malloc_count
         if nbytes <= 0:
             if nbytes:
@@ -142,7 +140,7 @@ class PyTorchAllocator(Allocator):
             self._cache(block)
 
     def _counted(self, block: Block) -> int:
-        """What a block in use counts as allocated."""
+        """Bytes that a block in use adds to `allocated`."""
         return block.size
 
     def _cache(self, block: Block) -> None:
@@ -154,13 +152,13 @@ class PyTorchAllocator(Allocator):
         self._insert(block)
 
     def use(self, handle: int, stream: int) -> None:
-        """Another stream uses the block of `handle`, as `Tensor.record_stream` tells."""
+        """Record that another stream uses the block of `handle`, as `Tensor.record_stream` does."""
         block = self._live[handle]
         if block is not None and stream not in (block.region.pool.stream, *block.users):
             block.users = (*block.users, stream)
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:
-        """The host has waited for a stream (None: all of them): blocks freed while it used them are free.
+        """Release blocks freed while a stream used them: the host waited for it (None: for all).
 
         by: this stream waits for it instead, so that whoever waits for that one later has waited for both.
         """
@@ -185,7 +183,7 @@ class PyTorchAllocator(Allocator):
                     self._release(block)
 
     def over(self, event: str, value: float | None = None) -> None:
-        """What a program tells its allocator while it runs (`HEEDED`)."""
+        """Apply an allocator call the program made while it ran, one of `HEEDED`."""
         if event == "empty_cache":
             self.empty_cache()
         elif event == "set_per_process_memory_fraction":
@@ -193,8 +191,7 @@ class PyTorchAllocator(Allocator):
             self.settings, self._allowed = settings, settings.allowed_bytes
 
     def leave(self, limit_bytes: int) -> None:
-        """The driver has so many bytes in all for this process from now on: a library took some of the
-        others."""
+        """Set the bytes the driver has for this process: a library took some of the others."""
         self._limit = limit_bytes
 
     def reset_peaks(self) -> None:
@@ -204,8 +201,7 @@ class PyTorchAllocator(Allocator):
 
     @property
     def device_calls(self) -> int:
-        """How often memory was asked of the driver or given back to it (of an expandable segment: mapped,
-        unmapped)."""
+        """Number of driver calls that allocate or free; pages mapped, for expandable segments."""
         return len(self.segment_events)
 
     def size_of(self, handle: int) -> int:
@@ -223,7 +219,7 @@ class PyTorchAllocator(Allocator):
         return tuple(sorted((segment.address, segment.size) for segment in self._segments.values()))
 
     def layout(self) -> Hashable:
-        """What decides, besides where the blocks in use lie, which block serves each later request."""
+        """All state but the addresses of used blocks that decides where later requests go."""
         pools = tuple(
             (pool, tuple((size, block.address) for size, _, block in free))
             for pool, free in sorted(self._pools.items())
@@ -237,7 +233,7 @@ class PyTorchAllocator(Allocator):
         return pools, tuple(sorted(self._segments)), ages
 
     def snapshot(self) -> tuple[SegmentState, ...]:
-        """Every segment and its blocks, by address; of an expandable range, every run of mapped pages."""
+        """State of segments and blocks by address; of expandable ranges, runs of mapped pages."""
         states = []
         waiting = {block.address for block, _ in self._waiting}
         for segment in self._segments.values():
@@ -297,8 +293,7 @@ class PyTorchAllocator(Allocator):
         return free.pop(at)[2] if at < len(free) and self._serves(free[at][0], size) else None
 
     def _serves(self, found: int, size: int) -> bool:
-        """Whether a block of `found` bytes may serve a request of `size`: blocks of `max_split_size` and more
-        are kept apart."""
+        """Return whether a block may serve `size` bytes: those of `max_split_size` are kept apart."""
         if self._max_split is None:
             return True
         if size < self._max_split:
@@ -324,7 +319,7 @@ class PyTorchAllocator(Allocator):
         insort(self._pools.setdefault(pool, []), (block.size, self._rank(block), block))
 
     def _number(self, block: Block) -> None:
-        """A block that is made now."""
+        """Number a new block in the order blocks are made."""
         self._block_count += 1
         block.made = self._block_count
 
@@ -358,10 +353,9 @@ class PyTorchAllocator(Allocator):
         return block
 
     def _grow(self, size: int, pool: Pool) -> Block | None:
-        """A new segment's block, outside the pool; None if it would pass the fraction or the driver has no
-        room."""
+        """Return a new segment's block; None if the fraction or the driver does not allow it."""
         taken = self._segment_bytes(size, pool.small)
-        if not self._room(taken):
+        if not self._has_room(taken):
             return None
         segment = Segment(self._space.take(taken), taken, pool, number=len(self.segment_events))
         self._number(segment.first)
@@ -369,7 +363,7 @@ class PyTorchAllocator(Allocator):
         self._reserve("segment_alloc", segment.address, taken)
         return segment.first
 
-    def _room(self, taken: int) -> bool:
+    def _has_room(self, taken: int) -> bool:
         after = self.reserved + taken
         return (self._limit is None or after <= self._limit) and (
             self._allowed is None or after <= self._allowed
@@ -405,8 +399,7 @@ class PyTorchAllocator(Allocator):
         return released >= wanted
 
     def _collect_garbage(self) -> None:
-        """Return cached large segments at or above the average age, until reserved memory is below the
-        threshold."""
+        """Free cached large segments of average age and more until the threshold is met."""
         assert self._allowed is not None
         excess = self.reserved - int(self.settings.garbage_collection_threshold * self._allowed)
         now = self._search_count[False]

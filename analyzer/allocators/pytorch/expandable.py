@@ -94,8 +94,7 @@ class ExpandableAllocator(PyTorchAllocator):
         return block
 
     def _place(self, size: int, pool: Pool) -> Block:
-        """The first of the free and unmapped blocks that together have room, at the lowest address; else a
-        new range."""
+        """Return the first adjacent free and unmapped blocks with room, else a new range."""
         for _, block in self._unmapped.get(pool, []):
             front = block.previous
             start = front if front is not None and not front.used else block
@@ -113,8 +112,7 @@ class ExpandableAllocator(PyTorchAllocator):
         return segment.first
 
     def _map(self, block: Block, size: int) -> bool:
-        """Map the first `size` bytes of an unmapped block, in whole pages; False if the driver has no memory
-        left."""
+        """Map the first `size` bytes of an unmapped block; False if the driver has no memory."""
         page = self._page(block.region.pool.small)
         taken = -(-size // page) * page
         if self._limit is not None and self.reserved + taken > self._limit:

@@ -55,8 +55,7 @@ def simulate_on(
 
 
 def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool:
-    """Whether the compiled allocator does what this one does from here on. held: handles of what may be given
-    back meanwhile."""
+    """Return whether the compiled allocator may continue this one. held: handles that may be freed."""
     streams = {segment.pool.stream for segment in allocator._segments.values()}
     used = (block for handle in held if (block := allocator._live[handle]) is not None and block.users)
     known = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
@@ -72,8 +71,8 @@ def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool
 
 
 class _Plain:
-    """One allocator, in plain numbers for a while. A segment's base is its address, or, where the segment
-    held longest serves first, what keeps that order."""
+    """One allocator's state as plain numbers during a long simulation. A segment's base is its address, or a
+    number that keeps the order in which segments serve."""
 
     def __init__(self, allocator: PyTorchAllocator, held: Mapping[int, int], key_count: int) -> None:
         self._allocator, self._oldest_first = allocator, allocator.settings.ties == "segment"
@@ -97,6 +96,7 @@ class _Plain:
         self._blocks = _best_fit.Blocks(np.array(rows, np.int64).reshape(-1, 5), self._others, large)
 
     def _rows(self, segment: Segment, keys: Mapping[int, int]) -> list[tuple[int, int, int, int, int]]:
+        """Return a segment's blocks: (address in units, units, pool, whether first, key or -1 if free)."""
         shift = self._placed(segment) - segment.address // UNIT_BYTES
         return [
             (
@@ -113,16 +113,16 @@ class _Plain:
         return self._streams.setdefault(stream, len(self._streams))
 
     def _placed(self, segment: Segment) -> int:
-        """The base of a segment, which is remembered by it."""
+        """Return the base of a segment, and remember the segment by it."""
         base = self._base if self._oldest_first else segment.address // UNIT_BYTES
         self._base += segment.size // UNIT_BYTES
         self._segments[base] = segment
         return base
 
     def _take(self, units: int, number: int) -> int:
-        """A new segment, as `caching.py` takes one."""
+        """Take a new segment, as `caching.py` does."""
         allocator, size = self._allocator, units * UNIT_BYTES
-        if not allocator._room(size):
+        if not allocator._has_room(size):
             bounds = [bound for bound in (allocator._limit, allocator._allowed) if bound is not None]
             raise OutOfMemoryError(size, allocator.allocated, allocator.reserved, min(bounds), ())
         stream = next(stream for stream, found in self._streams.items() if found == number)
@@ -134,7 +134,7 @@ class _Plain:
         return self._placed(segment)
 
     def simulate(self, parts: Iterable[tuple[Integers, Integers]]) -> dict[int, int]:
-        """As `simulate_on`."""
+        """Simulate the parts; see `simulate_on`."""
         allocator = self._allocator
         asked = np.zeros(self._key_count, np.int64)
         for handle, key in self._handles.items():
@@ -155,8 +155,8 @@ class _Plain:
         return self._returned(asked)
 
     def _count_requested(self, events: Integers, sizes: Integers, asked: Integers) -> None:
-        """What was asked for after each event, and by which key: a key's events take turns, so what it gives
-        back is what it asked for before."""
+        """Update `requested` and its peak from each event. A key's requests and frees alternate, so a free
+        returns the key's previous request."""
         order = np.argsort(events[:, 0], kind="stable")
         keys, which, _ = events[order].T
         nbytes = np.where(which >= 0, sizes[which], 0)
@@ -170,7 +170,7 @@ class _Plain:
         self._peak_requested = max(self._peak_requested, int(after.max()))
 
     def _undo(self, calls: int, peak_reserved: int) -> None:
-        """Segments taken since there were so many calls of the driver go back, the last one first."""
+        """Free segments taken since driver call number `calls`, the last one first."""
         allocator = self._allocator
         for event in reversed(allocator.segment_events[calls:]):
             segment = allocator._segments.pop(event.address)
@@ -180,7 +180,7 @@ class _Plain:
         allocator.peak_reserved = peak_reserved
 
     def _returned(self, asked: Integers) -> dict[int, int]:
-        """The simulator holds what the plain numbers do; the handles of the caller's keys."""
+        """Write the plain state back to the simulator; return the handles of the caller's keys."""
         allocator = self._allocator
         requested = {id(block): block.requested for block in allocator._live.values() if block is not None}
         users = {id(block): block.users for block in allocator._live.values() if block is not None}
@@ -223,7 +223,7 @@ class _Plain:
         return ours
 
     def _by_segment(self) -> Iterator[tuple[Segment, list[tuple[int, int, int]]]]:
-        """Each segment with its blocks in order: (units from its beginning, units, key)."""
+        """Yield each segment with its blocks in address order: (offset in units, size in units, key)."""
         rows = np.frombuffer(self._blocks.rows(), np.int64).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0])]
         bases = sorted(self._segments)

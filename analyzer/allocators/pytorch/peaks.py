@@ -27,15 +27,15 @@ _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
 
 
 class Ascending(AddressSpace):
-    """Every segment above the one before: the lowest of two equal blocks is then that of the segment held
-    longest."""
+    """Address space that places each segment above all earlier ones: of two equal blocks the lower address
+    then belongs to the older segment."""
 
     def take(self, size: int) -> int:
         self._lowest += size
         return self._lowest - size
 
     def give(self, address: int, size: int) -> None:
-        """Nothing is taken twice."""
+        """Do nothing: an address is never used again."""
 
 
 class Peaks(NamedTuple):
@@ -55,7 +55,7 @@ def peaks(
     settings: PyTorchSettings,
     limit_bytes: int | None = None,
 ) -> Peaks:
-    """What is reached from event `setup_count` on; where a request was not served, as reached until then.
+    """Return the peaks from event `setup_count` on; if a request fails, the peaks until then.
 
     events, units: as `compiled.py` has them. settings: of `caching.py`, of which only the size of a large
     segment matters.
@@ -86,6 +86,6 @@ def peaks(
 
 
 def has_fast_path(allocator: PyTorchAllocator) -> bool:
-    """Whether an allocator does what `peaks` does, and has done nothing yet."""
+    """Return whether `peaks` can simulate the allocator, which is unused so far."""
     known = allocator.settings.default_but_for("large_segment_size_mb", "ties")
     return AVAILABLE and known and allocator.settings.ties != "block" and not allocator.reserved

@@ -9,7 +9,7 @@ from analyzer.allocators.chunks import Chunk, Region
 
 
 class Pool(NamedTuple):
-    """What a segment serves: small requests or large ones, of one stream."""
+    """Key of a pool: small or large requests of one stream."""
 
     small: bool
     stream: int
@@ -40,8 +40,7 @@ class Block(Chunk):
 
 
 class Segment(Region):
-    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: how many there had been
-    before."""
+    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: count of earlier segments."""
 
     __slots__ = ("expandable", "number", "pool")
     first: Block
@@ -56,8 +55,7 @@ class Segment(Region):
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A block in a snapshot: bytes, and whether it is handed out. pending: it was given back, and another
-    stream uses it."""
+    """A block in a snapshot: bytes, whether used. pending: freed, but another stream uses it."""
 
     address: int
     size: int
@@ -68,8 +66,7 @@ class BlockState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of
-    mapped pages)."""
+    """A segment in a snapshot; `blocks` tile it by address (one per run of mapped pages)."""
 
     address: int
     size: int

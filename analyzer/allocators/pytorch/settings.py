@@ -40,7 +40,7 @@ _BY_BLOCK, _BY_SEGMENT = Span((2, 12), (2, 12)), Span(since=(2, 13))
 
 
 def ties_of(release: Release) -> Ties:
-    """How a release of PyTorch decides among free blocks of one size."""
+    """Return how a PyTorch release chooses among equal free blocks: by block age, segment age or address."""
     return "block" if release in _BY_BLOCK else "segment" if release in _BY_SEGMENT else "address"
 
 
@@ -50,12 +50,10 @@ class PyTorchSettings:
 
     limit_bytes: what `cudaMalloc` has to give to this process in all; None: no end.
     device_total_bytes, per_process_memory_fraction: `torch.cuda.set_per_process_memory_fraction`; both or
-    neither.
-    roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain 512-byte
-    rounding.
+        neither. roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain
+        512-byte rounding.
     ties: how ties between free blocks of one size are broken, by release of PyTorch (`ties_of`): the lowest
-    address, the block made first, or
-        the lowest of the segment held longest.
+        address, the block made first, or the lowest of the segment held longest.
     """
 
     max_split_size_mb: int | None = None
@@ -124,12 +122,12 @@ class PyTorchSettings:
 
     @property
     def max_split_bytes(self) -> int | None:
-        """Blocks of at least this size are never split; None: any block may be."""
+        """Size from which blocks are never split; None: any block may be."""
         return None if self.max_split_size_mb is None else self.max_split_size_mb * MIB
 
     @property
     def max_non_split_rounding_bytes(self) -> int:
-        """How much larger a block that is never split may be than its request."""
+        """Largest excess, in bytes, of an unsplittable block over its request."""
         return self.max_non_split_rounding_mb * MIB
 
     @property
@@ -139,8 +137,8 @@ class PyTorchSettings:
 
     @property
     def allowed_bytes(self) -> int | None:
-        """What the fraction allows to be reserved; None: no fraction, or 1 (which PyTorch takes for none), or
-        of an unknown total."""
+        """Reserved bytes the memory fraction allows; None without a fraction, for 1 (no limit in PyTorch), or
+        if the total is unknown."""
         if self.per_process_memory_fraction in (None, 1) or self.device_total_bytes is None:
             return None
         return int((self.per_process_memory_fraction or 0) * self.device_total_bytes)
@@ -208,9 +206,9 @@ def _pairs(conf: str) -> list[tuple[str, str]]:
 
 
 def _divisions(value: str) -> tuple[int, ...]:
-    """One count for all sizes, or "[256:1,512:2,>:4]": each count serves its power of two in MiB; the first
-    also everything below it, ">" everything above the last named one (above the first interval, if none is
-    named)."""
+    """Parse `roundup_power2_divisions`: one count for all sizes, or "[256:1,512:2,>:4]", where each count is
+    for its power of two in MiB; the first also for all below, ">" for all above the last named (above the
+    first interval, if none is named)."""
     if not value.startswith("["):
         count = int(value)
         if count <= 0:

@@ -25,8 +25,7 @@ Results: TypeAlias = "Tensor | Sequence[Tensor | None]"
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """One node: its attributes as plain values, its results' shapes and types, and inputs that are constants
-    (numpy)."""
+    """One node: attributes, shapes and types of its results, and constant inputs as numpy arrays."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -52,14 +51,13 @@ class NodeCall:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch element type; those torch has none for (int4, ...) become int8."""
+    """Return the torch type; types torch lacks (int4, ...) become int8."""
     found = getattr(torch, name, None)
     return found if isinstance(found, torch.dtype) else torch.int8
 
 
 class _Opaque(torch.autograd.Function):
-    """Makes its results, keeps all inputs and results for the backward pass, and makes a gradient for each
-    input."""
+    """Makes its results, saves all inputs and results, and makes a gradient for each input."""
 
     @staticmethod
     def forward(ctx: Any, call: NodeCall, *inputs: Tensor | None) -> Any:
@@ -88,7 +86,7 @@ class _Opaque(torch.autograd.Function):
 
 
 def opaque(call: NodeCall, *inputs: Tensor | None) -> Results:
-    """Any operator, by its results' shapes alone: an upper bound on what it saves."""
+    """Return results of the recorded shapes for any operator: an upper bound on what it saves."""
     return _Opaque.apply(call, *inputs)  # type: ignore[no-untyped-call,no-any-return]
 
 
@@ -97,6 +95,8 @@ FUNCTIONS: dict[tuple[str, str], Function] = {}
 
 
 def lowers(*names: str, domain: str = "") -> Callable[[Function], Function]:
+    """Register a function as the PyTorch code of these ONNX operators."""
+
     def register(function: Function) -> Function:
         for name in names:
             FUNCTIONS[domain, name] = function

@@ -47,6 +47,7 @@ def _padded(call: NodeCall, x: Tensor, kernel: Sequence[int], rank: int) -> tupl
 def _pads(
     call: NodeCall, sizes: Sequence[int], kernel: Sequence[int], rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the padding before and after each spatial axis, also for `auto_pad`."""
     auto = call.get("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
         pads = tuple(call.get("pads", (0,) * 2 * rank))
@@ -169,8 +170,8 @@ def _resize(call: NodeCall, x: Tensor, *_: Any) -> Results:
 def _recurrent(
     call: NodeCall, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, *more: Tensor | None
 ) -> Results:
-    """One layer; ONNX's weights [directions, gates * H, ...] are views for PyTorch, its results get an
-    axis."""
+    """Run one recurrent layer. ONNX's weights [directions, gates * H, ...] become views; results get a
+    directions axis."""
     if call.get("layout", 0) or call.get("direction", "forward") == "reverse" or call.get("clip", 0):
         return opaque(call, x, w, r, b, *more)
     directions, hidden = w.shape[0], r.shape[-1]

@@ -84,7 +84,9 @@ def lower(path: str | Path, *, batch: int | None = None, inputs: Described | Non
     )
     notes = [*shapes.binding.notes, *shapes.actual.notes]
     if quantised:
-        notes.append(f"not trained, since no gradient goes through whole numbers: {_counted(quantised)}")
+        notes.append(
+            f"not trained, since no gradient goes through whole numbers: {_weights_in_words(quantised)}"
+        )
     if module.opaque_count:
         named = ", ".join(f"{name} ({count})" for name, count in sorted(module.opaque_count.items()))
         notes.append(f"bounded in training, keeping all inputs and results for the backward pass: {named}")
@@ -98,7 +100,7 @@ def _quantised(structure: Structure, inferred: Inferred) -> Counter[str]:
     return Counter(value.dtype for value in kinds if value.dtype in _QUANTISED and len(value.sizes or ()) > 1)
 
 
-def _counted(quantised: Counter[str]) -> str:
+def _weights_in_words(quantised: Counter[str]) -> str:
     return " and ".join(
         f"{count:,} weight{'s' if count > 1 else ''} of type {dtype}"
         for dtype, count in sorted(quantised.items())
@@ -108,14 +110,14 @@ def _counted(quantised: Counter[str]) -> str:
 def _why_not(quantised: Counter[str], constants: bool) -> str:
     """Why a file has nothing to train. constants: whether it has floating-point tensors."""
     if quantised:
-        return f"it is quantised, {_counted(quantised)}"
+        return f"it is quantised, {_weights_in_words(quantised)}"
     return (
         "its floating-point weights are running statistics or settings" if constants else "it has no weights"
     )
 
 
 class _Node(nn.Module):
-    """One node of the graph."""
+    """A module that computes one node of the graph."""
 
     def __init__(self, call: NodeCall, function: Any) -> None:
         super().__init__()
@@ -160,13 +162,13 @@ class OnnxModule(nn.Module):
                 self._hold(name, inferred, constant.get(name), trained=name not in statistics)
         last = {name: index for index, names in enumerate(taken) for name in names if name}
         for index, (place, node) in enumerate(nodes):
-            call = _call(node, inferred)
+            call = _node_call(node, inferred)
             domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
             function = FUNCTIONS.get((domain, node.op_type))
             if function is None or place in structure.subgraphs:
                 function = opaque
                 self.opaque_count[f"{domain}.{node.op_type}" if domain else node.op_type] += 1
-            child = self._unique(node.name or f"{node.op_type}_{place}")
+            child = self._unused_attribute(node.name or f"{node.op_type}_{place}")
             self.add_module(child, _Node(call, function))
             dead = tuple(
                 name
@@ -179,9 +181,10 @@ class OnnxModule(nn.Module):
             self._steps.append((child, taken[index], tuple(node.output), dead))
 
     def _hold(self, name: str, inferred: Inferred, array: Any, *, trained: bool) -> None:
+        """Store a value under a unique attribute: a parameter if it is trained, else a buffer."""
         value = inferred.types[name]
         sizes, dtype = value.sizes or (), torch_dtype(value.dtype)
-        self._held[name] = key = self._unique(name)
+        self._held[name] = key = self._unused_attribute(name)
         if array is None and inferred.values is not None and not dtype.is_floating_point:
             array = inferred.values.get(name)
         trained = trained and value.dtype not in _QUANTISED
@@ -194,7 +197,7 @@ class OnnxModule(nn.Module):
         else:
             self.register_buffer(key, torch.empty(sizes, dtype=dtype, device="meta"))
 
-    def _unique(self, name: str) -> str:
+    def _unused_attribute(self, name: str) -> str:
         base = re.sub(r"[^\w/:-]", "/", name).strip("/") or "value"
         key, count = base, 1
         while hasattr(self, key):
@@ -232,7 +235,7 @@ def _sequence(made: Any) -> Sequence[Tensor | None]:
     return made if isinstance(made, (tuple, list)) else (made,)
 
 
-def _call(node: Any, inferred: Inferred) -> NodeCall:
+def _node_call(node: Any, inferred: Inferred) -> NodeCall:
     types = [inferred.types[name] for name in node.output if name]
     values = inferred.values
     constants = tuple(

@@ -26,7 +26,7 @@ from analyzer.capture.lowering.call import (
 
 
 def _simple(domain: str = "", **functions: Callable[..., Tensor]) -> None:
-    """Operators that are one call on their inputs."""
+    """Register operators that are one call on their inputs."""
     for name, function in functions.items():
         FUNCTIONS[domain, name] = lambda _call, *inputs, function=function: function(*inputs)
 
@@ -83,6 +83,7 @@ def _dropout(call: NodeCall, x: Tensor, *_: Any) -> Results:
 
 @lowers("Min", "Max", "Sum", "Mean")
 def _variadic(call: NodeCall, x: Tensor, *more: Tensor) -> Results:
+    """Lower Sum, Mean, Min and Max of any number of tensors."""
     pairwise = {"Min": torch.minimum, "Max": torch.maximum}.get(call.name, torch.add)
     for y in more:
         x = pairwise(x, y)

@@ -159,7 +159,7 @@ def capture_pytorch(
 
 
 def _join(job: contextlib.ExitStack, rank: Rank, recorder: Recorder) -> Mapping[str, Communicator]:
-    """Until `job` is left, the program is this rank of it; what it communicates, as it will be."""
+    """Make the program this rank of the job until `job` closes; return its communicators."""
     # Nobody can act on what PyTorch says of wrappers the user has not written.
     job.enter_context(warnings.catch_warnings())
     warnings.filterwarnings("ignore", module=r"torch\.(distributed|nn\.parallel)")
@@ -169,20 +169,20 @@ def _join(job: contextlib.ExitStack, rank: Rank, recorder: Recorder) -> Mapping[
 
 
 def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
-    """Its tensors are in host memory. (No variable of the capture itself may hold one: sharding drops the
-    whole ones.)"""
+    """Register the model's meta tensors as host memory. (The capture itself keeps no reference: sharding
+    drops the whole tensors.)"""
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if tensor.device.type == "meta":
             recorder.storages.host(tensor)
 
 
 def _bytes_of(parameters: Sequence[torch.nn.Parameter]) -> int:
-    """What the rank holds of them."""
+    """Return the bytes of the parameters on this rank, without other ranks' shards."""
     return sum(part.numel() * part.element_size() for parameter in parameters for part in inside(parameter))
 
 
 def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) -> Graph:
-    """What `script(recorder)` does on "cuda"; it marks its own events. Its exceptions pass through."""
+    """Record what `script(recorder)` does on "cuda"; it marks its own events. Its exceptions pass through."""
     with cuda_environment(device) as recorder, watching(recorder):
         script(recorder)
     return recorder.finish(None)
@@ -190,8 +190,7 @@ def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) 
 
 @contextlib.contextmanager
 def own_randomness() -> Iterator[None]:
-    """Random numbers from generators seeded anew, and put back afterwards: torch's on the CPU, Python's,
-    NumPy's."""
+    """Seed torch's, Python's and NumPy's generators while open, and restore them afterwards."""
     python, legacy = random.getstate(), numpy.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
@@ -208,8 +207,7 @@ def own_randomness() -> Iterator[None]:
 def cuda_environment(
     device: DeviceProfile, memory: Memory | None = None, described: Callable[[str], bool] = lambda _: False
 ) -> Iterator[Recorder]:
-    """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with
-    `watching`.
+    """Make Python, autograd and the dispatcher believe in a CUDA device; yields the recorder.
 
     described: whether somebody has said what an operator takes, by its name; its body is not followed then.
     """

@@ -51,8 +51,7 @@ def _left_on_the_host(text: str) -> bool:
 
 
 def _whose_fault(error: Exception, recorder: Recorder) -> str:
-    """Whether the program fails by itself, as far as that can be told, and what to do where it may be this
-    tool's fault."""
+    """Return whether the program itself fails, if known, and what to do if this tool may be at fault."""
     call = recorder.failed_call
     reading = ", after it has read values that stand in for real ones (the notes name the lines)"
     stood_in = reading if recorder.values.stood_in else ""
@@ -98,7 +97,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _in_a_program(error: Exception) -> str | None:
-    """What to do about an error of a whole program, where its kind tells."""
+    """Return a hint for an error of a whole program, None where its kind suggests none."""
     if isinstance(error, SyntaxError):
         return "the script is no valid Python"
     if isinstance(error, ImportError) and (package := missing_package(error)) and package != "triton":

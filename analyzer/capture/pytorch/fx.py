@@ -96,6 +96,7 @@ class _Translation:
         return read
 
     def _call(self, operator: Operator) -> fx.Node:
+        """Add a node for an operator, and one for each of its results."""
         namespace, _, called = operator.name.partition("::")
         name, _, overload = called.partition(".")
         target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
@@ -135,6 +136,7 @@ class _Translation:
         return argument
 
     def _value(self, meta: TensorMeta) -> fx.Node:
+        """Return the node of a tensor: the exact one, or a view of another tensor of its storage."""
         node = self._exact.get(meta)
         if node is not None:
             return node

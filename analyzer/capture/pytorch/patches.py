@@ -34,12 +34,10 @@ from analyzer.sandbox.importing import once_imported
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """stands_for: what the replacement is there for. since, until: the releases of torch that need it
-    (`analyzer/releases.py`).
+    """stands_for: purpose of the replacement. since, until: releases of torch that need it.
 
     cuda_only: builds without CUDA do not have the name; there it is added. newer: some of these releases do
-    not have the
-        name yet; there it stays unknown.
+        not have the name yet; there it stays unknown.
     """
 
     stands_for: str
@@ -373,8 +371,7 @@ _LATE = "torch.distributed.optim"
 
 
 def look_up(where: str) -> tuple[Any, str]:
-    """The object a dotted name lies in, and its last part. Raises AttributeError if torch has no such name
-    and should."""
+    """Return a dotted name's object and last part. Raises AttributeError if torch lacks a needed one."""
     head, _, name = where.rpartition(".")
     parts = head.split(".")
     owner: Any = importlib.import_module(parts[0])
@@ -415,7 +412,7 @@ def replaced(replacements: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _replace(where: str, replacement: Any, stack: contextlib.ExitStack) -> None:
-    """One part, until the stack is left."""
+    """Replace one entry of `PATCHES` until the stack is closed."""
     if not PATCHES[where].needed:
         return
     try:
@@ -450,8 +447,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 
 def declared(namespace: str, schemas: Mapping[str, str]) -> tuple[torch.library.Library, list[str]]:
-    """A library's operators, declared because it cannot be loaded itself, and which of them nobody had
-    declared before.
+    """Declare operators of a library that does not load; return those not declared before.
 
     They are there as long as the `Library` is.
     """

@@ -32,8 +32,7 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         self._asks = False
 
     def find_spec(self, name: str, *_: Any) -> Any:
-        """Torch's own spec, with a loader that begins to watch behind it. (Who asks for the spec does not
-        always import it.)"""
+        """Return torch's spec with a loader that starts recording (a spec may go unused)."""
         if name != "torch" or self._asks or self.recorder is not None:
             return None
         self._asks = True
@@ -54,14 +53,14 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         return spec
 
     def begin(self) -> None:
-        """Watch from here on."""
+        """Start to record operators."""
         job = self._job
         recorder = beside("record").OperatorRecorder
         self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"])
 
 
 def beside(name: str) -> Any:
-    """A module of this folder, which may import `values`; the program's own modules may be called so too."""
+    """Import a module of this folder, whose name the program may use too."""
     folder = Path(__file__).parent
     shared = folder.parents[1] / "values"
     spec = importlib.util.spec_from_file_location(
@@ -81,8 +80,7 @@ def beside(name: str) -> Any:
 
 
 def _own_variables() -> dict[str, str]:
-    """The variables by which the emulated libraries were loaded, which are as before for whatever the program
-    starts."""
+    """Restore LD_PRELOAD and LD_LIBRARY_PATH for children; return what was removed."""
     found: dict[str, str] = {}
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
         kept = f"ANALYZER_EMULATED_{name}"

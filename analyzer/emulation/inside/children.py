@@ -28,8 +28,8 @@ _FOLDER = str(Path(__file__).parent)
 
 
 def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
-    """From here on. watch: who has the recorder; job: the job's file; seen: where what is seen is appended (a
-    file descriptor); variables: those by which this process was started."""
+    """Record child processes started from here on. watch: has the recorder; job: the job's file; seen: file
+    descriptor that records are appended to; variables: environment this process was started with."""
     bootstrap, launch = _PROCESS._bootstrap, _SPAWNING._launch
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +42,7 @@ def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
                 if type(error).__name__ != "Enough":
                     raise
             finally:
-                _write(watch, seen)
+                _append_record(watch, seen)
 
         self.run = to_its_end
         return bootstrap(self, *args, **kwargs)
@@ -70,7 +70,8 @@ def follow(watch: Any, job: str, seen: int, variables: dict[str, str]) -> None:
     _SPAWNING._launch = launched
 
 
-def _write(watch: Any, seen: int) -> None:
+def _append_record(watch: Any, seen: int) -> None:
+    """Append this process's record to the file of descriptor `seen`, locked."""
     if watch.recorder is None or not sys.modules["torch"].cuda.is_initialized():
         return
     line = memoryview(json.dumps(watch.recorder.close()).encode() + b"\n")

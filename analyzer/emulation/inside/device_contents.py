@@ -11,7 +11,7 @@ RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 
 
 class DeviceContents:
-    """What one process knows of its device's memory: a `Store` (`values/store.py`)."""
+    """Known contents of one process's device memory: a `Store` (`values/store.py`)."""
 
     whole = False
 
@@ -20,14 +20,14 @@ class DeviceContents:
         self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
 
     def key(self, tensor: torch.Tensor) -> int:
-        """The address of the storage; 0 of what is no plain memory. (A storage that Python has seen counts as
-        used once more, and autograd no longer adds to it in place.)"""
+        """Return the storage's address, 0 for other than plain memory; without a Python storage object, which
+        would count as a reference."""
         if not plain(tensor):
             return 0
         return tensor.data_ptr() - int(tensor.storage_offset()) * tensor.element_size()
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What a tensor holds, a copy; None where not all of it is known, or it is no plain memory."""
+        """Return a copy of a tensor's values; None if some are unknown or it is not plain memory."""
         if not tensor.is_cuda:
             return tensor
         if not plain(tensor):
@@ -71,11 +71,11 @@ class DeviceContents:
         (self._stand_ins.add if stands_in else self._stand_ins.discard)(address)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """What the tensor holds is not known."""
+        """Mark the tensor's values as unknown."""
         self.drop(tensor.data_ptr(), extent(tensor))
 
     def drop(self, key: int, nbytes: int) -> None:
-        """So many bytes at an address are not known."""
+        """Mark `nbytes` bytes at address `key` as unknown."""
         RUNTIME.emulated_forget(ctypes.c_uint64(key), ctypes.c_uint64(nbytes))
         self._stand_ins.discard(key)
 

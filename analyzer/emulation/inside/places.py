@@ -37,11 +37,10 @@ def _self(frame: FrameType) -> Any:
 
 
 class SourcePlaces:
-    """What is known of the program's code. No module is kept alive for it: what the program drops must be
-    gone when it would be."""
+    """Finds the running line and module, without keeping modules (and their memory) alive."""
 
     def __init__(self, met: Callable[[torch.nn.Module], None] = lambda root: None) -> None:
-        """met: told of each outermost module when it is first seen."""
+        """met: called with each outermost module when first seen."""
         self._met = met
         self._files: dict[str, bool] = {}
         self._names = weakref.WeakKeyDictionary[torch.nn.Module, str]()
@@ -49,7 +48,7 @@ class SourcePlaces:
         self._roots = weakref.WeakSet[torch.nn.Module]()
 
     def roots(self) -> list[torch.nn.Module]:
-        """The outermost modules seen that are still there."""
+        """Return the outermost modules seen that are still alive."""
         return list(self._roots)
 
     def here(self) -> tuple[str, str, str]:
@@ -64,10 +63,11 @@ class SourcePlaces:
         return line, module, phase
 
     def line(self) -> str:
-        """The user's line under way."""
+        """Return the user's running line, "file.py:123"."""
         return self._walk()[0]
 
-    def _is_own(self, filename: str) -> bool:
+    def _is_library(self, filename: str) -> bool:
+        """Return whether a file is a library's, Python's or this package's: not the user's code."""
         found = self._files.get(filename)
         if found is None:
             found = self._files[filename] = filename.startswith(_OWN) or os.path.realpath(
@@ -76,20 +76,21 @@ class SourcePlaces:
         return found
 
     def _walk(self) -> tuple[str, str, str]:
+        """Return (line, module, phase) from the frames of the running thread."""
         frame: FrameType | None = sys._getframe(2)
         line = phase = ""
         inner: Any = None
         outer: Any = None
         while frame is not None:
             code = frame.f_code
-            if not line and not self._is_own(code.co_filename):
+            if not line and not self._is_library(code.co_filename):
                 line = f"{code.co_filename}:{frame.f_lineno}"
             if code.co_name == "forward" and code.co_varnames[:1] == ("self",):
                 module = _self(frame)
                 if isinstance(module, torch.nn.Module):
                     inner = module if inner is None else inner
                     outer = module
-            elif not phase and code.co_name in _PHASES and self._is_own(code.co_filename):
+            elif not phase and code.co_name in _PHASES and self._is_library(code.co_filename):
                 phase = _PHASES[code.co_name]
             frame = frame.f_back
         if inner is None:
@@ -97,6 +98,7 @@ class SourcePlaces:
         return line, self._name(inner, outer), phase or "forward"
 
     def _name(self, inner: torch.nn.Module, outer: torch.nn.Module) -> str:
+        """Return a module's path within the outermost running module."""
         found = self._names.get(inner)
         if found is None:
             if outer not in self._roots:

@@ -75,8 +75,7 @@ def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
 
 
 def _parts(tensor: Any) -> Iterator[torch.Tensor]:
-    """The tensors on the device that hold this one's values: of a DTensor, what lies on this rank; none of
-    what is no tensor."""
+    """Return the device tensors that hold this one's values: a DTensor's local part; () otherwise."""
     if not isinstance(tensor, torch.Tensor):
         return
     flatten = getattr(tensor, "__tensor_flatten__", None)
@@ -88,8 +87,8 @@ def _parts(tensor: Any) -> Iterator[torch.Tensor]:
 
 
 def _addresses(tensor: Any) -> list[int]:
-    """Where the tensors on the device begin that hold this one's values: of a parameter that is not
-    initialized yet, and of a wrapper of `torch.func`'s, PyTorch does not say."""
+    """Return the addresses of the device tensors behind this one; none for an uninitialised parameter or a
+    wrapper of `torch.func`."""
     with suppress(NotImplementedError, ValueError):
         return [part.untyped_storage().data_ptr() for part in _parts(tensor)]
     return []
@@ -97,7 +96,7 @@ def _addresses(tensor: Any) -> list[int]:
 
 @contextmanager
 def _traced(by: Any) -> Iterator[None]:
-    """`torch.jit.trace` writes down what happens meanwhile in this state of it; None: nowhere."""
+    """While open, `torch.jit.trace` records into this state; None: nothing."""
     torch_c: Any = torch._C
     before = torch_c._get_tracing_state()
     torch_c._set_tracing_state(by)
@@ -151,6 +150,7 @@ class OperatorRecorder:
             self._listen()
 
     def _listen(self) -> None:
+        """Register a kernel in front of every ATen operator that runs on CUDA."""
         has = torch._C._dispatch_has_kernel_for_dispatch_key
         for name in torch._C._dispatch_get_all_op_names():
             if not name.startswith("aten::") or name in _UNSEEN or has(name, "BackendSelect"):
@@ -169,14 +169,14 @@ class OperatorRecorder:
             )
 
     def _hide(self) -> None:
-        """The compiler, once it is imported, leaves `_called` alone. (What that calls is not looked at: the
-        compiler is off meanwhile.)"""
+        """Keep the compiler from tracing `_called`, once it is imported."""
         self._hidden = True
         skip = getattr(sys.modules[_COMPILER], "skip_code", None)
         if skip is not None:
             skip(OperatorRecorder._called.__code__)
 
     def _called(self, func: Any, plain: tuple[int, ...], keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run an operator through `_follow`, outermost calls only."""
         if not self._hidden and _COMPILER in sys.modules:
             self._hide()
         keys = keyset & self._keys
@@ -205,9 +205,10 @@ class OperatorRecorder:
                 gc.enable()
 
     def _follow(self, func: Any, run: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator, and record it with its results if it took memory."""
         before = self._seen
         if "convolution" in func._schema.name:
-            self._set()
+            self._note_settings()
         result = self.values.call(func, run, args, kwargs)
         self._launched(func, result)
         after = self._seen = self.count()
@@ -224,7 +225,7 @@ class OperatorRecorder:
             self.places.here()
         return result
 
-    def _set(self) -> None:
+    def _note_settings(self) -> None:
         cudnn = torch.backends.cudnn
         settings = (
             ("benchmark", cudnn.benchmark),
@@ -234,11 +235,11 @@ class OperatorRecorder:
         self.settings.update(name for name, on in settings if on)
 
     def count(self) -> int:
-        """How many requests the allocator has served on this process's device."""
+        """Return the number of requests the allocator has served on this process's device."""
         return self._blocks("allocated")
 
     def _blocks(self, what: str) -> int:
-        """How many blocks the allocator has "allocated" or "freed"."""
+        """Return the number of blocks the allocator has "allocated" or "freed"."""
         if not torch.cuda.is_initialized():
             return 0
         return int(torch._C._cuda_memoryStats(self._device)["allocation"]["all"][what])
@@ -264,6 +265,7 @@ class OperatorRecorder:
             _RUNTIME.emulated_launches(kind)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
+        """Record the end of an optimizer step; end the program when its memory is steady."""
         _RUNTIME.emulated_stepped()
         self.steps.append(self.count())
         self.freed_by_steps.append(self._blocks("freed"))
@@ -282,7 +284,7 @@ class OperatorRecorder:
             raise Enough
 
     def _roles(self, parameters: Any, states: Any = (), buffers: Any = ()) -> None:
-        """What lies where now, by address: [request count, {address: category}]."""
+        """Record tensors' categories by address: {request count: {address: category}}."""
         found: dict[int, str] = {}
         for p in parameters:
             found |= dict.fromkeys(_addresses(p), "parameters")
@@ -293,13 +295,13 @@ class OperatorRecorder:
         self.roles.setdefault(str(self.count()), {}).update(found)
 
     def _met(self, root: torch.nn.Module) -> None:
-        """An outermost module, which may be gone when the program ends."""
+        """Remember an outermost module, which may be dead at the end."""
         self._roles(root.parameters(), (), root.buffers())
         parallel = torch.nn.parallel.DistributedDataParallel
         self._reduces |= any(isinstance(module, parallel) for module in root.modules())
 
     def close(self) -> dict[str, Any]:
-        """Everything seen."""
+        """Stop recording and return the record."""
         self._hook.remove()
         torch.cuda.synchronize()
         for root in self.places.roots():

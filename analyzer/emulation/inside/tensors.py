@@ -9,7 +9,7 @@ import torch
 
 
 def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    """Those among these values, and in lists of them."""
+    """Return the tensors among the values, also in nested lists and tuples."""
     found = []
     for value in values:
         if isinstance(value, torch.Tensor):

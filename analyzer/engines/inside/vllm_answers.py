@@ -34,7 +34,7 @@ _OPENED = (
 
 
 def answer_all() -> None:
-    """Everything below, of what the environment has."""
+    """Install every replacement below for the libraries this environment has."""
     for module, name, finder in _OPENED:
         try:
             library = getattr(importlib.import_module(module), name)
@@ -47,7 +47,7 @@ def answer_all() -> None:
 
 
 def _path(finder: str) -> str | None:
-    """Where the library lies: what the function named says, or the CUDA runtime that is loaded."""
+    """Return the library's path: from the named finder function, or the loaded CUDA runtime's."""
     if finder:
         module, _, name = finder.partition(":")
         found: str = getattr(importlib.import_module(module), name)()
@@ -59,8 +59,7 @@ def _path(finder: str) -> str | None:
 
 
 def answer_opened(library: Any, path: str | None) -> None:
-    """A class of functions by name, as vLLM and FlashInfer have them: the emulated runtime's where it has
-    them."""
+    """Replace a class of functions by name (vLLM, FlashInfer) by the emulated runtime's."""
     if path is None:
         return
     answered, own = ctypes.CDLL(None), ctypes.CDLL(path)
@@ -105,7 +104,7 @@ class Launches:
 
 
 def launched(*_: Any, **__: Any) -> None:
-    """One kernel on the current stream."""
+    """Launch an empty kernel on the current stream."""
     import torch
 
     stream = torch.cuda.current_stream().cuda_stream
@@ -113,7 +112,7 @@ def launched(*_: Any, **__: Any) -> None:
 
 
 def answer_flashinfer() -> None:
-    """Modules that are not there in binary are not compiled, and said."""
+    """Replace modules without binaries, which would be compiled, and report them."""
     try:
         from flashinfer.jit.core import JitSpec
     except ImportError:
@@ -130,16 +129,16 @@ def answer_flashinfer() -> None:
 
 
 def answer_gptq() -> None:
-    """Without files of weights every linear layer of a block is quantized."""
+    """Let GPTQ quantize every linear layer of a block where weight files are missing."""
     for module, name in (("gptq", "GPTQConfig"), ("gptq_marlin", "GPTQMarlinConfig")):
         try:
             config = getattr(importlib.import_module(f"{_QUANTIZATION}.{module}"), name)
         except (ImportError, AttributeError):
             continue
-        config.maybe_update_config = _with_blocks(config.maybe_update_config)
+        config.maybe_update_config = _quantize_all_blocks(config.maybe_update_config)
 
 
-def _with_blocks(update: Callable[..., None]) -> Callable[..., None]:
+def _quantize_all_blocks(update: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(update)
     def maybe_update_config(self: Any, *arguments: Any, **named: Any) -> None:
         update(self, *arguments, **named)

@@ -124,7 +124,7 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """By their names, those that memory goes by."""
+    """Return the settings that decide memory, by name."""
     return {
         name: value if isinstance(value := getattr(part, name, None), (bool, int, float, str)) else str(value)
         for part, names in ((getattr(config, where), names) for where, names in _SETTINGS.items())
@@ -133,8 +133,7 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
-    """Keep the configuration that the engine makes of its arguments: settings are said of one that does not
-    start, too."""
+    """Keep the engine's configuration, so that its settings are known if it does not start."""
     configs: list[Any] = []
     made = getattr(arguments, "create_engine_config", None)
     if made is None:
@@ -151,7 +150,7 @@ def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
 
 
 def bytes_of_weights(config: Any) -> int:
-    """Of a model that did not fit, as this rank would hold it: the same modules, on no device. 0: unknown."""
+    """Return the bytes of this rank's weights, of a model that did not fit; 0: unknown."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
@@ -172,7 +171,7 @@ def bytes_of_weights(config: Any) -> int:
 
 
 def wait_for_others() -> None:
-    """Until every rank has written down what it found, since all are ended with the first."""
+    """Wait until every rank has written its report, since all end with the first."""
     import torch.distributed as dist
     from vllm.distributed.parallel_state import get_world_group
 

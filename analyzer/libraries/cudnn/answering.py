@@ -19,7 +19,7 @@ from analyzer.libraries.cudnn.convolution import PYTORCH, Plan, Question
 
 
 def wanted(question: Question, plans: Iterator[Plan]) -> Iterator[Plan]:
-    """All of the plans, or no more than are tried while there is room.
+    """Yield all plans, or only those that are tried while there is room.
 
     PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32
     that is not on tensor cores.

@@ -3,9 +3,8 @@
 1. The library is loaded by a process of its own (`answering.py`), started at the first question that nobody
    asked before.
 2. An answer is kept on disk, in the user's cache folder (`ANALYZER_CACHE`, else where the system keeps
-   caches), by release and
-   description: a second analysis starts no process, and a folder of answers serves where there is no library.
-   Without a folder that can be written to, answers last as long as this process.
+   caches), by release and description: a second analysis starts no process, and a folder of answers serves
+   where there is no library. Without a folder that can be written to, answers last as long as this process.
 3. cuDNN lists the engines it compiles at run time only where it finds a driver and a compiler: the process
    finds `stand_in.c` under their names, also where there are real ones, whose GPU would decide for which
    description it lists them. Where that was not compiled (`lists_compiled`) they are missing.
@@ -46,8 +45,7 @@ _SECONDS = 120.0
 
 
 def _folder() -> Path:
-    """Where answers are kept; nowhere for a user without a home, or in another environment, whose program is
-    emulated."""
+    """Return the folder of cached answers; os.devnull without a home or in an emulated program."""
     try:
         return folder()
     except (ImportError, RuntimeError):
@@ -64,7 +62,8 @@ _DROPPED = ("LD_PRELOAD", "CUDNN_", "PYTHON", "CUDA_")
 
 
 class Asker:
-    """One cuDNN and one GPU's description. Threads may share it; a forked child starts a process of its own.
+    """Asks one cuDNN about one described GPU. Threads may share it; a forked child starts a process of its
+    own.
 
     library: whom to ask; None: only what release `RELEASE` answered before. description: the GPU's, JSON in
     cuDNN's field names. cache: the folder answers are kept in.
@@ -102,15 +101,15 @@ class Asker:
             ]
             for begin in range(0, len(missing), _AT_ONCE):
                 chunk = missing[begin : begin + _AT_ONCE]
-                found = self._asked(chunk)
+                found = self._answers_of(chunk)
                 if found is None and len(chunk) > 1:  # find the one that ends the library
-                    found = [(self._asked([question]) or [None])[0] for question in chunk]
+                    found = [(self._answers_of([question]) or [None])[0] for question in chunk]
                 self._keep(dict(zip(chunk, found or [None] * len(chunk), strict=True)))
             answers = (self._answer(question) for question in questions)
             return [None if isinstance(answer, _Unasked) else answer for answer in answers]
 
     def close(self) -> None:
-        """End the process."""
+        """End the answering process."""
         process, self._process = self._process, None
         if process is not None and self._owner == os.getpid():
             for stream in (process.stdin, process.stdout):
@@ -125,8 +124,8 @@ class Asker:
         whole = question._replace(whole=True)
         return self._known.get(question, self._known.get(whole, _UNASKED))
 
-    def _asked(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None] | None:
-        """What the process says; None where it has ended."""
+    def _answers_of(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None] | None:
+        """Send the questions to the process and return its answers; None if it has ended."""
         process = self._running()
         if process is None or process.stdin is None or process.stdout is None:
             return None
@@ -157,7 +156,7 @@ class Asker:
                 command(self._library),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                 cwd=_ROOT,
-                env={**dropped, "PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": self._searched(self._library)},
+                env=dropped | {"PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": self._search_path(self._library)},
             )  # fmt: skip
             self._process, self._owner = process, os.getpid()
             atexit.register(self.close)
@@ -173,8 +172,8 @@ class Asker:
             return None
         return self._process
 
-    def _searched(self, library: Library) -> str:
-        """Where the process finds libraries: the stand-in first."""
+    def _search_path(self, library: Library) -> str:
+        """Return the process's library search path, with the stand-in libraries first."""
         folders = [str(Path(library.path).parent)]
         if _STAND_IN is not None:
             self._beside = tempfile.mkdtemp(prefix="analyze-cudnn-")
@@ -197,7 +196,7 @@ class Asker:
                     )
 
     def _keep(self, answers: dict[Question, tuple[Plan, ...] | None]) -> None:
-        """Remember, and write down what the library itself answered."""
+        """Store answers, and write the library's own to the cache."""
         self._known |= answers
         if self._library is None:
             return
@@ -212,12 +211,12 @@ class Asker:
 
 
 def command(library: Library) -> list[str]:
-    """How the process is started."""
+    """Return the command that starts the answering process."""
     return [sys.executable, "-m", "analyzer.libraries.cudnn.answering", library.path, library.cublaslt]
 
 
 class _Unasked:
-    """Nobody asked."""
+    """Marks a question that was not asked."""
 
 
 _UNASKED = _Unasked()

@@ -33,20 +33,20 @@ _LEAST_MEASURED_KEYS = 1000
 
 
 def frontend_bytes(batch: Any, heads: Any, queries: Any, size: Any) -> Any:
-    """What the frontend takes in the backward pass: float32 query gradients and sums."""
+    """Workspace bytes of the frontend in the backward pass: float32 query gradients and sums."""
     return batch * heads * queries * (size + 1) * _FLOAT
 
 
 def backward_bytes(full_head_bytes: Any = 0) -> Any:
-    """What the plan takes. full_head_bytes: of key and value gradients of all query heads, where heads are
-    grouped."""
+    """Workspace bytes of the backward plan. full_head_bytes: of key and value gradients of all query heads,
+    where heads are grouped."""
     return _CONTROL_BYTES + full_head_bytes
 
 
 def forward_bytes(
     query: tuple[Any, ...], key_heads: Any, keys: Any, sm_count: int, *, causal: bool = False
 ) -> Any:
-    """What the plan takes. query: (batch, heads, queries, size of a head).
+    """Workspace bytes of the forward plan. query: (batch, heads, queries, size of a head).
 
     >>> forward_bytes((1, 32, 1, 128), 8, 4096, 132)
     532608

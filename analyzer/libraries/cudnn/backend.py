@@ -19,8 +19,7 @@ The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICE
 neither a GPU nor a driver is needed. The heuristics take 2 milliseconds, each plan a third of one.
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`,
-`run_single_conv`); the enumerators:
-`cudnn_graph.h` of cuDNN 9.
+`run_single_conv`); the enumerators: `cudnn_graph.h` of cuDNN 9.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Cudnn:
 
     @property
     def version(self) -> int:
-        """As cuDNN says it: 91900 is 9.19.0."""
+        """Return cuDNN's version number: 91900 is 9.19.0."""
         self._lib.cudnnGetVersion.restype = ctypes.c_size_t
         return int(self._lib.cudnnGetVersion())
 
@@ -99,8 +98,7 @@ class Cudnn:
         return text.value.decode()
 
     def plans(self, question: Question) -> Iterator[Plan]:
-        """The plans that can be built, in the order in which they are tried; none: whoever asks raises an
-        error.
+        """Yield the plans that can be built, in the order they are tried.
 
         Each is built when it is asked for.
         """
@@ -135,7 +133,7 @@ class Cudnn:
             self._close(mark)
 
     def _configurations(self, question: Question) -> Iterator[tuple[ctypes.c_void_p, ctypes.c_void_p]]:
-        """Every configuration with its engine."""
+        """Yield every (configuration, engine) the heuristics list."""
         graph = self._graph(question)
         for mode in HEURISTICS[question.searcher]:
             heuristic = self._create(Descriptor.ENGINEHEUR)
@@ -153,7 +151,7 @@ class Cudnn:
                     yield configuration, engine
 
     def _workspace_bytes(self, configuration: ctypes.c_void_p) -> int | None:
-        """What the configuration's plan takes; None where it cannot be built."""
+        """Return the workspace bytes of the configuration's plan; None if it cannot be built."""
         plan = self._create(Descriptor.EXECUTION_PLAN)
         if self._device is None:
             self._set(plan, Attribute.EXECUTION_PLAN_HANDLE, Kind.HANDLE, [self._handle.value])
@@ -169,6 +167,7 @@ class Cudnn:
         return self._get(plan, Attribute.EXECUTION_PLAN_WORKSPACE_SIZE)
 
     def _graph(self, question: Question) -> ctypes.c_void_p:
+        """Build the operation graph of one convolution; return its descriptor."""
         names = CONVOLUTIONS[question.operation]
         tensors = []
         for uid, shape in zip(b"xwy", (question.x_shape, question.w_shape, question.y_shape), strict=True):
@@ -242,8 +241,7 @@ class Cudnn:
         return value.value
 
     def _read(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int, into: Any) -> int | None:
-        """How many elements the attribute has, after at most `most` were written; None where cuDNN
-        refuses."""
+        """Read at most `most` values of an attribute; return how many it has, None if refused."""
         count = ctypes.c_int64(0)
         status = self._lib.cudnnBackendGetAttribute(
             descriptor, name, kind, ctypes.c_int64(most), ctypes.byref(count), into
@@ -279,8 +277,7 @@ class Cudnn:
 
 
 def _is_errata(question: Question, engine: int) -> bool:
-    """Whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`; its other rules are for other
-    versions)."""
+    """Return whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`)."""
     return question.operation == "data" and engine == 23 and len(question.x_shape) > 4
 
 

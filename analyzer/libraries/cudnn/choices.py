@@ -80,7 +80,7 @@ class Workspace:
 
     @staticmethod
     def known(nbytes: int, source: str) -> Workspace:
-        """A workspace that is just that."""
+        """Return a workspace of exactly these bytes."""
         return Workspace(nbytes, nbytes, nbytes, source)
 
 
@@ -98,18 +98,17 @@ class Choices:
 
     @property
     def release(self) -> Release | None:
-        """Of the library that is asked; None where nobody is."""
+        """Release of the library that is asked; None if none is."""
         return None if self._asker is None else self._asker.release
 
     def workspace(self, call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Workspace:
-        """What the plan that runs takes for one call."""
+        """Return the workspace of the plan that runs for one call."""
         return self.workspaces([call], settings)[0]
 
     def workspaces(
         self, calls: Sequence[Convolution], settings: ConvolutionSettings = DEFAULT, *, trial: bool = False
     ) -> list[Workspace]:
-        """The same for many at once. trial: what benchmark mode takes while it tries a call's plans
-        instead."""
+        """Return the workspaces of many calls. trial: of benchmark mode's timing runs."""
         missing = [call for call in dict.fromkeys(calls) if (call, settings, trial) not in self._known]
         asked: list[Convolution] = []
         for call in missing:
@@ -123,7 +122,7 @@ class Choices:
         return [self._known[call, settings, trial] for call in calls]
 
     def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
-        """What ONNX Runtime takes: the first plan of the heuristics it searches with, for each question."""
+        """Return ONNX Runtime's workspace for each question: that of its heuristics' first plan."""
         found = [self._recorded_question(question) for question in questions]
         asked = [question for question, known in zip(questions, found, strict=True) if known is None]
         answers = iter(self._ask(asked))
@@ -133,16 +132,15 @@ class Choices:
         ]
 
     def plans(self, calls: Sequence[Convolution], *, whole: bool = True) -> list[tuple[Plan, ...] | None]:
-        """cuDNN's plans for each call in PyTorch's order, with a handle's bytes; None where nobody can be
-        asked."""
+        """Return cuDNN's plans for each call, in PyTorch's order; None if no library can be asked."""
         answers = self._ask([Question.of(call, whole=whole) for call in calls])
         return [
             plans and self._with_unlisted(call, plans) for call, plans in zip(calls, answers, strict=True)
         ]
 
     def listed(self, call: Convolution) -> tuple[Plan, ...] | None:
-        """One call's plans as its GPU lists them: first the one that a table's GPU put there, as far as its
-        bytes tell it. None where nobody can be asked."""
+        """Return one call's plans as its GPU lists them; a plan recorded on the GPU itself goes first,
+        identified by its bytes. None if no library can be asked."""
         (plans,) = self.plans([call])
         found = self._recorded(call, DEFAULT, trial=False)
         if not plans or found is None or found.source != MEASURED:
@@ -154,6 +152,7 @@ class Choices:
         return (plans[place]._replace(share_first=None, split=False), *others)
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+        """Return the plans with those that a description does not list, as a GPU's handle would list them."""
         first, *others = self._first_plans.with_unlisted(call, plans)  # looks at a description's bytes
         if call.w_shape[1] == 1 < call.groups and self._asker is not None and not self._asker.lists_compiled:
             others = [Plan(UNKNOWN_ENGINE, 0, share_first=0.5), *others]
@@ -180,6 +179,7 @@ class Choices:
         return tuple(size for size in sizes if size < nbytes)
 
     def _recorded(self, call: Convolution, settings: ConvolutionSettings, trial: bool) -> Workspace | None:
+        """Return the workspace recorded for a call, None if there is none. trial: of cuDNN's timing runs."""
         if self._record is None or not self._record_holds():
             return None
         source = self._source()
@@ -203,13 +203,14 @@ class Choices:
         return self._of_plans(call, plans, settings, trial)
 
     def _winner(self, call: Convolution) -> int | None:
-        """What the plan took that won the timing on the table's GPU; some are in a table of their own."""
+        """Return the recorded workspace of the plan that won the timing, None if unknown."""
         assert self._record is not None
         tables = filter(None, (self._record, record(f"{self._record.name}.winners")))
         found = (table.answers(call, WINNER).get(call.x_shape[0]) for table in tables)
         return next((nbytes for nbytes in found if nbytes is not None), None)
 
     def _recorded_question(self, question: Question) -> Workspace | None:
+        """Return the workspace recorded for an ONNX Runtime question, None if there is none."""
         call = question.convolution()
         if self._record is None or not self._record_holds() or call.y_shape != question.y_shape:
             return None
@@ -217,34 +218,36 @@ class Choices:
         return None if nbytes is None else Workspace.known(nbytes, self._source())
 
     def _answers(self, call: Convolution, figure: str) -> dict[int, int]:
-        """What is recorded of a call by its batch; ONNX Runtime's searches are in a table of their own."""
+        """Return the recorded bytes of a call by batch; ONNX Runtime's searches have a separate table."""
         table = self._record
         if table is not None and figure in HEURISTICS:
             table = record(f"{table.name}.frontend")
         return {} if table is None else table.answers(call, figure)
 
     def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
+        """Return the workspace of the first plan; a bounded one if no plan is known."""
         call = question.convolution()
         if plans:
-            return _asked(call, self._with_unlisted(call, plans[:1]))
+            return _first_workspace(call, self._with_unlisted(call, plans[:1]))
         return self._unknown(call, question.searcher)
 
     def _source(self) -> str:
-        """How a recorded answer is known: by a handle on the GPU itself, or by a description."""
+        """Source of a recorded answer: a handle on the GPU itself, or a description."""
         return MEASURED if self._record is not None and self._record.name == "h200" else ASKED
 
     def _record_holds(self) -> bool:
-        """Whether the record is of the release that would be asked."""
+        """Return whether the record is of the release that would be asked."""
         return self._asker is None or self._asker.release == RELEASE
 
     def _of_plans(
         self, call: Convolution, plans: tuple[Plan, ...] | None, settings: ConvolutionSettings, trial: bool
     ) -> Workspace:
+        """Return the chosen plan's workspace. trial: the largest of all timed plans."""
         chosen = [] if plans is None else reading.passing(plans, call.dtype, settings)
         if not chosen:
             return self._unknown(call)
         if not (trial or settings.benchmark):
-            return _asked(call, chosen)
+            return _first_workspace(call, chosen)
         possible = reading.passing([*self._first_plans.possible(call).values()], call.dtype, settings)
         on_cublas = max((plan.workspace_bytes for plan in possible), default=0)
         if not trial:
@@ -257,7 +260,7 @@ class Choices:
         return Workspace.known(most, ASKED)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
-        """Nobody can be asked."""
+        """Return a bounded workspace where no library can be asked."""
         most = most_bytes(call)
         if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
@@ -268,8 +271,7 @@ class Choices:
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
-        """The plan with the bytes a handle on the GPU says; it keeps its knobs where these are no more than a
-        bound."""
+        """Return the plan with a GPU handle's bytes; it keeps its knobs where these are a bound."""
         if not plan.knobs or self._capability[0] != 9:
             return plan._replace(knobs=())
         nbytes, proven = by_handle(
@@ -292,8 +294,7 @@ class NextPlans(Sequence[int]):
         self._found: tuple[int, ...] | None = None
 
     def _sizes(self) -> tuple[int, ...]:
-        """As cuDNN answered; else half and again half, down to nothing, which is to hold on to memory
-        wherever there is some."""
+        """Workspaces of the next plans, as answered; else repeated halves, so that one fits."""
         return self._answered() or tuple(
             self._nbytes >> times for times in range(1, self._nbytes.bit_length() + 1)
         )
@@ -330,7 +331,7 @@ class NextPlans(Sequence[int]):
         return id(self._choices), self._call, self._settings, self._nbytes
 
 
-def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
+def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); where
     plans on cuBLAS may come first or not, those that may be first count. A sum in parts is an estimate."""
     first, rivals = plans[0], [plan for plan in plans[1:] if plan.share_first is not None]
@@ -349,16 +350,16 @@ def _asked(call: Convolution, plans: Sequence[Plan]) -> Workspace:
 
 
 def _level(question: Question, found: Workspace) -> Workspace:
-    """Of a grouped convolution in NHWC heuristics mode B puts engine 67, with copies, and 0, without, nearly
-    level: which is first by a description need not be by a handle. An efficientnet_b0 on an H200 took nothing
-    where a description says 193 MB."""
+    """Return the workspace, uncertain where mode B ranks two engines nearly equal: for a grouped NHWC
+    convolution engine 67, with copies, and 0, without. An efficientnet_b0 on an H200 took nothing where a
+    description says 193 MB."""
     if question.searcher != "EXHAUSTIVE" or not question.channels_last or question.convolution().groups == 1:
         return found
     return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
 
 
 def most_bytes(call: Convolution) -> int:
-    """What no plan of the call takes more than."""
+    """Return an upper bound on the workspace of any plan of the call."""
     copies = _MOST_COPIES[call.operation][call.groups > 1]
     return copies * _copies(call, multiple=8) + _MOST_BESIDES
 
@@ -380,8 +381,7 @@ def _copies(call: Convolution, multiple: int = 1) -> int:
 
 
 def _carried(known: dict[int, int], batch: int) -> int:
-    """Bytes at a batch from those at the recorded ones: on the straight line between its neighbours, beyond
-    them in proportion."""
+    """Return bytes at a batch, interpolated between recorded ones, beyond them in proportion."""
     below = max((other for other in known if other <= batch), default=None)
     above = min((other for other in known if other >= batch), default=None)
     if below is None or above is None:
@@ -393,7 +393,7 @@ def _carried(known: dict[int, int], batch: int) -> int:
 
 
 def choices_of(profile: DeviceProfile) -> Choices:
-    """What cuDNN chooses on a profile's GPU, for the release of torch the figures are of."""
+    """Return cuDNN's choices on a profile's GPU, for the torch release of its figures."""
     capability = _chosen_capability(profile)
     architecture = _architecture(capability)
     table = _TABLES.get(architecture, architecture)
@@ -404,19 +404,19 @@ def choices_of(profile: DeviceProfile) -> Choices:
 
 
 def description_of(profile: DeviceProfile) -> str:
-    """How a profile's GPU is described to cuDNN; empty where nobody can be asked about it."""
+    """Return the GPU's description for cuDNN as JSON; "" if there is none."""
     major, minor = _chosen_capability(profile)
     device = {**profile.cudnn_device, "deviceVer": 100 * major + 10 * minor}
     return json.dumps(device, sort_keys=True) if profile.cudnn_device else ""
 
 
 def _architecture(capability: tuple[int, int]) -> str:
-    """The name of the architecture whose answers hold for a compute capability, such as "sm90"."""
+    """Return the architecture whose answers hold for a compute capability, such as "sm90"."""
     return "sm{}{}".format(*_AS.get(capability, capability))
 
 
 def _chosen_capability(profile: DeviceProfile) -> tuple[int, int]:
-    """The compute capability whose kernels the profile's release of torch runs."""
+    """Return the compute capability whose kernels the profile's torch release runs."""
     major, minor = profile.compute_capability
     until, before = _BEFORE.get((major, minor), ((0, 0), (major, minor)))
     return before if profile.releases["torch"] <= until else (major, minor)

@@ -27,7 +27,7 @@ HEURISTICS = {
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One cuDNN convolution: x * w -> y; for "data" and "weight" the same shapes, other results.
+    """One cuDNN convolution: x * w -> y. "data" and "weight" name the same shapes and compute another one.
 
     operation: "forward", "data" (gradient of x) or "weight" (gradient of w).
     x_shape, w_shape: (N, C, *spatial), (K, C/groups, *filter); padding, stride, dilation per spatial
@@ -51,7 +51,7 @@ class Convolution:
 
     @property
     def y_shape(self) -> tuple[int, ...]:
-        """(N, K, *spatial out)."""
+        """Shape of y: (N, K, *spatial out)."""
         spatial = tuple(
             (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
             for size, kernel, pad, stride, dilation in zip(
@@ -62,8 +62,7 @@ class Convolution:
 
     @property
     def family(self) -> tuple[int, ...]:
-        """Everything but operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding,
-        stride, dilation.
+        """C, spatial, K, C/groups, filter, padding, stride, dilation: the call without batch and type.
 
         Always 18 numbers: two spatial dimensions are written as three, the first being 0.
         """
@@ -78,9 +77,8 @@ class Convolution:
 
 
 class Question(NamedTuple):
-    """What cuDNN is asked about one convolution. searcher: a key of `HEURISTICS`; y_shape: the result's,
-    which ONNX may pad on one side alone; whole: every plan is wanted, not only those that run while there is
-    room."""
+    """One convolution as cuDNN is asked. searcher: a key of `HEURISTICS`; y_shape: of the result, which ONNX
+    may pad on one side; whole: all plans are wanted, not only those tried while there is room."""
 
     searcher: str
     operation: str
@@ -104,7 +102,7 @@ class Question(NamedTuple):
         )  # fmt: skip
 
     def convolution(self) -> Convolution:
-        """The convolution that is asked about."""
+        """Return the convolution of the question."""
         return Convolution(
             self.operation, self.dtype, self.channels_last, self.x_shape, self.w_shape, self.padding,
             self.stride,
@@ -113,16 +111,15 @@ class Question(NamedTuple):
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Question:
-        """A question from its JSON."""
+        """Return a question from its JSON fields."""
         return Question._make(tuple(field) if isinstance(field, list) else field for field in fields)
 
 
 class Plan(NamedTuple):
     """A plan that can be built: its engine's global index, its workspace in bytes, what cuDNN notes of it,
-    and the knobs of engines whose bytes depend on who is asked (`splits.py`). share_first: of a plan
-    that a list without a GPU lacks (on cuBLAS: `first_plan.py`), how likely it is to come before the listed
-    ones; split: its workspace is an estimate, as it may add up
-    parts."""
+    and the knobs of engines whose bytes depend on who is asked (`splits.py`). share_first: of a plan that a
+    list without a GPU lacks (on cuBLAS: `first_plan.py`), how likely it is to come before the listed ones;
+    split: its workspace is an estimate, as it may add up parts."""
 
     engine: int
     workspace_bytes: int
@@ -134,7 +131,7 @@ class Plan(NamedTuple):
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Plan:
-        """A plan from its JSON."""
+        """Return a plan from its JSON fields."""
         engine, nbytes, deterministic, tensor_core, knobs = fields[:5]
         return Plan(
             int(engine),

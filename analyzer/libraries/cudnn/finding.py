@@ -2,10 +2,9 @@
 
 1. `ANALYZER_CUDNN` names the library (a path of `libcudnn.so.9`), or says "none": then nobody is asked.
 2. Else all that are within reach, in this order: of the environment whose Python `ANALYZER_PYTHON` names and
-   the folders its `.pth` files link, of this one (the wheels
-   `nvidia-cudnn-cu12` and `-cu13`, beside a CUDA build of torch or installed for this: `pip install
-   'gpu-memory-analyzer[cudnn]'`), of the system (`LD_LIBRARY_PATH`, `/usr/local/cuda`, the distribution's
-   folder).
+   the folders its `.pth` files link, of this one (the wheels `nvidia-cudnn-cu12` and `-cu13`, beside a CUDA
+   build of torch or installed for this: `pip install 'gpu-memory-analyzer[cudnn]'`), of the system
+   (`LD_LIBRARY_PATH`, `/usr/local/cuda`, the distribution's folder).
 3. Of several the release wins that the torch release has which the figures are of (`RELEASES`), else the
    nearest to it.
 
@@ -56,7 +55,7 @@ def library_for(torch_release: Release) -> Library | None:
 
 @lru_cache(maxsize=4)
 def within_reach(named: str, python: str) -> tuple[Library, ...]:
-    """Every cuDNN there is, the nearest first. named, python: what the two variables say."""
+    """Return every cuDNN found, the nearest first. named, python: values of the two environment variables."""
     if named:
         path = Path(named)
         return (_library(path),) if path.is_file() else ()

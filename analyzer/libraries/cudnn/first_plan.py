@@ -62,9 +62,8 @@ class FirstPlans:
         return {kind: plan for kind, plan in plans_on_cublas(call).items() if self._has(kind, call)}
 
     def with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        """A list as a handle gives it, from one that lacks the engines on cuBLAS: each stands before it or
-        behind its first plan, with the share in which it is first; those that hardly ever are are left
-        out."""
+        """Return the list a handle gives, from one without the engines on cuBLAS: each goes before or after
+        the first plan, with its share of being first."""
         if not plans:
             return ()
         ours = []
@@ -87,7 +86,7 @@ class FirstPlans:
         return kind == PRODUCT if self._file is None else group(kind, call) in self._groups
 
     def _share(self, name: str, values: Sequence[float]) -> float:
-        """In what share of convolutions like this one a group's trees say yes."""
+        """Return the share of a group's decision trees that say yes for these features."""
         if self._file is None:
             return 1.0
         if name not in self._trees:
@@ -114,14 +113,13 @@ class _Trees(NamedTuple):
 
 
 def group(kind: str, call: Convolution) -> str:
-    """Which trees decide; float16 and bfloat16 are alike."""
+    """Return which decision trees apply; float16 and bfloat16 share theirs."""
     dtype = call.dtype if call.dtype == "float32" else "half"
     return f"{kind}.{call.operation}.{dtype}.{'nhwc' if call.channels_last else 'nchw'}"
 
 
 def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
-    """What a decision looks at, by `FEATURES`: shapes, the first listed plan, and the plan that may come
-    before it."""
+    """Return the features in the order of `FEATURES`: shapes, the first plan, the one before it."""
     batch, inputs = call.x_shape[:2]
     outputs, filter_elements = call.w_shape[0], math.prod(call.w_shape[2:])
     positions, results = math.prod(call.x_shape[2:]), math.prod(call.y_shape[2:])

@@ -18,7 +18,7 @@ _ROWS_BACKWARD = 96
 
 
 def workspace_bytes(rows: Any, channel_count: Any, element_bytes: int, *, backward: bool) -> Any:
-    """Of the persistent mode. rows: elements of a channel.
+    """Return the workspace bytes of the persistent mode. rows: elements of a channel.
 
     >>> workspace_bytes(32 * 56 * 56, 64, 4, backward=False)
     810164

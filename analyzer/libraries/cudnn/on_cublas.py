@@ -55,7 +55,7 @@ def plans_on_cublas(call: Convolution) -> dict[str, Plan]:
 
 
 def product_bytes(call: Convolution) -> int | None:
-    """What a matrix product takes; None for a convolution that is none."""
+    """Return the workspace bytes of a convolution that is a matrix product; None for others."""
     product = (
         call.groups == 1 and set(call.w_shape[2:]) == set(call.stride) == {1} and set(call.padding) == {0}
     )
@@ -72,14 +72,14 @@ def product_bytes(call: Convolution) -> int | None:
 
 
 def is_single_product(call: Convolution) -> bool:
-    """Whether a product is one for all images, whose sum cuBLAS may add up in parts."""
+    """Return whether one product covers all images, whose sum cuBLAS may split."""
     if call.channels_last:
         return True
     return call.x_shape[0] == 1 or (call.operation != "weight" and math.prod(call.x_shape[2:]) == 1)
 
 
 def winograd_bytes(call: Convolution) -> int | None:
-    """What Winograd's transforms take; None where there are none."""
+    """Return the workspace bytes of Winograd's transforms; None where they do not apply."""
     side = _WINOGRAD_TILES.get(call.w_shape[2:])
     if side is None or call.groups > 1 or {*call.stride, *call.dilation} != {1}:
         return None

@@ -35,8 +35,7 @@ class ConvolutionSettings:
     allow_tf32: bool = True
 
     def figure(self, dtype: str, *, trial: bool = False) -> str | None:
-        """Which of the recorded figures tells what is taken, for a call or for benchmark mode's trials; None:
-        no figure does."""
+        """Return the recorded figure for a call or benchmark trials; None: there is none."""
         strict = not self.allow_tf32 and dtype == "float32"
         if strict and self.deterministic:
             return None
@@ -51,7 +50,7 @@ DEFAULT = ConvolutionSettings()
 
 
 def passing(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings) -> list[Plan]:
-    """The plans that are not filtered out.
+    """Return the plans that pass PyTorch's filters.
 
     >>> plans = [Plan(67, 300, tensor_core=True), Plan(25, 20, deterministic=False), Plan(1, 0)]
     >>> [plan.engine for plan in passing(plans, "float32", ConvolutionSettings(deterministic=True,
@@ -66,7 +65,7 @@ def passing(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings) ->
 
 
 def descending(plans: Sequence[Plan], dtype: str, settings: ConvolutionSettings) -> tuple[int, ...]:
-    """The workspaces that are less than all before them: what is asked for one after the other.
+    """Return workspaces each smaller than all before, in the order they are tried.
 
     >>> descending([Plan(67, 300), Plan(38, 500), Plan(25, 20), Plan(1, 0)], "float32", DEFAULT)
     (300, 20, 0)

@@ -47,7 +47,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Record:
-    """One table. Its members are unpacked when they are first asked for: most analyses need few."""
+    """One table of recorded answers, whose members are unpacked on first use: most analyses need few."""
 
     def __init__(self, name: str) -> None:
         path = resources.files(__package__).joinpath("recorded", f"{name}.npz")
@@ -76,8 +76,7 @@ class Record:
 
     @cached_property
     def _rows(self) -> dict[bytes, int]:
-        """Where each family stands, by its numbers as they lie in memory: made in no time, which keys of
-        numbers would not be."""
+        """Row of each family, keyed by the bytes of its numbers, which is faster than tuples."""
         families = self._array("family")
         raw, width = families.tobytes(), families.dtype.itemsize * families.shape[1]
         return {raw[start : start + width]: start // width for start in range(0, len(raw), width)}

@@ -50,8 +50,8 @@ _STATE_BYTES_PER_THREAD = 24
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """One call of a recurrent layer. mode: one of `MODES`; `inputs` numbers a step and sequence, `steps` of
-    the longest of `batch` sequences.
+    """One call of a recurrent layer. mode: one of `MODES`; `inputs`: features of a step; `steps`: of the
+    longest of `batch` sequences.
 
     projection: what an LSTM's results are projected to; 0: nothing. rows: the sum of the lengths of packed
     sequences; None: not packed.
@@ -77,7 +77,7 @@ class Recurrent:
         return self._matrix_count + 2 * self._gates * self.hidden * self.layers * self.directions
 
     def reserve_bytes(self) -> int:
-        """What is kept for the backward pass.
+        """Bytes of the reserve space kept for the backward pass.
 
         >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True).reserve_bytes()
         185073920
@@ -112,6 +112,7 @@ class Recurrent:
 
     @property
     def _forward_bytes(self) -> int:
+        """Bytes of the forward workspace."""
         state, result, up = self._state, self._rows * self.hidden, self._up
         both, gates = self.directions == 2, self._gates
         total = self._weight_bytes + up(2 * state if self._persists else gates * self.directions * state)
@@ -129,6 +130,7 @@ class Recurrent:
 
     @property
     def _backward_bytes(self) -> int:
+        """Bytes of the backward workspace."""
         state, result, up = self._state, self._rows * self.hidden, self._up
         both, persists = self.directions == 2, self._persists
         total = self._weight_bytes + up(2 * state if persists or both else state)
@@ -157,7 +159,7 @@ class Recurrent:
         return total
 
     def _packing_bytes(self, times: int) -> int:
-        """What sequences that are not packed take for it."""
+        """Return the bytes for packing sequences that are not packed. times: copies of them."""
         if self.rows is not None:
             return 0
         both = self.layers * self.directions * self.batch
@@ -169,7 +171,7 @@ class Recurrent:
 
     @property
     def _overlapping_steps(self) -> int:
-        """How many steps lie between layers that overlap."""
+        """Number of time steps that overlapping layers hold at once."""
         at_once = next((steps for most, steps in _OVERLAPPING if self.batch <= most), _MANY_SEQUENCES_AT_ONCE)
         if self.steps >= _LONG_STEPS:
             at_once = max(at_once, _LONG_STEPS_AT_ONCE)
@@ -204,13 +206,12 @@ class Recurrent:
         return count + self.layers * self.directions * self.projection * self.hidden
 
     def _up(self, count: int) -> int:
-        """Bytes of so many numbers."""
+        """Return the aligned bytes of `count` numbers."""
         return _up(count * ELEMENT_BYTES[self.dtype])
 
 
 def dropout_state_bytes(threads: int) -> int:
-    """The random state of dropout on a GPU that holds so many threads at once: 24 bytes each (recorded on an
-    H200)."""
+    """Return the bytes of dropout's random state: 24 for each resident thread (recorded, H200)."""
     return _STATE_BYTES_PER_THREAD * threads
 
 

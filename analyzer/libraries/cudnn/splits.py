@@ -143,7 +143,7 @@ def _scheduler_bytes(tiles: int, k_tiles: int, slots: int, kernel: _Kernel, spli
 
 
 def _cost(kernel: _Kernel, levels: int, last_wave: bool) -> float:
-    """What adding up a tree of so many levels counts, in tiles along K."""
+    """Return the cost of a reduction tree with this many levels, in tiles along K."""
     elements, tile_k, bfloat16, odd = kernel
     unit = 64 / tile_k * (8 if bfloat16 else 1)
     if levels == 0:

@@ -41,7 +41,7 @@ _ALIGNMENT = 16
 
 
 def transforms_bytes(call: Convolution) -> int | None:
-    """What the engine takes if cuDNN lists it for this call; None where there is none."""
+    """Return the engine's workspace bytes for this call; None if the engine does not run it."""
     spatial, kernel = call.x_shape[2:], call.w_shape[2:]
     if call.dtype != "float32" or len(spatial) != 2 or max(call.stride) > 1 or call.groups > _MOST_GROUPS:
         return None

@@ -54,8 +54,7 @@ def infer_shapes(
     assume: Mapping[str, bool] = MappingProxyType({}),
     like: Shapes | None = None,
 ) -> Shapes:
-    """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or
-    contradicts.
+    """Infer all shapes (rules of the module). Raises InputError for unbound or contradictory ones.
 
     like: those of the same model at another batch, and with the same values and assumptions.
     """
@@ -109,7 +108,7 @@ def _refitted(structure: Structure, binding: Binding) -> bool:
 
 
 def _check_declared(structure: Structure, actual: Inferred, binding: Binding) -> None:
-    """Note shapes the file declares otherwise than inferred; they are ignored.
+    """Note where the file declares other shapes than inferred, which are ignored.
 
     Raises TargetError for another element type.
     """
@@ -146,8 +145,7 @@ def _check_declared(structure: Structure, actual: Inferred, binding: Binding) ->
 
 
 def _continued(probes: list[Inferred], batch: int) -> Inferred:
-    """The types at `batch`, each dimension continued as a polynomial from those at 1, 2, 3 and 4 times
-    `_PROBE`."""
+    """Return the types at `batch`: polynomials through 1, 2, 3 and 4 times `_PROBE`."""
     last = probes[-1]
     result = Inferred(
         {}, [note + f" (at batch {_PROBE * len(probes)})" for note in last.notes], inexact=last.inexact

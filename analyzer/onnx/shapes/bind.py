@@ -32,8 +32,7 @@ _LARGEST_RANK = 64
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Every input's concrete type, the size bound to each dimension name, and the hard-coded batch that was
-    rebound.
+    """Concrete types of all inputs, sizes of dimension names, and the hard-coded batch that was replaced.
 
     refused: which of the notes say that ONNX Runtime refuses these sizes.
     """
@@ -54,8 +53,7 @@ def check_batch(batch: int | None) -> None:
 
 
 def bind(declared: Mapping[str, ValueType], batch: int | None, described: Described | None = None) -> Binding:
-    """Concrete types of the graph's inputs (rules of the module docstring). Raises InputError naming what is
-    missing."""
+    """Return the inputs' concrete types (rules of the module). Raises InputError for missing ones."""
     check_batch(batch)
     shapes, symbols = _described(declared, batch, described or {})
     open_inputs = {name: value for name, value in declared.items() if name not in shapes}
@@ -120,6 +118,7 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
 def _described(
     declared: Mapping[str, ValueType], batch: int | None, described: Described
 ) -> tuple[dict[str, ValueType], dict[str, int]]:
+    """Check the described inputs; return their types and the sizes of named dimensions. Raises InputError."""
     shapes: dict[str, ValueType] = {}
     symbols: dict[str, int] = {}
     dimensions = {
@@ -175,8 +174,7 @@ def _bind_symbol(symbols: dict[str, int], name: str, size: int, origin: str) -> 
 
 
 def _batch_names(inputs: Mapping[str, ValueType]) -> set[str]:
-    """The dimension names that mean the batch: those like "batch" or "N", else the first dynamic one at axis
-    0."""
+    """Return the names of the batch dimension: like "batch" or "N", else the first at axis 0."""
     everywhere = {
         size for value in inputs.values() for size in value.shape or () if isinstance(size, str) and size
     }

@@ -89,6 +89,7 @@ def _reshape(_node: Any, inputs: _Inputs, _value: _Value) -> dict[int, ValueType
 
 
 def _sequence(node: Any, inputs: _Inputs, _value: _Value) -> dict[int, ValueType]:
+    """Bound results of sequence operators by the types of their elements."""
     held = [item for item in inputs if item is not None and item.sizes is not None]
     if node.op_type in (
         "SplitToSequence",

@@ -91,6 +91,7 @@ def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, 
 
 
 def _delegated(node: Any, inputs: _Inputs, delegate: _Delegate) -> _Results:
+    """Infer a contrib operator's results with ONNX's operator of the same shapes (`DELEGATES`)."""
     import onnx
 
     target, which = DELEGATES[node.op_type]
@@ -137,8 +138,7 @@ def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]
 
 
 def _fused_matmul(node: Any, inputs: _Inputs) -> _Results:
-    """MatMul with transA/transB (last two dimensions) and transBatchA/B (the first moves behind the
-    batch)."""
+    """MatMul with transA/transB (last two axes) and transBatchA/B (the first goes last but one)."""
     sides = []
     for position, side in enumerate("AB"):
         shape = _shape(inputs, position)
@@ -165,6 +165,7 @@ def _matmul_n_bits(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _skip_layer_norm(_node: Any, inputs: _Inputs) -> _Results:
+    """Return the result, mean and inverse deviation of each row, and the sum of the inputs."""
     first = inputs[0]
     if first is None or first.shape is None:
         return []
@@ -211,8 +212,7 @@ def _attention(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
-    """Query [B, S, D] (or packed [B, S, heads, 3, size]): [B, S, V]; present keys and values [B, heads, T,
-    size]."""
+    """Query [B, S, D] or packed -> [B, S, V], present keys and values [B, heads, T, size]."""
     query = inputs[0]
     if query is None or query.shape is None or len(query.shape) < 3:
         return []
@@ -238,8 +238,7 @@ def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
 
 
 def _group_query_attention(node: Any, inputs: _Inputs) -> _Results:
-    """Query [B, S, D], or packed with keys and values where those are absent; present like past, which has
-    room."""
+    """Query [B, S, D], or packed with keys and values; present is like past, with room."""
     query = inputs[0]
     if query is None or query.shape is None or len(query.shape) < 3:
         return []

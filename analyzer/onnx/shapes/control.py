@@ -54,6 +54,7 @@ def infer_control(
 def _infer_if(
     structure: Structure, place: int, result: Inferred, context: Context, infer: InferFunction
 ) -> bool:
+    """Infer an If: both branches, and results as large as the larger. Returns whether that was possible."""
     node = structure.nodes[place]
     branches = structure.subgraphs[place]
     if set(branches) != {"then_branch", "else_branch"}:
@@ -120,6 +121,7 @@ def _infer_if(
 def _infer_loop(
     structure: Structure, place: int, result: Inferred, context: Context, infer: InferFunction
 ) -> bool:
+    """Infer a Loop: one iteration of its body, scan outputs by the trip count. Returns whether possible."""
     node = structure.nodes[place]
     body = structure.subgraphs[place].get("body")
     carried_count = len(node.input) - 2
@@ -186,6 +188,7 @@ def _infer_loop(
 def _infer_scan(
     structure: Structure, place: int, result: Inferred, context: Context, infer: InferFunction
 ) -> bool:
+    """Infer a Scan: its body on one slice of each scan input. Returns whether possible."""
     node = structure.nodes[place]
     body = structure.subgraphs[place].get("body")
     attributes = {attribute.name: attribute for attribute in node.attribute}

@@ -1,9 +1,8 @@
 """Result types of ONNX Runtime's extensions: tokenizers, pre- and post-processing of text, images and sound.
 
 1. They live in a domain of their own (`DOMAINS`) and run on the CPU, whatever the session's provider; a
-   session needs the library
-   `onnxruntime_extensions` registered. Their results are tensors like any others; what they take besides is
-   not the arena's.
+   session needs the library `onnxruntime_extensions` registered. Their results are tensors like any others;
+   what they take besides is not the arena's.
 2. Those whose results are as large as an operand say so here (`LIKE_FIRST`, `TYPED`). Of those whose results
    depend on the text, image or sound (`OPEN`) the element type and rank are known, and what is known of the
    dimensions; the file's own declaration, if it has one, says the rest, otherwise the caller bounds or

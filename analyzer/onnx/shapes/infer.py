@@ -88,8 +88,7 @@ def infer(
 
 
 def _number(name: str, kind: ValueType, number: float) -> Any:
-    """The tensor an input of one element holds. Raises InputError for an input of more, or of another
-    type."""
+    """Return a one-element input as a tensor. Raises InputError for more elements or other types."""
     import numpy
     import onnx
 
@@ -103,7 +102,7 @@ def _number(name: str, kind: ValueType, number: float) -> Any:
 
 
 def _repair(structure: Structure, result: Inferred, context: Context) -> None:
-    """Repair every node, in order, whose results are not known yet; contradictions are errors."""
+    """Repair every node without known results, in order; contradictions are errors."""
     changed: set[str] = set()
     for place, node in enumerate(structure.nodes):
         outputs = [name for name in node.output if name]
@@ -157,8 +156,7 @@ def _merged(found: ValueType, declared: ValueType | None) -> ValueType:
 
 
 def _repair_node(node: Any, structure: Structure, result: Inferred, context: Context) -> None:
-    """Find the types of one node's results, whatever it takes: its body, its rule, constants, a bound, a
-    guess."""
+    """Find a node's result types by its body, its rule, constants, a bound or a guess."""
     from analyzer.onnx.shapes import bounds, contrib
 
     types = result.types
@@ -187,7 +185,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
                 types[name] = structure.declared[name]
         return
     if problem and not inexact:
-        raise _contradiction(node, inputs, problem, structure, context)
+        raise _contradiction_error(node, inputs, problem, structure, context)
     bound_of = bounds.bounds(node, inputs, result.values.get if result.values else (lambda _: None))
     for position, name in enumerate(outputs):
         if not name:
@@ -252,7 +250,7 @@ def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
 
 
 def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
-    """A Reshape keeps the number of elements."""
+    """Raise an error if a Reshape changes the number of elements."""
     source, target = result.types.get(node.input[0]), result.types.get(node.output[0])
     if source is None or target is None or source.sizes is None or target.sizes is None:
         return
@@ -270,7 +268,7 @@ def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
     )
 
 
-def _contradiction(
+def _contradiction_error(
     node: Any, inputs: list[ValueType | None], problem: str, structure: Structure, context: Context
 ) -> AnalyzerError:
     shapes = ", ".join(display_shape(item.shape) if item is not None else "?" for item in inputs)

@@ -1,14 +1,13 @@
 """ONNX's own shape inference, called so that no file can make it run away.
 
 1. `infer_graph` runs it over a whole graph: first without data propagation; then, if anything is still
-   unknown and
-   `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic. (Data
-   propagation spells out a dimension for every element of a 1-D tensor, so large ones are kept away from it:
-   `LARGEST_PROPAGATED`.)
+   unknown and `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic.
+   (Data propagation spells out a dimension for every element of a 1-D tensor, so large ones are kept away
+   from it: `LARGEST_PROPAGATED`.)
 2. ONNX Runtime's view (`symbolic`) is the first run with the file's value_info: its graph resolution calls
    the same functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`). It
-   does not look into initializers that a caller may override.
-   A shape of thousands of dimensions (an input bound to a huge batch, read as a shape) is refused before.
+   does not look into initializers that a caller may override. A shape of thousands of dimensions (an input
+   bound to a huge batch, read as a shape) is refused before.
 3. `infer_node` runs it on one node, told the constants the node reads; a contradiction is a `NodeError`.
 4. Dimension names inference makes up for unknown sizes are dropped; initializers whose contents are absent
    are passed as inputs, so that their contents are not missed.
@@ -40,8 +39,7 @@ _NUMBERS = frozenset({"int64", "int32", "bool"})  # what shape arithmetic is don
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if
-    any.
+    """Constants of one inference. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any.
 
     `assumed`: what the user says of conditions, by the value's or the If node's name; `numbers`: what is in
     inputs of one element.
@@ -104,6 +102,7 @@ def _run_nodes(
     declared: Mapping[str, ValueType] | None = None,
     data_prop: bool = False,
 ) -> dict[str, ValueType]:
+    """Run ONNX's inference on some nodes alone; return the types of their results."""
     import onnx
 
     for node in nodes:
@@ -198,8 +197,7 @@ def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> An
 
 
 def has_data(tensor: Any) -> bool:
-    """Whether a tensor's contents are in the proto (they may have been left out on loading, or lie
-    outside)."""
+    """Return whether a tensor's contents are in the proto (not left out, not external)."""
     return tensor.data_location != 1 and bool(
         tensor.raw_data or tensor.int64_data or tensor.float_data or tensor.int32_data or tensor.double_data
         or tensor.uint64_data or tensor.string_data or 0 in tensor.dims
@@ -207,7 +205,7 @@ def has_data(tensor: Any) -> bool:
 
 
 def dimension_names(values: Iterable[ValueType]) -> set[str]:
-    """Every name a dimension has in these types."""
+    """Return all dimension names in these types."""
     return {size for value in values for size in value.shape or () if isinstance(size, str) and size}
 
 

@@ -67,12 +67,12 @@ class Blocks:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is alive without any choice."""
+        """Peak of live bytes without any choice."""
         return max((row.live_bytes for row in self.rows), default=0)
 
 
 def blocks_of(found: Analysis, paths: Sequence[str]) -> Blocks:
-    """Of an analysed training program what each of these modules would give."""
+    """Return what recomputing each of these modules would free and cost, for an analysed training program."""
     graph = found.graph
     curve = live_bytes(graph, lifetimes(graph, "eager"))
     ends = forward_ends(graph)
@@ -94,8 +94,7 @@ def blocks_of(found: Analysis, paths: Sequence[str]) -> Blocks:
 
 
 def _pass_around(graph: Graph, end: int) -> tuple[int, int]:
-    """The first and the last moment of the forward and backward pass around the moment where forward is
-    over."""
+    """Return the first and last moment of the pass whose forward ends at a moment."""
 
     def phase(position: int) -> Phase | None:
         moment = graph.program[position]
@@ -119,7 +118,7 @@ def _block(
     times: dict[int, tuple[float, float]] | None,
     host: bool,
 ) -> Block | None:
-    """One block; None where it frees nothing, or does not run."""
+    """Return one block's gain and cost; None if it frees nothing or does not run."""
 
     def inside(operator: Operator) -> bool:
         return operator.module == path or operator.module.startswith(f"{path}.")
@@ -166,8 +165,8 @@ def _block(
 def _seconds(
     graph: Graph, times: dict[int, tuple[float, float]], again: list[int], backward: list[int], host: bool
 ) -> float:
-    """What a block's second run takes: of the device, or of the host, which checkpointing takes longer. Its
-    hooks are called three times for each tensor that the backward pass uses and did not make."""
+    """Return the time of a block's second run, of the device or of the host. On the host, checkpointing calls
+    its hooks three times for each tensor that backward uses and did not make."""
     if not host:
         return sum(times[index][1] for index in again)
     made = {tensor.storage for index in backward for tensor in filter(None, graph.operators[index].outputs)}
@@ -176,16 +175,16 @@ def _seconds(
 
 
 def _rows(graph: Graph, curve: Sequence[int], blocks: Sequence[Block], around: tuple[int, int]) -> list[Row]:
-    """The knapsack's rows."""
+    """Return the knapsack's rows: live bytes at each moment, and what each block changes there."""
     first, last = around
     edges = {first, last + 1}
     for block in blocks:
         edges.update((block.first, block.last + 1))
     borders = sorted(edges)
-    rows = [Row(max(curve[begin:after]), _away(blocks, begin)) for begin, after in pairwise(borders)]
+    rows = [Row(max(curve[begin:after]), _changes_at(blocks, begin)) for begin, after in pairwise(borders)]
     for place, block in enumerate(blocks):
         begins = block.last + 1
-        rows.append(Row(curve[begins], {**_away(blocks, begins), place: block.again_bytes}))
+        rows.append(Row(curve[begins], {**_changes_at(blocks, begins), place: block.again_bytes}))
     besides, phase = 0, None
     for position, moment in enumerate(graph.program):
         if isinstance(moment, Run):
@@ -195,8 +194,8 @@ def _rows(graph: Graph, curve: Sequence[int], blocks: Sequence[Block], around: t
     return [*rows, Row(besides, {})]
 
 
-def _away(blocks: Sequence[Block], position: int) -> dict[int, int]:
-    """What each block's choice changes at a moment."""
+def _changes_at(blocks: Sequence[Block], position: int) -> dict[int, int]:
+    """Return the bytes by which each block's choice changes a moment."""
     return {
         place: -block.freed_bytes
         for place, block in enumerate(blocks)

@@ -32,7 +32,8 @@ SETTING = "torch._functorch.config.activation_memory_budget"
 def advise_compiled(
     target: object, options: Options, python: str | os.PathLike[str] | None, progress: Progress | None
 ) -> Advice:
-    """The largest budget with which the compiled job fits. python: whose PyTorch compiles; None: this one.
+    """Return the largest budget with which the compiled job fits. python: the Python that compiles; None:
+    this one.
 
     Raises AnalyzerError: MissingDependencyError where that PyTorch is not a CUDA build, OptionError where the
     target is not a module that a file or a package makes.
@@ -53,7 +54,7 @@ def advise_compiled(
 
 
 def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None) -> Advice:
-    """The advice, of what each budget takes. Raises the AnalyzerError of the largest budget."""
+    """Choose among what each budget takes. Raises the AnalyzerError of the largest budget."""
     tried: list[Way] = []
     for budget in BUDGETS:
         name = f"compiled, activation_memory_budget {budget}"
@@ -85,7 +86,7 @@ def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None)
 
 
 def _typed(budget: float) -> str:
-    """The line that a program needs; none for what holds anyway."""
+    """Return the line a program needs for a budget; "" for the default."""
     return "" if budget == BUDGETS[0] else f"{SETTING} = {budget}"
 
 

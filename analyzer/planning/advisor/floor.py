@@ -39,12 +39,12 @@ class Floor:
 
     @property
     def device_bytes(self) -> int:
-        """What the device must have."""
+        """Bytes the device needs at least."""
         return self.live_bytes + self.beside_bytes
 
 
 def floor_of(found: Analysis) -> Floor:
-    """Of an analysed program of one sample."""
+    """Return the floor of an analysed program of one sample."""
     estimate = found.estimate
     used = estimate.needed.device_used - estimate.needed.peak_reserved
     beside = (estimate.certainty.beside_range or (used, used))[0]
@@ -97,7 +97,7 @@ def _staying(graph: Graph) -> list[int]:
 
 
 def _read_by_optimizer(graph: Graph) -> dict[int, set[int]]:
-    """Of each step the gradients that its optimizer reads."""
+    """Return the gradients the optimizer reads, by step."""
     found: dict[int, set[int]] = {}
     for operator in graph.operators:
         if operator.phase is Phase.OPTIMIZER:

@@ -26,14 +26,13 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A moment. live_bytes: there without any choice. change: item -> bytes more (below 0: fewer) if it is
-    chosen."""
+    """A moment. live_bytes: without any choice. change: item -> bytes it adds if chosen."""
 
     live_bytes: int
     change: Mapping[int, int]
 
     def bytes_of(self, chosen: Sequence[int]) -> int:
-        """What is there under a choice."""
+        """Return the live bytes of this moment under a choice of items."""
         return self.live_bytes + sum(self.change.get(item, 0) for item in chosen)
 
 
@@ -44,7 +43,7 @@ def cheapest(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[i
         return ()
     within = limit
     for _ in range(_AGAIN):
-        chosen = _solved(costs, rows, within)
+        chosen = _solve(costs, rows, within)
         if chosen is None:
             return None
         over = max(row.bytes_of(chosen) for row in rows) - limit
@@ -54,7 +53,8 @@ def cheapest(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[i
     return None
 
 
-def _solved(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[int, ...] | None:
+def _solve(costs: Sequence[float], rows: Sequence[Row], limit: int) -> tuple[int, ...] | None:
+    """Return the items of least cost that keep every row within the limit; None if there is no choice."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 

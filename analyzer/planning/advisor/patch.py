@@ -33,8 +33,7 @@ _INDENT = 8
 
 
 def patched(source: str, function: str, paths: Sequence[str]) -> str:
-    """The file's text with what `function` returns checkpointed; "" where the file has no such function, or
-    it returns nothing."""
+    """Return the file's text with the result of `function` checkpointed; "" if that is impossible."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -56,7 +55,7 @@ def patched(source: str, function: str, paths: Sequence[str]) -> str:
 
 
 def diff(source: str, changed: str, name: str) -> str:
-    """The unified diff that `patch -p1` takes. name: the file's path, from where it is applied."""
+    """Return the unified diff for `patch -p1`. name: the file's path, from where it is applied."""
     return "".join(
         difflib.unified_diff(
             source.splitlines(keepends=True), changed.splitlines(keepends=True), f"a/{name}", f"b/{name}"
@@ -65,7 +64,7 @@ def diff(source: str, changed: str, name: str) -> str:
 
 
 def source_of(path: Path) -> str:
-    """A file's text; "" where it is none."""
+    """Return a file's text; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -82,7 +81,7 @@ def _written(paths: Sequence[str]) -> str:
 
 
 def _own_returns(function: ast.FunctionDef) -> list[ast.Return]:
-    """Its return statements, without those of functions within."""
+    """Return a function's return statements, without those of nested functions."""
     found: list[ast.Return] = []
     pending: list[ast.AST] = list(function.body)
     while pending:

@@ -46,7 +46,7 @@ SEGMENTS = Change("expandable segments", {"runtime_options": {"alloc_conf": "exp
 
 
 class Search:
-    """Of one job. base: it as it is. numbers: what changes numbers may be tried.
+    """Search for one job. base: the job as it is. numbers: changes of computed numbers may be tried.
 
     tried: every way, in order.
     """
@@ -60,7 +60,7 @@ class Search:
         self._normalizes = any("batch_norm" in operator.name for operator in base[1].graph.operators)
 
     def run(self) -> list[Way]:
-        """Every way that was tried."""
+        """Return every way that was tried."""
         root = self._free()
         roots = [root]
         if self._numbers:
@@ -72,7 +72,7 @@ class Search:
         return self.tried
 
     def _free(self) -> list[Change]:
-        """The free changes that make a step shorter."""
+        """Return the free changes that make a step shorter."""
         kept: list[Change] = []
         for change in free(self._base.graph, self._options):
             other = self._way([*kept, change])
@@ -81,7 +81,7 @@ class Search:
         return kept
 
     def _explore(self, root: list[Change]) -> None:
-        """One branch: the fastest way that fits out of what may be added to `root`."""
+        """Search one branch for the fastest fitting way among additions to `root`."""
         plain = self._way(root)
         if plain.verdict == "fits" or plain.estimate is None or not self._promising(plain):
             return
@@ -106,8 +106,7 @@ class Search:
         return any(order(plain) < order(way) for way in self._fitting())
 
     def _split(self, root: list[Change], plain: Way, paths: list[str]) -> dict[str, Blocks]:
-        """The batch divided by as few as fit; of those that do not, what their blocks would give, by the
-        division's name."""
+        """Divide the batch by as few as fit; of other divisions return what their blocks give."""
         assert plain.estimate is not None
         failed: dict[str, Blocks] = {}
         for change in self._divisions(plain.estimate)[:_DIVISIONS]:
@@ -139,8 +138,8 @@ class Search:
         return Change(f"accumulation x{k}", changes, self._normalizes)
 
     def _both(self, root: list[Change], paths: list[str], known: dict[str, Blocks]) -> None:
-        """The batch divided, and as few blocks computed again as fit; where the knapsack finds none, all.
-        known: by a division's name what its blocks give, where it was analysed."""
+        """Try divided batches with as few blocks recomputed as fit; all, if the knapsack finds none. known:
+        analysed blocks by division."""
         recomputed = self._way([*root, self._checkpoint(paths)]).estimate
         if recomputed is None:
             return
@@ -154,7 +153,7 @@ class Search:
                 return
 
     def _blocks(self, changes: list[Change], paths: list[str]) -> Blocks:
-        """What computing each of these again gives in a way."""
+        """Return what recomputing each of these blocks gives under the changes."""
         if not paths or self._full(changes):
             return Blocks((), ())
         way, found = self._trials.with_graph(changes)
@@ -162,8 +161,7 @@ class Search:
         return Blocks((), ()) if found is None else blocks_of(found, paths)
 
     def _some(self, root: list[Change], way: Way, blocks: Blocks) -> bool:
-        """The blocks the knapsack chooses, solved again for less while the choice does not fit; whether one
-        does."""
+        """Choose blocks by the knapsack, with less memory until they fit; return whether they do."""
         if way.estimate is None:
             return False
         beside = way.estimate.needed.device_used - blocks.peak_bytes
@@ -193,8 +191,7 @@ class Search:
         return plain.seconds + cost * k < best
 
     def _with_segments(self, changes: list[Change]) -> bool:
-        """Whether it fits with segments that expand; tried where what is in use would, and what is held does
-        not."""
+        """Return whether expandable segments make it fit, tried where bytes in use would."""
         estimate = self._way(changes).estimate
         known = str(self._options.runtime_options.get("alloc_conf") or "")
         if estimate is None or "expandable_segments" in known or self._trials.config:
@@ -225,7 +222,7 @@ class Search:
         return Change(f"checkpoint {pattern}", {"checkpoint": pattern})
 
     def _paths(self) -> list[str]:
-        """The blocks the model repeats; none where the job says itself what is computed again."""
+        """Return the model's repeated blocks; none if the job says itself what to recompute."""
         if self._trials.model is None or self._options.checkpoint is not None:
             return []
         from analyzer.capture.pytorch.module.blocks import repeated
@@ -256,14 +253,14 @@ class Search:
 
 
 def order(way: Way) -> tuple[float, float]:
-    """Fastest first, by time, where none is known by operations a sample; last what does not run."""
+    """Return a sort key: fastest first, without times by operations a sample; failures last."""
     if way.estimate is None:
         return float("inf"), float("inf")
     return (way.seconds or 0.0, 0.0) if way.seconds is not None else (0.0, way.operations)
 
 
 def free(graph: Graph, options: Options) -> list[Change]:
-    """What changes no number but in its rounding, and may be faster."""
+    """Return changes that may be faster and affect numbers only by rounding."""
     found = []
     name = options.optimizer
     if options.mode == "train" and isinstance(name, str) and name in _FUSED:

@@ -23,7 +23,7 @@ MOST = 12
 
 
 class Settings:
-    """Of one job. base: it as it is. numbers: what changes numbers may be tried."""
+    """Search over settings. base: the job as it is. numbers: may change computed numbers."""
 
     def __init__(self, trials: Trials, base: tuple[Way, Analysis], numbers: bool, target: Any) -> None:
         self._trials, self._base, self._target = trials, base, target
@@ -31,7 +31,7 @@ class Settings:
         self.tried: list[Way] = [base[0]]
 
     def run(self) -> list[Way]:
-        """Every way that was tried."""
+        """Return every way that was tried."""
         if self._base[0].verdict == "fits":
             return self.tried
         singles = [
@@ -63,7 +63,7 @@ class Settings:
         return way
 
     def _helps(self, way: Way | None) -> bool:
-        """Whether it takes less than the job as it is, and does not fit by itself."""
+        """Return whether a way takes less than the job as it is, but does not fit."""
         before = self._base[0].estimate
         if way is None or way.estimate is None or before is None or way.verdict == "fits":
             return False

@@ -29,7 +29,7 @@ AS_IT_IS = "as it is"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to do otherwise. numbers: it changes the numbers a model computes."""
+    """One change of the options. numbers: it changes the numbers a model computes."""
 
     name: str
     options: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Change:
 
 
 class Trials:
-    """Of one target under its options. Raises AnalyzerError where the target cannot be opened."""
+    """Analyses one target under changed options. Raises AnalyzerError if the target cannot be opened."""
 
     def __init__(self, target: Any, options: Options, progress: Callable[[str], None] | None = None) -> None:
         self.options, self.count = options, 0
@@ -58,12 +58,12 @@ class Trials:
         return self._subject.config
 
     def way(self, changes: Sequence[Change]) -> Way:
-        """What a way takes, or what was said where it does not run."""
+        """Return the way's analysis, or its error if it does not run."""
         known = self._known.get(_name(changes))
         return known if known is not None else self.analysed(changes)[0]
 
     def knows(self, changes: Sequence[Change]) -> bool:
-        """Whether it was analysed."""
+        """Return whether these changes were analysed."""
         return _name(changes) in self._known
 
     def with_graph(self, changes: Sequence[Change]) -> tuple[Way, Analysis | None]:
@@ -74,7 +74,7 @@ class Trials:
         return self.analysed(changes)
 
     def analysed(self, changes: Sequence[Change]) -> tuple[Way, Analysis | None]:
-        """The same, made anew."""
+        """Analyse a way anew; return it with its analysis, None if it does not run."""
         name = _name(changes)
         self._last = ("", None)
         if self._progress is not None:
@@ -107,6 +107,7 @@ class Trials:
         return {**merged, "runtime_options": settings} if "runtime_options" in merged else merged
 
     def _analysis(self, options: Options, merged: Mapping[str, Any]) -> Analysis:
+        """Analyse under changed options, with the captures of an earlier way that has the same program."""
         if options.batch is None or self._subject.runtime is None:
             return analysis(self._target, options)
         program = repr(
@@ -125,7 +126,7 @@ def _name(changes: Sequence[Change]) -> str:
 
 
 def _operations(found: Analysis, options: Options) -> float:
-    """Floating-point operations a sample, 0 where they are not counted."""
+    """Return floating-point operations per sample, 0 where they are not counted."""
     if found.graph.framework != "pytorch" or options.mode == "generate":
         return 0.0
     from analyzer.planning.flops import flops

@@ -23,12 +23,12 @@ _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are n
 
 
 def _size(nbytes: int) -> str:
-    """In MiB, below one in bytes."""
+    """Return bytes as text: in MiB, or in bytes below one MiB."""
     return f"{nbytes / MIB:,.0f} MiB" if nbytes >= MIB or not nbytes else f"{nbytes:,} bytes"
 
 
 def explanation(session: SimulatedSession) -> tuple[str, ...]:
-    """One line for each region that holds clearly more than was asked for, and one for chunks not split."""
+    """Return a line for each region much larger than its request, and one for unsplit chunks."""
     lines = [
         f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
         f"({region.label}, {region.phase})"
@@ -53,8 +53,7 @@ def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
 def savings(
     sessions: Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
 ) -> tuple[Saving, ...]:
-    """What the sessions would take with each cheaper setting it does not have, initializers in the file's
-    order."""
+    """Return the sessions' memory under each cheaper setting, initializers in the file's order."""
     changes = {
         "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
         "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
@@ -79,7 +78,7 @@ def worth_saying(saving: Saving, held: int) -> str | None:
 
 
 def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
-    """A line on convolutions whose workspace is that of the nearest measured shape."""
+    """Return a line on convolutions whose workspace is the nearest measured shape's."""
     names = {
         event.label
         for event in events
@@ -98,7 +97,7 @@ def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
 def limits(
     options: SessionOptions, peak_range: tuple[int, int], held_range: tuple[int, int]
 ) -> tuple[str, ...]:
-    """How far the figures can be from a real session's, as far as that is known."""
+    """Return notes on how far the figures can be from a real session's."""
     notes = []
     ranges = [
         f"{name} between {least / MIB:,.0f} and {most / MIB:,.0f} MiB"

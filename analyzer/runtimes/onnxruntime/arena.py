@@ -24,8 +24,7 @@ SESSION = "session"
 
 
 class StreamPool(ChunkPool):
-    """Chunks with tags: a chunk used on the stream stays tagged when freed, and joins only neighbours tagged
-    alike.
+    """Chunks with stream tags: freed ones keep theirs and join only neighbours tagged alike.
 
     untagged_only: whether the next search is made without a stream.
     """
@@ -45,7 +44,7 @@ class StreamPool(ChunkPool):
         return None
 
     def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
-        """The rest keeps the chunk's tag."""
+        """Split a chunk; the rest keeps its tag."""
         taken = super().cut(chunk, size, high=high)
         if chunk in self.tagged and taken.next is not None:
             self.tagged.add(taken.next)
@@ -68,7 +67,7 @@ class StreamPool(ChunkPool):
         self.tagged.difference_update(other for other in gone if other not in apart)
 
     def reset(self) -> None:
-        """The run is over: no tags, all free neighbours joined."""
+        """End a run: clear all tags and merge free neighbours."""
         if not self.tagged:
             return
         self.tagged.clear()
@@ -98,8 +97,7 @@ class SessionArena(OnnxRuntimeArena):
         self._shrinks = options.enable_memory_arena_shrinkage
 
     def malloc(self, nbytes: int, stream: int | None = 0) -> int:
-        """Take a chunk: for the run's stream any, which is then tagged; outside a stream (None) an untagged
-        one."""
+        """Take a chunk: any one for the run's stream, which tags it; untagged for None."""
         self._pool.untagged_only = stream is None
         handle = super().malloc(nbytes)
         chunk = self._live[handle]
@@ -108,8 +106,7 @@ class SessionArena(OnnxRuntimeArena):
         return handle
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
-        """The session is made, or a run is over: its tags go, and all free neighbours join. A run may shrink
-        the arena."""
+        """End the session's creation or a run: tags go, free neighbours join, the arena may shrink."""
         self._pool.reset()
         if self._shrinks and event != SESSION:
             self.shrink()

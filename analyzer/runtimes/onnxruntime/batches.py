@@ -38,8 +38,7 @@ Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
 
 class Sessions:
-    """A file's sessions at any batch, on any device: the frame they all run in, and which of its values take
-    which shapes."""
+    """A file's sessions at any batch and device: their common frame, and its values' shapes."""
 
     def __init__(self, parametric: ParametricCapture, settings: SessionOptions, release: Release) -> None:
         """Raises NotTheSame, AnalyzerError."""
@@ -51,7 +50,7 @@ class Sessions:
             self._shapes.setdefault(shape, []).append(value)
 
     def resize(self, batch: int | Lanes) -> None:
-        """The values of the frame take their shapes there. Raises as `Polynomial.at`."""
+        """Set the frame's values to their shapes at a batch. Raises as `Polynomial.at`."""
         for shape, values in self._shapes.items():
             there = shape(batch)
             for value in values:
@@ -81,8 +80,7 @@ class SessionBatches:
         self.prepared: dict[int, tuple[Runs | None, int]] = {}
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Records the session at many batches at once, as often as it asks for something else; the others
-        `at` finds itself."""
+        """Record the session at many batches together, where it asks for the same."""
 
         def recorded(together: Integers) -> dict[int, tuple[Runs | None, int]]:
             if len(together) < 2:
@@ -108,13 +106,13 @@ class SessionBatches:
         return Figures(batch, found.peak_in_use, found.held, found.device_bytes, self._naive(batch).total)
 
     def _recorded(self, batch: int | Lanes, lane_count: int = 0) -> Runs | None:
-        """What the session asks for there. Raises as `Polynomial.at` and `ResizedSession.runs`."""
+        """Return the session's requests at a batch. Raises as `Polynomial.at` and `ResizedSession.runs`."""
         self._sessions.resize(batch)
         return self._session.runs(lane_count)
 
 
 def _shapes(graphs: Sequence[RuntimeGraph], numbers: Numbers) -> Iterator[tuple[Value, Shape]]:
-    """The values of the first graph whose shape depends on the batch, with their shapes. Raises NotTheSame.
+    """Yield the values of the first graph whose shape varies with the batch, with it. Raises NotTheSame.
 
     The plan follows from what is the same: nodes, and values' types and sizes as ONNX Runtime sees them
     (`symbols`).
@@ -157,7 +155,7 @@ def _same_nodes(graphs: Sequence[RuntimeGraph]) -> None:
 
 
 def _all_but_attributes(node: Node) -> tuple[Any, ...]:
-    """Everything of a node but its attributes."""
+    """Return a node's fields except its attributes, for comparison."""
     return (
         node.index,
         node.name,
@@ -182,7 +180,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _side_by_side(every: Sequence[Mapping[Any, Any]], what: str) -> Iterator[tuple[Any, ...]]:
-    """What the mappings have under the same name. Raises NotTheSame where names differ."""
+    """Yield the values all mappings have under each key. Raises NotTheSame if keys differ."""
     for other in every[1:]:
         if other.keys() != every[0].keys():
             raise NotTheSame(what)

@@ -14,8 +14,7 @@ from analyzer.runtimes.onnxruntime.plan.planner import BufferPlan, plan
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A graph ready to run: plan, order, readers each release waits for, the subgraphs by node index and
-    attribute.
+    """A graph ready to run: plan, order, readers before each release, subgraphs by node.
 
     takers: the nodes, by index, whose kernels may take scratch.
     """
@@ -28,7 +27,7 @@ class Frame:
     takers: frozenset[int]
 
     def walk(self) -> Iterator[Frame]:
-        """This one, and those of its subgraphs."""
+        """Yield this frame and those of all subgraphs."""
         yield self
         for inner in self.bodies.values():
             yield from inner.walk()

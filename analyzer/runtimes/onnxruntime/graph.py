@@ -56,7 +56,7 @@ class Value:
 
 @dataclass(slots=True)
 class Node:
-    """One kernel call. counted: the branch that is followed, of an If. provider: "cuda" or "cpu", set by
+    """One kernel call. counted: the branch of an If that is followed. provider: "cuda" or "cpu", set by
     `placement`."""
 
     index: int
@@ -78,8 +78,7 @@ class Node:
 
     @property
     def kernel(self) -> str:
-        """The operator whose kernel runs it: layouts that a provider chooses for itself make no other
-        operator."""
+        """The operator whose kernel runs it, without the provider's own layout."""
         return self.op if self.domain.startswith(LAYOUT_DOMAINS) else self.operator
 
     def input(self, place: int) -> str:
@@ -87,14 +86,13 @@ class Node:
         return self.inputs[place] if place < len(self.inputs) else ""
 
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """An integer-list attribute."""
+        """Return an integer-list attribute."""
         return tuple(self.attributes.get(name, default))
 
 
 @dataclass(slots=True)
 class RuntimeGraph:
-    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are what it holds
-    itself.
+    """Nodes by index, values by name. `inputs` excludes `initializers`, which it holds itself.
 
     release: of ONNX Runtime, whose rewrites these are. functions_first: whether functions are replaced by
     their bodies before anything else (`rewrite/bodies.py`).
@@ -147,7 +145,7 @@ class RuntimeGraph:
         return node
 
     def is_constant(self, name: str) -> bool:
-        """Whether the value is an initializer that nobody may override, here or around a subgraph."""
+        """Return whether the value is an initializer that cannot be overridden, also around a subgraph."""
         return (name in self.initializers and name not in self.overridable) or name in self.fixed
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
@@ -160,7 +158,7 @@ class RuntimeGraph:
         return value.data
 
     def origin(self, name: str) -> str:
-        """What tells where a constant's elements come from: equal where they are known to be equal."""
+        """Return a key of a constant's contents: equal keys mean equal elements."""
         value = self.values[name]
         return value.origin or name
 
@@ -170,8 +168,7 @@ class RuntimeGraph:
         return None if data is None else [int(element) for element in data.reshape(-1)]
 
     def axes(self, node: Node, place: int = 1) -> list[int] | None:
-        """The axes a node names in its attribute or in a constant input; None if it names none, or they are
-        not known."""
+        """Return the axes of a node's attribute or constant input; None if absent or unknown."""
         return list(node.ints("axes")) if "axes" in node.attributes else self.integers(node.input(place))
 
     def new_constant(self, stem: str, data: np.ndarray[Any, Any]) -> str:
@@ -183,7 +180,7 @@ class RuntimeGraph:
         return name
 
     def fresh(self, stem: str) -> str:
-        """A value name not used yet."""
+        """Return an unused value name."""
         name = stem
         while name in self.values:
             self.tokens += 1
@@ -191,7 +188,7 @@ class RuntimeGraph:
         return name
 
     def walk(self) -> Iterator[Node]:
-        """Every node, subgraphs' included."""
+        """Yield every node, including those of subgraphs."""
         for node in self.nodes.values():
             yield node
             for body in node.bodies.values():

@@ -20,8 +20,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 
 
 def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGraph:
-    """The graph of whatever `onnx_model.read` takes, at `batch`. Raises TargetError and InputError as
-    `capture_onnx` does."""
+    """Return the graph of what `onnx_model.read` takes. Raises TargetError and InputError."""
     model = read(path_or_model, batch, inputs)
     shapes = model.shapes
     graph = build(model.structure, shapes.actual, shapes.seen, model.opset)
@@ -33,8 +32,7 @@ def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGr
 def build(
     structure: Structure, actual: Inferred, seen: Inferred, opset: int, outer: frozenset[str] = frozenset()
 ) -> RuntimeGraph:
-    """A graph of these types: at the batch, and as ONNX Runtime sees them. outer: what a subgraph reads from
-    around it."""
+    """Return a graph of these types. outer: values a subgraph reads from around it."""
     values: dict[str, Value] = {}
     for name, kind in actual.types.items():
         values[name] = _value(name, kind, seen.types.get(name), name in actual.inexact)

@@ -98,8 +98,7 @@ def _option(default: Any, read: Reader, *aliases: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The options that change memory, with ONNX Runtime's defaults. gpu_mem_limit in bytes, None for no
-    limit.
+    """Options that change memory, with ONNX Runtime's defaults. gpu_mem_limit: bytes or None.
 
     Two are no options of ONNX Runtime's, but say how it is used. io_binding: "caller", inputs and outputs lie
     in memory of the caller's; "device", so do inputs, and outputs are bound by their device alone

@@ -23,8 +23,7 @@ _CONVOLUTION_BYTES = {"EXHAUSTIVE": 10 * MIB, "HEURISTIC": -MIB, "DEFAULT": -4 *
 
 
 def bound_bytes(graph: RuntimeGraph, options: SessionOptions) -> int:
-    """Bytes of inputs, and of outputs the caller brings, that IO binding leaves in the caller's own device
-    memory."""
+    """Return the bytes of inputs and outputs that IO binding keeps in the caller's device memory."""
     if options.io_binding == "none":
         return 0
     names = [*graph.inputs, *(graph.outputs if options.io_binding == "caller" else ())]

@@ -5,8 +5,7 @@
 has them.
 
 Not modelled: limits, shrinking, requests apart from the regions: `steps` says None for a session that has any
-of these, and
-`simulate` says False where the device has no room, or no machine has the addresses.
+of these, and `simulate` says False where the device has no room, or no machine has the addresses.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Steps:
     units: Integers
 
     def at(self, lane: int) -> Steps:
-        """One of the lanes."""
+        """Return the steps of one lane."""
         return Steps(self.events, self.units[lane])
 
 
@@ -87,7 +86,7 @@ class Reached:
 
 
 class PlainArena:
-    """One arena. device_bytes: what the device has to give; None for no end."""
+    """One arena. device_bytes: memory of the device; None: unlimited."""
 
     def __init__(self, options: SessionOptions, device_bytes: int | None) -> None:
         self._doubles = options.arena_extend_strategy == "kNextPowerOfTwo"
@@ -98,7 +97,7 @@ class PlainArena:
         self._chunks = Chunks(MAX_DEAD_BYTES // ROUND_BYTES)
 
     def copy(self) -> PlainArena:
-        """The same arena once more."""
+        """Return a copy of the arena."""
         other = PlainArena.__new__(PlainArena)
         other._doubles, other._device, other._growth = self._doubles, self._device, self._growth
         other._space, other._held, other._chunks = self._space.copy(), self._held, self._chunks.copy()
@@ -106,19 +105,18 @@ class PlainArena:
 
     @property
     def reached(self) -> Reached:
-        """What has been reached so far."""
+        """Peaks so far, in bytes."""
         return Reached(self._chunks.peak * ROUND_BYTES, self._held, self._space.page_bytes)
 
     def simulate(self, simulation: Steps) -> bool:
-        """Simulates the steps on; False where the device has not enough, and what has been reached then says
-        nothing."""
+        """Simulate the steps; False if the device has not enough, which spoils the state."""
         try:
             return self._chunks.simulate(simulation.events, simulation.units, self._extend)
         except OverflowError:
             return False
 
     def _extend(self, units: int) -> tuple[int, int] | None:
-        """Address and size of a new region for a request of so many units; None where there is no room."""
+        """Return (address, size) of a new region for a request of units; None without room."""
         size = taken = units * ROUND_BYTES
         if self._doubles:
             taken, self._growth = next_region(size, self._growth, LARGEST_EXTENSION_BYTES)

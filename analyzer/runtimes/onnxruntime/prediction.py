@@ -67,8 +67,7 @@ def prepare(
     inputs: Any = None,
     release: Release = RECORDED["onnxruntime"],
 ) -> Frame:
-    """Load, optimise as a release does, and plan. Raises TargetError and InputError for a bad file or
-    shapes."""
+    """Load, optimise as a release does, and plan. Raises TargetError and InputError."""
     return frame(rewritten(path_or_model, batch, options, inputs, release), options)
 
 
@@ -95,8 +94,7 @@ def predict(
     inputs: Any = None,
     runs: Sequence[ShapedModel] = (),
 ) -> SessionPrediction:
-    """Predict a session of whatever `onnx.model.read` takes, at `batch`; one read before keeps its batch and
-    inputs.
+    """Predict a session of what `onnx.model.read` takes; a model read before keeps its batch.
 
     runs: the same model as each run finds it, where runs differ; by default it runs twice alike.
     Raises TargetError, InputError and OptionError for what the user got wrong.
@@ -170,8 +168,7 @@ def predict(
 def _frames(
     prepared: Frame, model: ShapedModel, runs: Sequence[ShapedModel], settings: SessionOptions
 ) -> list[Frame]:
-    """The frame of each run: two of the same, or those of `runs`; equal batches share one, as they share a
-    pattern."""
+    """Return a frame per run: one twice, or those of `runs`; equal batches share one."""
     if not runs:
         return [prepared] * len(RUNS)
     made = {model.batch: prepared}
@@ -182,13 +179,12 @@ def _frames(
 
 
 def _others(settings: SessionOptions, batch: int | None, release: Release) -> list[Frame]:
-    """The sessions that share the arena, at the same batch. Raises InputError where a file does not take
-    it."""
+    """Return the sessions that share the arena. Raises InputError if a file refuses the batch."""
     return [prepare(path, batch, settings, release=release) for path in settings.shared_with]
 
 
 def _contents(recording: Recording) -> Callable[[Malloc], tuple[tuple[Description, int], ...]]:
-    """What lies in a memory pattern's block, by the nodes that make it."""
+    """Return a function from a memory pattern's block to its tensors with their bytes."""
 
     def contents(malloc: Malloc) -> tuple[tuple[Description, int], ...]:
         if malloc.key not in recording.contents:

@@ -19,8 +19,7 @@ FIRST_RUN = 1
 
 @dataclass(frozen=True, slots=True)
 class KernelMark:
-    """One kernel's part of the events: its outputs and scratch, before the releases; to compare with a
-    profile.
+    """Range of events of one kernel: outputs and scratch, before the releases; compared with a profile.
 
     run: from 1. top: whether the kernel belongs to the outermost graph.
     """
@@ -34,7 +33,7 @@ class KernelMark:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a session asks of its arena. unknown: operators nothing is known of, name -> calls of one run.
+    """Allocation events of a session. unknown: operators without a rule, name -> calls per run.
 
     contents: for the block of a memory pattern, by its request's key, the graph and what lies in it when it
     is fullest.
@@ -50,8 +49,7 @@ class Recording:
 
 @dataclass(slots=True)
 class SessionRecorder:
-    """A `Recording` in the making. graph: the outermost one that is followed. stream: the one requests are
-    made for."""
+    """A `Recording` in the making. graph: outermost one followed. stream: of the requests."""
 
     settings: KernelSettings
     options: SessionOptions
@@ -106,7 +104,7 @@ class SessionRecorder:
         return key
 
     def give(self, key: int) -> None:
-        """The request's memory is given back."""
+        """Record that a request's memory is freed."""
         self.events.append(Free(key))
 
     def counts(self, on_host: bool) -> bool:

@@ -37,16 +37,14 @@ class SessionBytes:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What a session's runs ask of its arena at several sizes, a lane each. beside: bytes of the device
-    beside the arena, by lane."""
+    """Requests of a session's runs at several sizes, a lane each. beside: bytes outside the arena."""
 
     steps: Steps
     beside: Integers
 
 
 class ResizedSession:
-    """A session ready to run; whoever has its `frame` may give its values other shapes between two calls of
-    `runs`."""
+    """A session ready to run; its `frame`'s values may get other shapes between calls of `runs`."""
 
     def __init__(self, frame: Frame, settings: SessionOptions, device: DeviceProfile) -> None:
         self.frame = frame
@@ -60,8 +58,8 @@ class ResizedSession:
         return self._loaded.plain
 
     def runs(self, lane_count: int = 0) -> Runs | None:
-        """At the sizes the values have now; None where only `predict` knows them. lane_count: how many lanes
-        there are where these are `Lanes`; 0 for plain numbers, which make one lane.
+        """Return the requests at the values' current sizes; None if only `predict` can tell. lane_count:
+        number of lanes of `Lanes` sizes; 0 for plain numbers, which make one lane.
 
         Raises Apart where the session asks otherwise in some lanes, NotTogether where they cannot be worked
         out at once.
@@ -76,7 +74,7 @@ class ResizedSession:
         return Runs(steps, every)
 
     def figures(self, runs: Runs, lane: int = 0) -> SessionBytes | None:
-        """In one of the lanes; None where only `predict` knows: the device has no room."""
+        """Return the figures of one lane; None if only `predict` can tell, as the device has no room."""
         reached = self._loaded.typical(runs.steps.at(lane))
         if reached is None:
             return None

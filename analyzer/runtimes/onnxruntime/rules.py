@@ -130,13 +130,13 @@ _FILE = re.compile(r"([\w.]+\.(?:cc|cu|cuh|cpp))\b")
 
 
 def scratch_rule(node: Node) -> str:
-    """The name of the rule that tells what the node's kernel takes for itself."""
+    """Return the name of the rule for the node's scratch."""
     kernel = RULES[node.provider].get(node.kernel)
     return _name(kernel.takes) if kernel is not None else "ort-kernel-output"
 
 
 def rules() -> tuple[Rule, ...]:
-    """Every named rule of this runtime."""
+    """Return every named rule of this runtime."""
     by_kernel: dict[Kernel, list[str]] = {}
     for provider in RULES.values():
         for op, kernel in provider.items():
@@ -145,8 +145,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def names_of(operator: str) -> tuple[str, ...]:
-    """The rules behind the memory of an ONNX operator ("Conv", "com.microsoft.Attention"), () if ONNX has
-    none so called."""
+    """Return the rules of an operator ("Conv", "com.microsoft.Attention"), () if it is unknown."""
     import onnx
 
     op = operator.rpartition(".")[2]

@@ -81,7 +81,7 @@ class Running:
             self.block.append(key)
 
     def allocate(self, name: str, operator: int) -> None:
-        """The value's buffer is needed now, if it has one of its own and none yet."""
+        """Take the value's buffer, if it has one of its own and it is not taken."""
         place = self.current.plan.placements.get(name)
         if place is None or place.kind not in _OWN or not self.recorder.counts(place.on_host):
             return
@@ -102,8 +102,7 @@ class Running:
             self.planner.allocate(name, value.nbytes)
 
     def execute(self) -> Patterns:
-        """Run every kernel in order. Returns the patterns known now, this graph's among them if it has
-        one."""
+        """Run every kernel in order; return the patterns known now, with this graph's."""
         recorder = self.recorder
         waits = dict(self.current.waits)
         for node in self.current.order:
@@ -136,12 +135,12 @@ class Running:
         return self.patterns
 
     def results(self) -> list[int]:
-        """What the caller gets."""
+        """Return the requests of the graph's outputs."""
         return [self.living[name] for name in self.graph.outputs if name in self.living]
 
     def held(self) -> list[int]:
-        """What goes when the run is over: the block, outputs, buffers nobody read; not outputs bound by their
-        device."""
+        """Return the requests to free after the run: the pattern's block, outputs, unread buffers; not
+        outputs bound on the device."""
         if self.recorder.options.io_binding == "device" and not self.path:
             kept = self.recorder.bound.setdefault(id(self.current), {})
             outputs = (n for n in self.graph.outputs if self.current.plan.placements[n].kind is Kind.OUTPUT)
@@ -155,8 +154,7 @@ class Running:
             self.recorder.give(self.living.pop(name))
 
     def _inner(self, node: Node, attribute: str, *, iteration: bool, given: bool) -> Running:
-        """A body of the node, executed. given: its outputs are the node's, or buffers the node has for
-        them."""
+        """Execute a body of the node. given: its outputs are the node's, or its buffers."""
         key = (node.index, attribute)
         inner = Running(
             self.recorder,
@@ -171,8 +169,7 @@ class Running:
         return inner
 
     def _branch(self, node: Node) -> None:
-        """If: the branch that is counted writes the node's outputs; those whose shapes it knows are there
-        before it runs.
+        """Execute an If's counted branch, which writes the node's outputs.
 
         Source: `core/providers/cpu/controlflow/if.cc` (`IfImpl::AllocateOutputTensors`)."""
         if node.counted in node.bodies:

@@ -46,13 +46,13 @@ class OnnxRuntime(Runtime):
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches | None:
-        """For a session that has its arena to itself."""
+        """Return figures over batches for a session that does not share its arena; else None."""
         settings = parse(options.runtime_options)
         if len(parametric.batches) == 1 or options.strict or settings.shared_with:
             return None
         return SessionBatches(parametric, settings, profile)
 
     def limited_to(self, options: Options, nbytes: int) -> Options:
-        """The arena's own limit."""
+        """Set the arena's own limit."""
         limited: dict[str, Any] = {"gpu_mem_limit": nbytes}
         return replace(options, runtime_options={**options.runtime_options, **limited})

@@ -54,8 +54,7 @@ def record(
     device: DeviceProfile,
     lane_count: int = 0,
 ) -> Recording:
-    """A session with a first and a steady run; or several, each with the frames of its runs, all on one
-    arena.
+    """Record sessions on one arena: a first and a steady run, or one run per frame.
 
     lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then
     the same in all of them but for its sizes: raises Apart where it is not, NotTogether where that cannot be
@@ -81,7 +80,7 @@ def record(
 
 
 def _load(recorder: SessionRecorder, whole: Frame) -> None:
-    """Initializers one by one, then what kernels keep of their weights; all of it outside any stream."""
+    """Load initializers one by one, then the kernels' own weights, all outside any stream."""
     recorder.stream, recorder.graph = None, whole.graph
     keys: dict[str, int] = {}
     packed: set[tuple[str, str, int]] = set()
@@ -111,9 +110,8 @@ def _initializers(recorder: SessionRecorder, part: Frame, keys: dict[str, int]) 
 def _kept_weights(
     recorder: SessionRecorder, graph: RuntimeGraph, keys: dict[str, int], kept: set[tuple[str, str, int]]
 ) -> None:
-    """Weights as kernels rearrange them; kernels that rearrange the same ones alike share the first one's, in
-    subgraphs too.
-    kept: which there are already."""
+    """Take weights as kernels rearrange them; equal ones are shared, also in subgraphs. kept: existing
+    ones."""
     for node in graph.nodes.values():
         # Beside the CUDA provider the CPU's kernels pack into an arena of their own.
         rearranged = packing.packed(node, graph) if recorder.settings.provider == "cpu" else []
@@ -148,7 +146,7 @@ def _kept_weights(
 
 
 def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
-    """Channels-last convolutions keep their weights in that order; what only they read is given back."""
+    """Repack weights of channels-last convolutions; free what only they read."""
     if node.domain != NHWC or node.op not in ("Conv", "ConvTranspose") or node.inputs[1] not in keys:
         return
     name = node.inputs[1]
@@ -164,8 +162,7 @@ def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: di
 
 
 def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
-    """One run, with the patterns that earlier ones of the same shapes recorded. Returns those later ones
-    have."""
+    """Follow one run with earlier patterns of its shapes; return the patterns for later runs."""
     feeds: list[int] = []
     recorder.graph = whole.graph
     if recorder.settings.provider == "cuda":

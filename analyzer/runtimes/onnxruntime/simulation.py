@@ -5,9 +5,8 @@
 2. First run and steady state differ (`session`): the last run's figures are the steady ones.
 3. The order in which initializers are loaded is a hash table's, another in every process. Several random
    orders are simulated; the one reported has a peak near the median peak and holds what most of them hold.
-   One process draws one more
-   order: it lies outside what 21 others made one time in eleven, so that the range stated is wider than
-   theirs.
+   One process draws one more order: it lies outside what 21 others made one time in eleven, so that the range
+   stated is wider than theirs.
 4. Where the first request that the arena cannot serve ends the session, its figures are those up to there.
 """
 
@@ -34,8 +33,7 @@ _EVENTS = 150_000  # simulated in all, so that large graphs stay quick
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Bytes after a run: in use, highest in use during it, held; and held at most while it ran, before the
-    arena shrank."""
+    """Bytes after a run: in use, highest in use, held; and the most held, before a shrinkage."""
 
     in_use: int
     peak_in_use: int
@@ -68,7 +66,7 @@ class SessionFailure:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSession:
-    """What happened, in bytes. page_bytes: the driver's pages under the regions.
+    """Figures of a simulated session, in bytes. page_bytes: driver pages under the regions.
 
     stages: by their named events ("session", "run 1", ...), in order; none of them, and no regions, after a
     failure.
@@ -104,7 +102,7 @@ def simulate_session(
 
 
 def _stages(simulation: Simulation) -> dict[str, RunFigures]:
-    """Each stage's figures when it is over; its peak counts from what it began with."""
+    """Return each stage's figures at its end; a stage's peak includes what was in use at its start."""
     stages: dict[str, RunFigures] = {}
     begin, marks = 0, iter(simulation.marks)
     for position, (name, kind) in enumerate(zip(simulation.label, simulation.category, strict=True)):
@@ -120,7 +118,7 @@ def _stages(simulation: Simulation) -> dict[str, RunFigures]:
 def _regions(
     events: tuple[AllocationEvent, ...], simulation: Simulation, arena: SessionArena
 ) -> tuple[ArenaRegion, ...]:
-    """Every extension of the arena beside the request that made it necessary."""
+    """Return every extension of the arena with the request that caused it."""
     requests = [
         (event, phase)
         for event, phase in zip(events, simulation.phase, strict=True)
@@ -166,8 +164,7 @@ def typical(
 
 
 class Loaded:
-    """A session's arena after its initializers, in each of their orders: for those who simulate its runs at
-    many sizes."""
+    """A session's arena after its initializers, in each of their orders, for many simulations."""
 
     def __init__(
         self, events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
@@ -192,7 +189,7 @@ class Loaded:
         return self._arenas is not None
 
     def runs(self, events: tuple[AllocationEvent, ...], lane_count: int = 0) -> Steps | None:
-        """What such a session asks for after its first stage; None for a session that is not like that.
+        """Return the requests after the first stage; None if this session's first stage differs.
 
         lane_count: as for `steps`. Scratch that a kernel takes in some lanes only has no bytes in the others.
         Raises NotTogether where lanes are simulated in different numbers of orders.
@@ -206,7 +203,7 @@ class Loaded:
         return steps(events[len(self._stage) :], self._options, lane_count)
 
     def typical(self, runs: Steps) -> Reached | None:
-        """What is reached in the order `typical` would choose; None where there is no room."""
+        """Return the peaks in `typical`'s order of initializers; None if there is no room."""
         reached = []
         for loaded in self._arenas or ():
             arena = loaded.copy()
@@ -223,7 +220,7 @@ def _may_be_missing(event: AllocationEvent) -> bool:
 
 
 def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> list[list[AllocationEvent]]:
-    """The initializers in the orders that are simulated."""
+    """Return the events with initializers in each simulated order."""
     initializers = list(takewhile(_is_initializer, events))
     shuffled = [initializers.copy() for _ in range(_order_count(events, options))]
     for seed, order in enumerate(shuffled):
@@ -232,7 +229,7 @@ def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> lis
 
 
 def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -> int:
-    """How many orders are simulated: one where it cannot matter."""
+    """Return the number of initializer orders to simulate, one where the order has no effect."""
     apart = options.use_device_allocator_for_initializers
     if apart or options.arena_extend_strategy != "kNextPowerOfTwo":
         return 1
@@ -242,7 +239,7 @@ def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -
 
 
 def _affordable(event_count: int) -> int:
-    """In how many orders so many events are simulated."""
+    """Return in how many orders this many events are simulated."""
     return min(_ORDERS, max(1, _EVENTS // event_count))
 
 
@@ -255,7 +252,7 @@ def _first_stage(events: tuple[AllocationEvent, ...]) -> tuple[AllocationEvent, 
 def _reached(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
 ) -> Reached:
-    """What the arena reaches, also where it has no room for all."""
+    """Return the arena's peaks, also if a request finds no room."""
     simulation = steps(events, options)
     if simulation is not None:
         arena = PlainArena(options, device_bytes)
@@ -266,7 +263,7 @@ def _reached(
 
 
 def _chosen(sessions: Sequence[Reached]) -> int:
-    """The place of the order that is reported: a peak near the median peak, and held what most hold."""
+    """Return the order to report: a peak near the median, and the held bytes most orders have."""
     held = sorted(session.held for session in sessions)
     peaks = sorted(session.peak_in_use for session in sessions)
     middle, peak = held[len(held) // 2], peaks[len(peaks) // 2]
@@ -280,7 +277,7 @@ def _chosen(sessions: Sequence[Reached]) -> int:
 
 
 def _stated(values: Sequence[int], floor: int) -> tuple[int, int]:
-    """The range of sorted figures, half as wide again on either side, but not below what is asked for."""
+    """Return the range of sorted figures, widened by half on either side, not below `floor`."""
     beyond = (values[-1] - values[0]) // 2
     return max(values[0] - beyond, min(floor, values[0])), values[-1] + beyond
 

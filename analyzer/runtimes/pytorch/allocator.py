@@ -12,7 +12,7 @@ from analyzer.devices import DeviceProfile
 
 
 def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorchAllocator:
-    """The allocator those settings ask for, as the profile's release of torch has it."""
+    """Return the allocator for these settings in the profile's torch release."""
     return create(conf, ties=ties_of(profile.releases["torch"]), **settings)
 
 

@@ -38,8 +38,7 @@ from analyzer.graph import (
     StreamUse,
     StreamWait,
 )
-from analyzer.runtimes import events as asked
-from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.pytorch.scratch import Basis, KernelAllocations, Output, Take, kernel_allocations
 from analyzer.runtimes.rules import TENSOR
 
@@ -48,11 +47,10 @@ _BOUNDED, _EXACT = Basis.BOUNDED.value, Basis.EXACT.value
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What a program asks for, and what it loads.
+    """Allocation events of a program, and the libraries it loads.
 
     libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for
-    those that
-        the thread of the backward pass uses.
+        those that the thread of the backward pass uses.
     unknown: operators without a rule, name -> calls.
     """
 
@@ -64,23 +62,22 @@ class Requests:
 def requests(
     graph: Graph, device: DeviceProfile, allocations: Callable[[Operator], KernelAllocations] | None = None
 ) -> Requests:
-    """Every request of a captured program, in order. `allocations` says what an operator's are, in place of
-    its scratch rule."""
+    """Return a program's requests in order. `allocations` replaces the scratch rules."""
     eager = Eager(graph, device, allocations)
     events = tuple(event for moment in graph.program for event in eager.follow(moment))
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
 
 
 class AnyProgram(Protocol):
-    """What a program consists of, while it is captured or afterwards."""
+    """A program's storages and operators, during or after its capture."""
 
     @property
     def storages(self) -> Sequence[Any]:
-        """`graph.Storage`, or whatever grows into one."""
+        """Storages so far: `graph.Storage`, or recorded ones."""
 
     @property
     def operators(self) -> Sequence[Operator]:
-        """Every operator so far."""
+        """Operators so far."""
 
 
 class GrowingProgram(NamedTuple):
@@ -102,16 +99,16 @@ class Eager:
         self.libraries: set[str] = set()
         self.unknown: dict[str, int] = {}
         self._graph = graph
-        self.device, self._given = device, allocations
+        self.device, self._replaced_rules = device, allocations
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str, int]] = set()
-        # Names of plans each thread has: PyTorch's cache of them is a thread's own.
-        self._planned: set[tuple[str, str]] = set()
+        # (plan, thread): PyTorch caches plans by thread.
+        self._cached_plans: set[tuple[str, str]] = set()
         # Storages are known by their index; what else is taken counts down from -1.
         self._keys = itertools.count(-1, -1)
 
     def follow(self, moment: Moment) -> Iterator[AllocationEvent]:
-        """What the allocator is asked for at this moment."""
+        """Yield the allocation events of a moment."""
         match moment:
             case Run(index):
                 yield from self.run(self._graph.operators[index])
@@ -119,63 +116,65 @@ class Eager:
                 if self.ends(index):
                     yield Free(index)
             case Birth(index, stream):
-                born = self._born(index, -1, self._graph.storages[index].name, stream)
-                if born is not None:
-                    yield born
+                request = self._request_of(index, -1, self._graph.storages[index].name, stream)
+                if request is not None:
+                    yield request
             case Mark(name, value):
                 yield Event(name, value)
             case StreamUse(index, stream):
                 if index in self._alive:
-                    yield asked.Use(index, stream)
+                    yield Use(index, stream)
             case StreamWait(stream, by):
-                yield asked.Wait(stream, by)
+                yield Wait(stream, by)
 
     def ends(self, storage: int) -> bool:
-        """A storage dies: whether it had been asked for."""
+        """End a storage; return whether it had been requested."""
         if storage not in self._alive:
             return False
         self._alive.remove(storage)
         return True
 
     def _allocations(self, operator: Operator) -> KernelAllocations:
-        return self._given(operator) if self._given else kernel_allocations(operator, self.device)
+        return (
+            self._replaced_rules(operator)
+            if self._replaced_rules
+            else kernel_allocations(operator, self.device)
+        )
 
     def fork(self) -> Eager:
-        """Another one that goes on from here by itself."""
+        """Return a copy that continues separately."""
         other = copy.copy(self)
         other.libraries, other.unknown = set(self.libraries), dict(self.unknown)
         other._alive, other._workspaces = set(self._alive), set(self._workspaces)
-        other._planned = set(self._planned)
+        other._cached_plans = set(self._cached_plans)
         return other
 
     def key(self) -> int:
-        """A key for an allocation that is no storage's."""
+        """Return a new key for an allocation that is no storage."""
         return next(self._keys)
 
     def lost(self, failed: Malloc) -> None:
-        """A request found no memory: what it was for does not exist."""
+        """Forget the allocation whose request found no memory."""
         self._alive.discard(failed.storage)
         self._workspaces.discard((failed.label, *self._where(self._graph.operators[failed.operator])))
 
     def rename(self, names: Mapping[int, int]) -> None:
-        """Storages are known by other numbers from now on."""
+        """Renumber storages."""
         there = self._alive & names.keys()
         self._alive -= there
         self._alive |= {names[storage] for storage in there}
 
     @staticmethod
     def _where(operator: Operator) -> tuple[str, int]:
-        """Thread ("@autograd" for what the backward pass runs on its own, "@1" and so on for a program's
-        others) and stream."""
+        """Return (thread, stream): "@autograd" for backward, "@1" and so on for a program's others."""
         if operator.phase is Phase.BACKWARD:
             return "@autograd", operator.stream
         return f"@{operator.handle}" if operator.handle else "", operator.stream
 
-    def _born(
+    def _request_of(
         self, index: int, operator: int, label: str, stream: int, nbytes: int | None = None, rule: str = ""
     ) -> Malloc | None:
-        """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another
-        size."""
+        """Return a device storage's request, None if it is alive; `nbytes`: if `rule` sizes it."""
         if index in self._alive:
             return None
         storage = self._graph.storages[index]
@@ -195,7 +194,7 @@ class Eager:
         )
 
     def run(self, operator: Operator) -> Iterator[AllocationEvent]:
-        """One operator, as its scratch rule tells it."""
+        """Yield the allocation events of one operator, by its scratch rule."""
         allocations = self._allocations(operator)
         thread, stream = self._where(operator)
         if allocations.libraries:
@@ -212,17 +211,17 @@ class Eager:
             if isinstance(step, Output):
                 output = outputs[step.index] if step.index < len(outputs) else None
                 if output is not None and output.storage not in self._alive:
-                    born = self._born(
+                    request = self._request_of(
                         output.storage, operator.index, operator.name, stream, step.nbytes, step.rule
                     )
-                    if born is not None:
-                        yield born
+                    if request is not None:
+                        yield request
             elif isinstance(step, Take):
                 if step.keep and (step.keep, thread, stream) in self._workspaces:
                     continue
-                if step.tries and (step.tries, thread) in self._planned:
+                if step.tries and (step.tries, thread) in self._cached_plans:
                     continue
-                self._planned.add((step.tries or step.plan, thread))
+                self._cached_plans.add((step.tries or step.plan, thread))
                 key = self.key()
                 category, label = Category.SCRATCH, operator.name
                 if step.keep:

@@ -53,12 +53,10 @@ _LOOKED_AT = 17
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round that was followed. number: of the loop's. items: its form; sizes: in bytes, of what is known by
-    its place.
+    """A followed round. number: of the loop's; items: its events; sizes: bytes by place.
 
     operators: those that take memory for themselves, with what they do: place among the items -> (operator,
-    steps). plain:
-        those that only make results, likewise.
+        steps). plain: those that only make results, likewise.
     """
 
     number: int
@@ -86,6 +84,7 @@ def _round(
     operators: Sequence[Operator],
     places: dict[int, tuple[int, int]],
 ) -> Round:
+    """Return one round's events as numbered items, with sizes and the operators' steps."""
     items: list[tuple[Any, ...]] = []
     sizes: list[int] = []
     found: dict[int, tuple[Operator, tuple[Step, ...]]] = {}
@@ -95,11 +94,11 @@ def _round(
         places[event.key] = number, len(sizes)
         sizes.append(event.nbytes)
 
-    for operator, group in groupby(_plain(events), lambda event: event[1]):
+    for operator, group in groupby(_requests_and_frees(events), lambda event: event[1]):
         part = [event for event, _ in group]
         if any(isinstance(event, Malloc) and event.storage < 0 for event in part):
             results = [event for event in part if isinstance(event, Malloc) and event.storage >= 0]
-            found[len(items)] = operators[operator], tuple(_steps(part))
+            found[len(items)] = operators[operator], tuple(_steps_of_events(part))
             streams = {event.stream or 0 for event in part if isinstance(event, Malloc)}
             if len(streams) > 1:
                 raise NotExtrapolated("an operator that takes memory on several streams")
@@ -114,13 +113,13 @@ def _round(
                 items.append(("take", each.stream or 0))
                 requested(each)
             else:
-                items.append(("give", *_given(each, number, places)))
+                items.append(("give", *_freed_at(each, number, places)))
     return Round(number, tuple(items), tuple(sizes), found, plain)
 
 
-def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
-    """Requests and what is given back, each with its operator (-1: outside any; what dies by itself is
-    outside). Raises NotExtrapolated for anything else that matters."""
+def _requests_and_frees(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
+    """Yield requests and frees with their operator (-1: outside any). Raises NotExtrapolated for other events
+    that matter."""
     running, taken = -1, set[int]()
     for event in events:
         if isinstance(event, Malloc):
@@ -140,13 +139,13 @@ def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, i
             raise NotExtrapolated("memory that several streams use, or a cache that is emptied")
 
 
-def _given(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many rounds ago what is given back was made, and as the how manieth."""
+def _freed_at(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return a freed allocation as (rounds since it was made, its position in that round)."""
     made = places.get(event.key)
     return (number - made[0], made[1]) if made else (-1, event.key)
 
 
-def _steps(events: Sequence[Malloc | Free]) -> Iterator[Step]:
+def _steps_of_events(events: Sequence[Malloc | Free]) -> Iterator[Step]:
     taken: list[int] = []
     for event in events:
         if isinstance(event, Free):
@@ -160,7 +159,7 @@ def _steps(events: Sequence[Malloc | Free]) -> Iterator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What every round does, as functions of its number.
+    """Contents of every round as functions of its number.
 
     operators: those whose steps may change from round to round: place among the items -> which of `rules` has
     them.
@@ -174,7 +173,7 @@ class Loop:
 
 
 def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
-    """The loop the rounds are of. Raises NotExtrapolated."""
+    """Return the loop the rounds belong to. Raises NotExtrapolated."""
     first = samples[0]
     if any(other.items != first.items for other in samples):
         raise NotExtrapolated("rounds differ in their form")
@@ -192,7 +191,7 @@ def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
     rules: list[Callable[[int], tuple[Step, ...]]] = []
     for place in first.operators:
         calls = [sample.operators[place] for sample in samples]
-        woven = _woven(numbers, [_shown(operator) for operator, _ in calls])
+        woven = _combined(numbers, [_shown(operator) for operator, _ in calls])
         if not _varies(woven):
             if any(said != calls[0][1] for _, said in calls):
                 raise NotExtrapolated(f"{calls[0][0].name} takes other memory for the same shapes")
@@ -210,12 +209,11 @@ def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
 
 
 def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: DeviceProfile) -> None:
-    """Raises NotExtrapolated where an operator that took nothing for itself in the rounds that were followed
-    does in others."""
+    """Raise NotExtrapolated if an operator without scratch so far needs some in other rounds."""
     between = sorted({int(number) for number in np.linspace(min(numbers), max(numbers), _LOOKED_AT)})
     seen = set()
     for place, operator in samples[0].plain.items():
-        woven = _woven(numbers, [_shown(sample.plain[place]) for sample in samples])
+        woven = _combined(numbers, [_shown(sample.plain[place]) for sample in samples])
         if woven in seen or not _varies(woven):
             continue
         seen.add(woven)
@@ -235,8 +233,8 @@ _fields = attrgetter(*(one.name for one in fields(TensorMeta)))
 
 
 def _shown(operator: Operator) -> tuple[Any, ...]:
-    """All of a call that its rule may look at, as nested tuples; storages are numbered as they come, since a
-    rule sees which tensors share one."""
+    """Return everything a rule may read of a call, as nested tuples; storages are numbered by appearance, as
+    a rule sees which tensors share one."""
     storages: dict[int, int] = {}
 
     def shown(value: Any) -> Any:
@@ -255,16 +253,16 @@ def _shown(operator: Operator) -> tuple[Any, ...]:
     )
 
 
-def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
-    """One value for all rounds: whole numbers that change are polynomials, other numbers the first one's.
+def _combined(numbers: Sequence[int], values: Sequence[Any]) -> Any:
+    """Combine the rounds' values: changing integers become polynomials, other numbers keep the first round's.
     Raises NotExtrapolated."""
     first = values[0]
     if all(value == first for value in values):
         return first
     if isinstance(first, TensorMeta) and all(isinstance(value, TensorMeta) for value in values):
-        return TensorMeta(*_woven(numbers, [_fields(value) for value in values]))
+        return TensorMeta(*_combined(numbers, [_fields(value) for value in values]))
     if isinstance(first, tuple) and all(isinstance(v, tuple) and len(v) == len(first) for v in values):
-        return tuple(_woven(numbers, parts) for parts in zip(*values, strict=True))
+        return tuple(_combined(numbers, parts) for parts in zip(*values, strict=True))
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return _polynomial(numbers, values)
     if all(isinstance(value, float) and value for value in values):
@@ -289,7 +287,7 @@ def _at(woven: Any, number: int) -> Any:
 def _rule(
     like: Operator, woven: tuple[Any, ...], profile: DeviceProfile
 ) -> Callable[[int], tuple[Step, ...]]:
-    """What the operator's scratch rule says of a round, whose shapes it has there."""
+    """Return a function from a round's number to the operator's allocation steps at that round's shapes."""
     known: dict[int, tuple[Step, ...]] = {}
     storages = [meta.storage for meta in (*like.inputs, *filter(None, like.outputs))]
 
@@ -319,8 +317,8 @@ def _rule(
 
 
 def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
-    """As `_steps`, from the rule: workspaces have been there since the first rounds, and results that write
-    in place are none."""
+    """Yield the steps of the rule, without workspaces, which earlier rounds took, and results written in
+    place."""
     taken: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
     made: set[int] = set()
@@ -339,7 +337,7 @@ def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
 
 
 def keys_of(loop_: Loop) -> tuple[int, int]:
-    """How many rounds' allocations have keys of their own at a time, and how many each round has."""
+    """Return how many rounds have allocation keys of their own at a time, and the keys per round."""
     longest = max((item[1] for item in loop_.items if item[0] == "give"), default=0)
     return longest + 2, len(loop_.sizes)
 
@@ -351,7 +349,7 @@ def key_at(loop_: Loop, number: int, place: int) -> int:
 
 
 def requests(loop_: Loop, numbers: range) -> Iterator[tuple[Integers, Integers]]:
-    """What these rounds ask for, as `onward.simulate_on` takes it, some of them at a time."""
+    """Yield the rounds' requests as `onward.simulate_on` takes them, several rounds at a time."""
     shapes = [[_form(rule(number)) for rule in loop_.rules] for number in numbers]
     begin = 0
     for _, alike in groupby(shapes):
@@ -366,7 +364,7 @@ def _form(steps: tuple[Step, ...]) -> tuple[Any, ...]:
 
 
 def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
-    """Rounds in which every operator takes the same steps."""
+    """Return the events of rounds in which every operator takes the same steps."""
     ring, count = keys_of(loop_)
     columns = [_values(size, numbers) for size in loop_.sizes]
     # Rounds ago, place (behind the places: of a round's own), column or -1, stream.
@@ -415,7 +413,7 @@ def _values(size: Polynomial, numbers: range) -> Integers:
 
 
 def key_count(loop_: Loop) -> int:
-    """Every key is below it."""
+    """Return an upper bound of all keys."""
     ring, count = keys_of(loop_)
     most = sum(len(steps) for steps in loop_.steps.values())
     most += _MOST_TAKEN * len(loop_.kinds)

@@ -33,7 +33,7 @@ _ASSERTING = (
 
 
 def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
-    """What the operator, of this program, runs; None: nothing of PyTorch's own."""
+    """Return what the operator's PyTorch kernel needs of the driver; None if it has none."""
     given = [tensor for tensor in operator.inputs if program.storages[tensor.storage].on_device]
     known = {tensor.storage for tensor in given}
     made = [
@@ -52,7 +52,7 @@ def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
 
 
 def kernel_named(name: str) -> KernelNeeds | None:
-    """What an operator runs by its name ("sum.dim_IntList")."""
+    """Return what an operator needs by its name ("sum.dim_IntList")."""
     if name.startswith(_NONE):
         return None
     if name.startswith(_PLAIN):
@@ -67,6 +67,5 @@ def _seen(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def by_name() -> dict[str, list[str]]:
-    """How names begin, by what they run: no kernel of PyTorch's own, a plain one, one that may stop the
-    program; all others need a stack."""
+    """Return the prefixes of names by kernel: none, plain, asserting; all others need a stack."""
     return {"none": [*_NONE, *_COPIES], "plain": [*_PLAIN], "asserting": [*_ASSERTING]}

@@ -35,7 +35,7 @@ from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
-from analyzer.runtimes.timeline import Failure, States, gathered
+from analyzer.runtimes.timeline import Failure, States, simulation_of_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ExtrapolatedIterations:
 
     @property
     def extrapolated(self) -> Collection[int]:
-        """Storages that lived before them and do not any more."""
+        """Storages alive before the iterations and dead after them."""
         return self.handles.keys()
 
 
@@ -92,8 +92,7 @@ class Live:
         self._states = States(self.allocator, places=True)
 
     def fresh(self) -> PyTorchAllocator:
-        """A new allocator with the program's settings, on a device of this size with the CUDA context on
-        it."""
+        """Return a new allocator with the program's settings, on a device of this size."""
         return make_allocator(
             self._conf,
             self._profile,
@@ -103,17 +102,17 @@ class Live:
         )
 
     def _room(self, besides: int) -> int:
-        """What the allocator may hold where the process holds so much besides."""
+        """Return the bytes the allocator may hold if the process holds `besides` bytes elsewhere."""
         return UNLIMITED.nbytes if self._limitless else max(self._profile.usable_bytes - besides, 0)
 
     @property
     def retries(self) -> int:
-        """How often the allocator gave its cache back for a request."""
+        """Number of requests for which the allocator returned its cached segments."""
         return self.allocator.retries
 
     @property
     def profile(self) -> DeviceProfile:
-        """The GPU, with what the program's environment said of cuBLAS."""
+        """The GPU's profile, with the cuBLAS settings of the program's environment."""
         return self._profile
 
     def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
@@ -122,8 +121,7 @@ class Live:
         self._eager = Eager(self._program, self._profile)
 
     def follow(self, moment: Moment) -> None:
-        """Simulate what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back
-        then."""
+        """Simulate a moment's requests. Raises OutOfMemoryError after freeing the operator's scratch."""
         assert self._program is not None and self._eager is not None
         if type(moment) is Death:
             if self._eager.ends(moment.storage):
@@ -147,7 +145,7 @@ class Live:
             self._launched(self._program.operators[moment.operator], self._program)
 
     def _launched(self, operator: Operator, program: AnyProgram) -> None:
-        """Tell the driver's addresses what ran."""
+        """Load the operator's libraries and run its kernel in the driver's address space."""
         assert self._eager is not None
         if len(self._eager.libraries) != self._libraries:
             self._libraries = len(self._eager.libraries)
@@ -166,6 +164,7 @@ class Live:
             self._process.launch(kernel)
 
     def _simulate(self, event: AllocationEvent) -> None:
+        """Simulate one event; while a speculation is recorded, only store it."""
         if self._apart is not None:
             self._apart.append(event)
             return
@@ -191,12 +190,12 @@ class Live:
             self.allocator.wait(event.stream, event.by)
         elif isinstance(event, EmptyCache):
             self.allocator.over("empty_cache")
-        self._happened(event, asked, handle)
+        self._record_state(event, asked, handle)
         if isinstance(event, Event):
             self.allocator.over(event.name, event.value)
 
     def _begin(self) -> None:
-        """Memory is asked for the first time: from now on the allocator's settings are what they are."""
+        """Fix the allocator's settings at the first request."""
         self._begun = True
         conf = self._settled()[1] if self._settled else self._conf
         if conf == self._conf:
@@ -207,7 +206,7 @@ class Live:
         for event in events:
             self._simulate(event)
 
-    def _happened(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
+    def _record_state(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
         states = self._states
         self._events.append(event)
         states.add(asked, handle)
@@ -218,8 +217,8 @@ class Live:
                 self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
 
     def _served(self, event: Malloc) -> tuple[int, int]:
-        """The handle of a request, or of a smaller plan's, and the bytes asked for, as in
-        `timeline.simulate`. Raises OutOfMemoryError."""
+        """Serve a request; return (handle, bytes), also of a smaller plan's, as `timeline.simulate`. Raises
+        OutOfMemoryError."""
         refused = self._plans.refused
         malloc = partial(self.allocator.malloc, stream=event.stream)
         served = self._plans.served(malloc, event.nbytes, event.plan, event.smaller)
@@ -228,13 +227,12 @@ class Live:
         return served
 
     def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
-        """The operator that found no memory gives back what it had taken besides its results, which die by
-        themselves."""
+        """Free the scratch of the operator that found no memory; its results die by themselves."""
         assert isinstance(failing, Malloc) and self._eager is not None
         self.failures += 1
         failed = len(self._events)
         self._failed = Failure.of(failed, failing, error)
-        self._happened(replace(failing, fails=True), 0)
+        self._record_state(replace(failing, fails=True), 0)
         self._eager.lost(failing)
         for event in self._events[begin:failed]:
             if (
@@ -253,12 +251,12 @@ class Live:
 
     @property
     def position(self) -> int:
-        """How many events there were, here."""
+        """Number of events so far."""
         return len(self.events)
 
     @property
     def peaks(self) -> tuple[int, int, int]:
-        """The most there was so far of bytes allocated, reserved and requested."""
+        """Peaks so far of bytes allocated, reserved and requested."""
         return self._peaks
 
     def block_bytes(self, storage: int) -> int:
@@ -266,14 +264,13 @@ class Live:
         return self.allocator.size_of(self._handles[storage][0]) if storage in self._handles else 0
 
     def layout(self, storages: Iterable[int]) -> Hashable:
-        """Everything that decides where the allocator puts the next requests, these storages being alive, in
-        this order."""
+        """Return all allocator state that decides later requests, given these live storages."""
         blocks = (self._handles[storage][0] for storage in storages if storage in self._handles)
         return self.allocator.layout(), tuple(map(self.allocator.address_of, blocks))
 
     @property
     def events(self) -> Sequence[AllocationEvent]:
-        """Everything asked for so far; where something is written apart, that alone."""
+        """Events so far; while a speculation is recorded, only its own."""
         return self._events if self._apart is None else self._apart
 
     def begin_speculation(self) -> None:
@@ -294,7 +291,7 @@ class Live:
     def iterations(
         self, starts: Sequence[int], first: int
     ) -> tuple[list[extrapolation.Round], dict[int, tuple[int, int]]]:
-        """As `extrapolation.rounds`, of the events here."""
+        """Return the rounds among these events, as `extrapolation.rounds`."""
         assert self._program is not None
         return extrapolation.rounds(self.events, self._program.operators, starts, first)
 
@@ -332,8 +329,7 @@ class Live:
         names: Mapping[int, int],
         operators: int,
     ) -> None:
-        """Go on behind extrapolated iterations with the requests that were recorded apart, as
-        `SpeculativeMemory` says."""
+        """Continue after extrapolated iterations with the requests of the speculation."""
         assert self._eager is not None and self._apart is not None
         asked = {event.key: event for event in self._apart if isinstance(event, Malloc)}
         came = {
@@ -363,23 +359,22 @@ class Live:
             self._readings.append(Reading())
 
     def record_piece(self, begin: int) -> None:
-        """A piece of it was made by what was asked for since that position."""
+        """Record that the requests since this position made the next tensor of a checkpoint."""
         if self._apart is None and self._readings:
             self._readings[-1].pieces.append((begin, self.position))
 
     def await_piece(self, number: int) -> None:
-        """The program waits for a piece of it."""
+        """Record that the program waits for this tensor of a checkpoint."""
         if self._apart is None and self._readings:
             self._readings[-1].waits.append((self.position, number))
 
     def record_watched(self, storages: Iterable[int]) -> None:
-        """A watchdog lets these storages go."""
+        """Record that the watchdog no longer holds these storages."""
         if self._apart is None:
             self._watched.append(Look(self.position, frozenset(storages)))
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
-        """Forget the events from a position on; storages alive now are known by other numbers from then
-        on."""
+        """Drop the events from a position on; `names` maps live storages to their new numbers."""
         assert self._eager is not None
         del self._events[position:]
         self._readings = [reading for reading in self._readings if reading.end <= position]
@@ -390,8 +385,7 @@ class Live:
         self._eager.rename(names)
 
     def _write_extrapolated_peak(self) -> None:
-        """Where the most was in use while rounds were extrapolated, it is written down in the end, in one
-        piece."""
+        """Add one allocation for a peak reached while rounds were extrapolated."""
         states, eager, (allocated, requested) = self._states, self._eager, self._extrapolated_peaks
         if not states.allocated or eager is None or allocated <= max(states.allocated):
             return
@@ -405,7 +399,7 @@ class Live:
 
     @property
     def device_free(self) -> int:
-        """What `mem_get_info` says is free."""
+        """Free bytes, as `mem_get_info` reports them."""
         assert self._eager is not None
         used = device_used(self.allocator.reserved, self._eager.libraries, self._profile)
         if not (self._process.computed or self._eager.libraries):
@@ -414,16 +408,16 @@ class Live:
 
     @property
     def capacity(self) -> int:
-        """The device's memory."""
+        """Bytes of the device's memory."""
         return self._profile.capacity_bytes
 
     @property
     def listed(self) -> int:
-        """The device's memory as NVML has it."""
+        """Bytes of the device's memory as NVML lists it."""
         return max(self._profile.listed_bytes, self._profile.capacity_bytes)
 
     def answer(self, graph: Graph) -> Prediction:
-        """Everything asked for, with the categories that only the whole program shows."""
+        """Return the prediction of the whole program, with the categories its graph assigns to storages."""
         assert self._eager is not None
         storages = graph.storages
         self._write_extrapolated_peak()
@@ -443,7 +437,7 @@ class Live:
             self._states.cut(failure.position)
         return Prediction(
             events=events,
-            simulation=gathered(events, self._states, failure),
+            simulation=simulation_of_states(events, self._states, failure),
             others=partial(others, events, tuple(self._readings), tuple(self._watched)),
             order=order_of(self._readings, self._watched),
             allocator=self.fresh,

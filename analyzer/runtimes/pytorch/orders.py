@@ -38,7 +38,7 @@ class Reading:
 
     @property
     def end(self) -> int:
-        """Where the last of it is."""
+        """Position of its last event."""
         return max((self.pieces or [(0, 0)])[-1][1], (self.waits or [(0, 0)])[-1][0])
 
 
@@ -85,7 +85,7 @@ def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:
 
 
 def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[AllocationEvent, ...]:
-    """The events, what was seen by one look given back after the next one at the earliest."""
+    """Return the events with storages freed one look of the watchdog later."""
     ends = [look.position for look in watched[1:]] + [len(events)]
     made: list[AllocationEvent] = list(events[: watched[0].position]) if watched else list(events)
     for look, end in zip(watched, ends, strict=True) if watched else ():
@@ -112,9 +112,8 @@ def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
 
 
 def _ordered(events: Sequence[AllocationEvent], reading: Reading, beyond: int) -> Iterator[AllocationEvent]:
-    """The events until the reading's end, every piece begun at the first wait that leaves at most so many
-    before it."""
-    moved = [_own(events[begin:end]) for begin, end in reading.pieces]
+    """Yield the events; each piece comes at the first wait that leaves at most `beyond` before it."""
+    moved = [_requests_and_frees(events[begin:end]) for begin, end in reading.pieces]
     elsewhere = {id(event) for piece in moved for event in piece}
     done = here = 0
     for position, number in reading.waits:
@@ -128,7 +127,7 @@ def _ordered(events: Sequence[AllocationEvent], reading: Reading, beyond: int) -
     yield from (event for event in events[here:] if id(event) not in elsewhere)
 
 
-def _own(events: Sequence[AllocationEvent]) -> list[AllocationEvent]:
-    """What a piece asks for and gives back; what dies besides while it is made is not its own."""
+def _requests_and_frees(events: Sequence[AllocationEvent]) -> list[AllocationEvent]:
+    """Return a piece's requests and their frees, without frees of older storages."""
     asked = {event.key for event in events if isinstance(event, Malloc)}
     return [event for event in events if isinstance(event, Malloc | Free) and event.key in asked]

@@ -51,7 +51,7 @@ def device_used(
 
 
 def notes_on_nccl(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Iterator[str]:
-    """What is not known of a rank's communicators."""
+    """Yield notes on figures of a rank's communicators that are not measured."""
     found = nccl.taken(communicators, profile)
     if found.stands_in:
         count = sum(use.size > 1 for use in communicators.values())

@@ -33,13 +33,12 @@ _UNKNOWN = Rule(
 
 
 def rules() -> tuple[Rule, ...]:
-    """Every named rule of this runtime, those a user registered included."""
-    return (_TENSOR, _inert(), _UNKNOWN, *(_told(rule) for rule in BY_NAME.values()))
+    """Return every named rule of this runtime, including those a user registered."""
+    return (_TENSOR, _inert(), _UNKNOWN, *(_explained(rule) for rule in BY_NAME.values()))
 
 
 def names_of(operator: str) -> tuple[str, ...]:
-    """The rules behind the memory of an operator ("aten::mm", "mm", "mylib::op"), () if nobody described
-    it."""
+    """Return the rules of an operator ("aten::mm", "mm", "mylib::op"), () if it has none."""
     for name in (operator, f"aten::{operator}"):
         found = rule_for(name)
         if found is not None:
@@ -50,11 +49,11 @@ def names_of(operator: str) -> tuple[str, ...]:
 
 
 def operators() -> tuple[str, ...]:
-    """Every operator with a rule of its own, and every inert one."""
+    """Return the operators with a rule of their own and the inert ones."""
     return (*OF_OPERATOR, *inert.operators())
 
 
-def _told(rule: ScratchRule) -> Rule:
+def _explained(rule: ScratchRule) -> Rule:
     covered = tuple(operator for operator, owner in OF_OPERATOR.items() if owner.name == rule.name)
     sure = tuple(basis.value for basis in rule.sure)
     releases = f"torch {rule.span}" if str(rule.span) else ""

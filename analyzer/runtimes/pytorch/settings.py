@@ -99,13 +99,12 @@ def _by_release(device: DeviceProfile) -> DeviceProfile:
 
 
 def notes_on(conf: str) -> tuple[str, ...]:
-    """What a reader of figures under these allocator settings should know."""
+    """Return notes on figures under these allocator settings."""
     return (ASYNC_NOTE,) if settings_from_conf(conf).backend == "cudaMallocAsync" else ()
 
 
 def notes_on_ties(profile: DeviceProfile, libraries: Collection[str]) -> tuple[str, ...]:
-    """What a reader should know of an estimate that does not simulate the addresses of libraries' handles, in
-    releases of torch nobody measured."""
+    """Return notes for unmeasured torch releases, whose handles' addresses are not simulated."""
     release = profile.releases["torch"]
     if not libraries or release == RECORDED["torch"] or ties_of(release) != "address":
         return ()
@@ -119,8 +118,8 @@ def notes_on_ties(profile: DeviceProfile, libraries: Collection[str]) -> tuple[s
 
 
 def pool_bytes(conf: str, streams: bool = False) -> int:
-    """What the streams of PyTorch's pools take: 70 MiB by NVML on an H200 (driver 580), in three programs
-    that ask for a stream, and in three with the driver's own pool, which asks for one itself
+    """Return the bytes of PyTorch's stream pools: 70 MiB by NVML on an H200 (driver 580), in three programs
+    that use a stream and three with the driver's own pool, which uses one itself
     (`CUDAMallocAsyncAllocator.cpp`).
 
     streams: the program asks for one.

@@ -22,8 +22,8 @@ def _join() -> None:
     module.join()
 
 
-def _own() -> None:
-    """The environment's own module of this name, if there is one."""
+def _run_shadowed_module() -> None:
+    """Run the environment's own sitecustomize module, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
     spec = importlib.machinery.PathFinder.find_spec(
         "sitecustomize", [path for path in sys.path if os.path.abspath(path) != here]
@@ -34,4 +34,4 @@ def _own() -> None:
 
 if "ANALYZER_SANDBOX" in os.environ:
     _join()
-_own()
+_run_shadowed_module()

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from analyzer.libraries.cudnn.choices import UNKNOWN, _asked
+from analyzer.libraries.cudnn.choices import UNKNOWN, _first_workspace
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
 from analyzer.libraries.cudnn.on_cublas import (
@@ -56,7 +56,7 @@ def test_where_channels_come_last_the_sum_is_in_parts_and_only_an_estimate() -> 
     call = pointwise("weight", channels_last=True, batch=200)  # 20,000 positions
     assert product_bytes(call) == 4 * 96 * 64 * (20_000 // 1344)
     product = plans_on_cublas(call)[PRODUCT]._replace(share_first=1.0, split=True)
-    found = _asked(call, [product, Plan(68, 1000)])
+    found = _first_workspace(call, [product, Plan(68, 1000)])
     assert found.source == UNKNOWN
     assert found.low_bytes == 0
     assert found.high_bytes > product.workspace_bytes
@@ -68,7 +68,7 @@ def test_a_place_that_is_not_sure_leaves_two_figures() -> None:
 
     def found(share: float, before: bool) -> tuple[int, int, int, bool]:
         ours = product._replace(share_first=share)
-        workspace = _asked(call, [ours, listed] if before else [listed, ours])
+        workspace = _first_workspace(call, [ours, listed] if before else [listed, ours])
         return (
             workspace.nbytes,
             workspace.low_bytes,
@@ -96,7 +96,7 @@ def test_held_back_answers(name: str) -> None:
         if listed is None:
             continue
         for kind, first in (("known", listed), ("unknown", listed._replace(engine=UNKNOWN_ENGINE))):
-            found = _asked(call, order.with_unlisted(call, [first]))
+            found = _first_workspace(call, order.with_unlisted(call, [first]))
             counted[f"{kind} all"] += 1
             counted[f"{kind} right"] += abs(found.nbytes - plans[0][1]) < 512
             counted[f"{kind} outside"] += not found.low_bytes - 512 < plans[0][1] < found.high_bytes + 512

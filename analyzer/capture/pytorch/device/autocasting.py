@@ -29,7 +29,7 @@ state = State()
 
 @contextlib.contextmanager
 def at_work() -> Iterator[None]:
-    """While open, a kernel of autocast is at work: it is off for what that calls."""
+    """While open, switch autocast off for what an autocast kernel calls."""
     state.depth += 1
     try:
         with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):

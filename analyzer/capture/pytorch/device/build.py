@@ -23,22 +23,22 @@ _CALL = "()"
 
 @cache
 def table() -> Mapping[str, Any]:
-    """Name below torch, with () where it is a function -> what the build says."""
+    """Return what the build reports by name below torch, with () for functions."""
     return dict(json.loads(TABLE.read_text(encoding="utf-8")))
 
 
 def names() -> tuple[str, ...]:
-    """Names below torch."""
+    """Return the replaced names, relative to `torch`."""
     return tuple(name.removesuffix(_CALL) for name in table())
 
 
 def answers() -> dict[str, Any]:
-    """Name below torch -> the constant, or a function that says it. Of versions the local part is the
-    build's."""
-    return {name.removesuffix(_CALL): _answer(name, value) for name, value in table().items()}
+    """Return name -> constant or function that returns it; versions get the build's local part."""
+    return {name.removesuffix(_CALL): _replacement(name, value) for name, value in table().items()}
 
 
-def _answer(name: str, value: Any) -> Any:
+def _replacement(name: str, value: Any) -> Any:
+    """Return what replaces a name: its recorded value, a function that returns it, or a version."""
     said = tuple(value) if isinstance(value, list) else value
     if name.endswith("__version__"):
         release = str(torch.__version__).partition("+")[0]

@@ -38,7 +38,7 @@ class Communication:
         self._inputs_stream: Any = None
 
     def functions(self) -> dict[str, Any]:
-        """Name below `torch` -> what it does on one GPU."""
+        """Return the replacements by name below `torch`."""
         recorder = self._recorder
         return {
             "_C._scatter": self._scatter,
@@ -57,7 +57,7 @@ class Communication:
         }
 
     def _only(self, devices: Sequence[int]) -> None:
-        """Raises CaptureError for any device but the one there is."""
+        """Raise CaptureError for any other device than the one GPU."""
         gpu = self._recorder.gpu
         others = [index for index in devices if index != gpu.index]
         if others:
@@ -140,6 +140,7 @@ class Communication:
         return [list(tensors)]
 
     def _stream_of(self, device: torch.device) -> Any:
+        """Return the stream on which inputs are copied to a device; None for the host."""
         if device.type == "cpu":
             return None
         self._only([device.index])

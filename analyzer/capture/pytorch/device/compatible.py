@@ -31,14 +31,14 @@ class CompatibleDevices:
         self.capabilities = _known()
 
     def decided(self, decide: Callable[[tuple[int, int]], _Answer]) -> _Answer:
-        """What the device's compute capability decides."""
+        """Return `decide` of the device's capability; drop capabilities with other answers."""
         others = {capability: decide(capability) for capability in self.capabilities - {self._own}}
         found = decide(self._own)
         self.capabilities -= {capability for capability, other in others.items() if other != found}
         return found
 
     def alone(self, answer: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, after whose call the program is one of this device alone."""
+        """Wrap a function whose call limits the program to this device."""
 
         def asked(*arguments: Any, **keywords: Any) -> Any:
             self.capabilities = frozenset()

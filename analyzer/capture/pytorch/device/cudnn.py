@@ -27,7 +27,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 def convolution_settings() -> frozenset[str]:
-    """Those that are not PyTorch's defaults."""
+    """Return the cuDNN settings that differ from PyTorch's defaults."""
     of = torch._C
     found = [] if of._get_cudnn_enabled() else ["no_cudnn"]
     if of._get_cudnn_benchmark():

@@ -37,7 +37,7 @@ class Current:
         return here.node_stream
 
     def set(self, number: int) -> None:
-        """Make a stream current."""
+        """Make the stream with this number current."""
         self.now()
         if self._here.node is None:
             self._here.program = number
@@ -45,8 +45,7 @@ class Current:
             self._here.node_stream = number
 
     def made(self, sequence: int) -> None:
-        """A node of this number may have been made just now; only streams besides the default one are
-        kept."""
+        """Note the stream of a new autograd node; the default stream is not stored."""
         number = self.now()
         if number:
             self._made_on[sequence] = number

@@ -9,8 +9,7 @@
 3. Any other backward pass makes no nodes that outlive it: it stays on the program's thread.
 
 Source: `torch/csrc/autograd/engine.cpp` (`CompareNodeTaskTime`, `thread_init`), `function.h`
-(`sequence_nr_`),
-`aten/src/ATen/SequenceNumber.cpp`.
+(`sequence_nr_`), `aten/src/ATen/SequenceNumber.cpp`.
 
 Not modelled: passes under autocast, whose state belongs to the program's thread: they stay there.
 """
@@ -39,7 +38,7 @@ class DeviceThread:
         self._there = False  # what asks runs on that thread already
 
     def _count(self) -> None:
-        """Nodes of this thread are numbered from where the program's were when it began, at least."""
+        """Number this thread's nodes from at least where the program's were when it began."""
         x = torch.zeros(_NODES_AT_ONCE, requires_grad=True)
         while (missing := self._first_number - torch._C._autograd._get_sequence_nr()) > 0:
             for _ in range(min(missing, _NODES_AT_ONCE)):
@@ -47,8 +46,7 @@ class DeviceThread:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While open, backward passes that make a graph run there. It is started here, before the program's
-        threads are."""
+        """While open, run backward passes that make a graph there; start before the program's threads."""
         self._worker.submit(int).result()
         run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
@@ -73,6 +71,7 @@ class DeviceThread:
             self._worker.shutdown()
 
     def _on_it(self, run: Callable[[], Any]) -> Any:
+        """Run a function on this thread, counted and under the capture's modes."""
         self._there = True
         self._count()
         try:

@@ -139,8 +139,7 @@ class FakeCuda(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _of_nested(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """What a jagged tensor does, in Python that asks for devices too; it may call the function itself
-        again."""
+        """Run a jagged tensor's own Python, which asks for devices and may call the function again."""
         before, self._nested = self._nested, func
         try:
             with _Again(self):
@@ -150,7 +149,7 @@ class FakeCuda(TorchFunctionMode):
 
     @staticmethod
     def _on_host(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A call among real host tensors. Who else listens, besides the recorder, goes on listening."""
+        """Run a call among real host tensors without the recorder; other modes stay active."""
         if _len_torch_dispatch_stack() != 1:
             return func(*args, **kwargs)
         mode = _pop_torch_dispatch_stack(None)
@@ -161,8 +160,7 @@ class FakeCuda(TorchFunctionMode):
 
     @staticmethod
     def _on_default_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A factory's arguments, with the device PyTorch would add: this mode comes before the one that adds
-        it."""
+        """Add PyTorch's default device to a factory's arguments, as its later mode would."""
         if func not in _default_device._device_constructors():
             return kwargs
         return {**kwargs, "device": _default_device.CURRENT_DEVICE}
@@ -188,8 +186,7 @@ class FakeCuda(TorchFunctionMode):
         return self._recorder.asked.size(tensor.size(dim))
 
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
-        """`tensor.grad = gradient`, also where one of the two, in host memory, is real and the other, of
-        unknown value, not."""
+        """Set `tensor.grad`, also where only one of the two host tensors is real."""
         self._gradients.forget(tensor)
         if gradient is not None and tensor.device.type != gradient.device.type and not self._on_gpu(gradient):
             if tensor.device.type != "meta":
@@ -227,8 +224,7 @@ class FakeCuda(TorchFunctionMode):
 
     @contextlib.contextmanager
     def saved_tensor_hooks(self) -> Iterator[None]:
-        """While open, hooks on saved tensors run with this mode on, which PyTorch leaves while an operator
-        runs."""
+        """While open, run hooks on saved tensors with this mode on, which operators leave."""
         hooks = torch.autograd.graph.saved_tensors_hooks
         original = hooks.__init__
 
@@ -265,7 +261,7 @@ class FakeCuda(TorchFunctionMode):
             torch.autograd.backward(tensor, gradient, retain, create, inputs=inputs)
 
     def _healthy(self, function: Any, finite: bool) -> Callable[..., Any]:
-        """Where a whole program asks whether its numbers are finite, they are."""
+        """Wrap a finiteness check: in a whole program, device tensors are taken to be finite."""
 
         def answer(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             flags = function(tensor, *args, **kwargs)
@@ -276,8 +272,7 @@ class FakeCuda(TorchFunctionMode):
         return answer
 
     def _data_ptr(self, tensor: torch.Tensor) -> int:
-        """A made-up address, different for each storage: code compares addresses to find aliases. A wrapper
-        has none (`DTensor`, whose recurrent layers are not flattened for that)."""
+        """Return a made-up address for each storage, to find aliases; wrappers have none (`DTensor`)."""
         if tensor.device.type != "meta" or unwraps_itself(type(tensor)):
             return int(tensor.data_ptr())
         return self.address(tensor.untyped_storage()) + int(tensor.storage_offset()) * tensor.element_size()
@@ -292,7 +287,7 @@ class FakeCuda(TorchFunctionMode):
 
     @contextlib.contextmanager
     def storages(self) -> Iterator[None]:
-        """While open, storages say of themselves what tensors do: where they are."""
+        """While open, make storages report the device their tensors do."""
         kind: Any = torch.UntypedStorage
         address, device = kind.data_ptr, kind.device
 
@@ -327,8 +322,7 @@ class FakeCuda(TorchFunctionMode):
             yield
 
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
-        """A number assigned to a slice of a CUDA tensor becomes a host scalar
-        (`python_variable_indexing.cpp`)."""
+        """Assign to a slice; a number becomes a host scalar (`python_variable_indexing.cpp`)."""
         if tensor.is_meta and self._host is not None:
             self._host.touched(tensor, index)
         arguments = (tensor, index, value)
@@ -342,7 +336,7 @@ class FakeCuda(TorchFunctionMode):
         tensor[index] = value
 
     def _take(self, tensor: torch.Tensor, index: Any) -> Any:
-        """`tensor[index]`."""
+        """Return `tensor[index]`."""
         if tensor.is_meta and self._host is not None:
             self._host.touched(tensor, index)
         arguments = (tensor, index)
@@ -353,8 +347,7 @@ class FakeCuda(TorchFunctionMode):
         return tensor[index]
 
     def _new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """`Tensor.new`, the constructor of a tensor's kind, which is not known of sparse meta tensors
-        (`SparseAdam`)."""
+        """Call `Tensor.new`, which sparse meta tensors lack (`SparseAdam`)."""
         if is_sparse(tensor) and self._on_gpu(tensor):
             return torch.sparse_coo_tensor(*args, **kwargs, check_invariants=False)
         return tensor.new(*args, **kwargs)
@@ -393,8 +386,7 @@ def _own(func: Any) -> bool:
 
 
 def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool:
-    """Whether these are real host tensors and plain values alone. some: with a tensor among them. inner:
-    parts of a sequence."""
+    """Return whether all are real host tensors or plain values. some: at least one tensor."""
     for value in values:
         kind = type(value)
         if kind in PLAIN_TENSORS:

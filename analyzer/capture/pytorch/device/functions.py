@@ -67,8 +67,7 @@ class _Current(contextlib.nullcontext[None]):
 
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
-    """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has
-    one."""
+    """While open, `torch.cuda` describes `device`, and the recorder's memory if it has one."""
     found = {
         **build.answers(),
         **_attention(AttentionChoice(recorder.compatible)),
@@ -111,8 +110,7 @@ def _jitted(_code: str, _name: str, _by_ref: bool, count: int, tensors: Any, _mo
 
 
 def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensors that wrap others lie where those really do: the engine looks for the GPU that a wrapper
-    names."""
+    """Register wrapper types; those on the GPU are made on "meta", as the engine looks for their device."""
 
     def placed(value: Any) -> Any:
         on_gpu = str(value).startswith("cuda") if isinstance(value, (str, torch.device)) else False
@@ -224,6 +222,7 @@ class _Answers:
         }
 
     def _grouped_on_cuda(self, *arguments: Any) -> dict[Any, Any]:
+        """Group tensors by device and type, with meta tensors on the GPU."""
         return {
             (self._recorder.gpu if where.type == "meta" else where, dtype): group
             for (where, dtype), group in self._grouped(*arguments).items()
@@ -251,8 +250,7 @@ class _Answers:
 
 
 def _says(answer: Any) -> Any:
-    """A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by
-    identity."""
+    """Return a new function that returns a value: PyTorch's compiler knows functions by identity."""
     return lambda *_, **__: answer
 
 
@@ -301,7 +299,7 @@ def _is_ampere(capability: tuple[int, int]) -> bool:
 
 
 def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
-    """What the device says of its memory where nobody simulates the allocator: that it is empty."""
+    """Return replacements for the memory queries, which report an empty device: no allocator is simulated."""
     free = device.usable_bytes - device.context_bytes + device.first_kernel_bytes, device.capacity_bytes
     return {
         **{f"cuda.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD},
@@ -320,26 +318,26 @@ class _CudaRuntime:
     """`torch.cuda.cudart()`: what programs call of the CUDA runtime by itself."""
 
     class cudaError:
-        """Its codes."""
+        """Error codes of the CUDA runtime."""
 
         success = 0
 
     @staticmethod
     def cudaProfilerStart() -> int:
-        """There is no profiler."""
+        """Return success; no profiler runs."""
         return 0
 
     @staticmethod
     def cudaProfilerStop() -> int:
-        """There is no profiler."""
+        """Return success; no profiler runs."""
         return 0
 
     @staticmethod
     def cudaMemGetInfo(device: Any = None) -> tuple[int, int]:
-        """Free and total bytes."""
+        """Return free and total bytes of the device."""
         return torch.cuda.mem_get_info(device)
 
     @staticmethod
     def cudaGetErrorString(code: int) -> str:
-        """There are no errors."""
+        """Return a text for an error code."""
         return f"error {code}" if code else "no error"

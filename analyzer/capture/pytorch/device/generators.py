@@ -32,7 +32,7 @@ class _OfTheDevice(torch.Generator):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The GPU."""
+        """The GPU this generator claims to be on."""
         return self.gpu
 
     def get_state(self) -> torch.Tensor:
@@ -41,8 +41,8 @@ class _OfTheDevice(torch.Generator):
         return torch.tensor(list(packed), dtype=torch.uint8, device="cpu")
 
     def set_state(self, new_state: torch.Tensor) -> _OfTheDevice:
-        """The state is put back; one whose bytes are not here changes nothing. Raises TypeError and
-        RuntimeError where PyTorch does (`check_rng_state`, `CUDAGeneratorImpl::set_state`)."""
+        """Restore a state, if its bytes are here. Raises TypeError and RuntimeError as PyTorch
+        (`check_rng_state`, `CUDAGeneratorImpl::set_state`)."""
         if new_state.dtype != torch.uint8 or new_state.device.type != "cpu":
             raise TypeError("RNG state must be a torch.ByteTensor")
         if new_state.numel() not in (STATE_BYTES, STATE_BYTES // 2):
@@ -54,14 +54,14 @@ class _OfTheDevice(torch.Generator):
 
 
 class _Generators(type):
-    """Every generator is one, those made before too."""
+    """Metaclass under which every `torch.Generator` is an instance, also one made before the replacement."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, _REAL)
 
 
 def generator_class(recorder: Recorder) -> type:
-    """The class that stands for `torch.Generator` in the program that is recorded."""
+    """Return the class that replaces `torch.Generator`."""
 
     class Generator(metaclass=_Generators):
         """`torch.Generator`."""

@@ -51,7 +51,7 @@ def graphs(recorder: Recorder) -> dict[str, Any]:
             self._keeps, self._pool, self._before = keep_graph, (0, 0), 0
 
         def capture_begin(self, pool: Any = None, *_: Any, **__: Any) -> None:
-            """From here on memory comes from the pool."""
+            """Begin the capture: allocations come from the graph's pool from here on."""
             if not seeds:
                 seeds.extend(torch.empty(1, dtype=torch.int64, device="cuda") for _ in range(2))
             if id(self) not in registered:
@@ -69,10 +69,10 @@ def graphs(recorder: Recorder) -> dict[str, Any]:
             capturing.pop()
 
         def replay(self) -> None:
-            """What was captured runs again, on the memory it has."""
+            """Do nothing: a replay runs on the memory of the capture."""
 
         def pool(self) -> tuple[int, int]:
-            """What other graphs name to share its memory."""
+            """Return the id of the pool, which other graphs may share."""
             return self._pool
 
         def _nothing(self, *_: Any, **__: Any) -> None:

@@ -63,8 +63,7 @@ class HostMemory:
         return os.getpid() == self._process
 
     def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A large tensor made by `func`, one of `SIZED`, without memory behind it; None where it shall make
-        it itself."""
+        """Make a large tensor of `func`, one of `SIZED`, without memory; None if it must be real."""
         shape = _shape(args, kwargs)
         if shape is None or not self.here():
             return None
@@ -88,6 +87,7 @@ class HostMemory:
         return made
 
     def _remember(self, made: torch.Tensor, func: Callable[..., Any]) -> None:
+        """Remember how an untouched host tensor was made, until it is freed."""
         key = id(made)
 
         def gone(reference: weakref.ref[torch.Tensor]) -> None:
@@ -141,7 +141,7 @@ PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
 
 def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether there are both, tensors without memory and real ones of fractions, among these."""
+    """Return whether there are both tensors without memory and real floating-point ones."""
     filled = bare = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         for part in value if type(value) in (tuple, list) else (value,):
@@ -162,8 +162,7 @@ def _is_bare(tensor: torch.Tensor) -> bool:
 
 
 def _is_filled(tensor: torch.Tensor) -> bool:
-    """Whether it is a real host tensor of fractions: others have no gradients, and their values may decide a
-    shape."""
+    """Return whether it is a real floating-point host tensor; other types may decide shapes."""
     return tensor.is_cpu and tensor.is_floating_point()
 
 
@@ -236,16 +235,16 @@ class Gradients:
         self._apart: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """`tensor.grad`."""
+        """Return `tensor.grad`, also where it is kept apart from the tensor."""
         kept = self._apart.get(id(tensor)) if self._apart else None
         return tensor.grad if kept is None else kept[1]
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """The tensor is about to have another gradient, or none."""
+        """Drop the separately kept gradient of a tensor about to get another or none."""
         self._apart.pop(id(tensor), None)
 
     def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """`tensor.data = value`."""
+        """Carry out `tensor.data = value`, also between host and device."""
         if value.is_inference() and not tensor.is_inference():
             value = _of_no_mode(value)
         if tensor.device.type == value.device.type:
@@ -266,8 +265,7 @@ class Gradients:
 
 
 def data_of(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor.data`. An uninitialized parameter's is empty, and made unseen: what records an operator reads
-    shapes, which it refuses."""
+    """Return `tensor.data`, empty for an uninitialized parameter, whose shape cannot be read."""
     if not is_lazy(tensor):
         return tensor.data
     with _disable_current_modes():
@@ -283,7 +281,7 @@ def _of_no_mode(value: torch.Tensor) -> torch.Tensor:
 
 
 def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape a factory is asked for; None if that is not on the CPU."""
+    """Return the shape a factory makes; None if not on the CPU."""
     device = kwargs.get("device")
     if kwargs.get("out") is not None or (device is not None and torch.device(device).type != "cpu"):
         return None

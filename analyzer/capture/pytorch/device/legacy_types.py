@@ -4,8 +4,7 @@
    a tensor an alias of it (`torch/csrc/utils/tensor_new.cpp`, `legacy_tensor_generic_ctor_new`).
 2. A tensor is an instance where it lies on the GPU and has the type.
 3. `tensor.type(T)` converts to them (`FakeCuda._type`); `torch.set_default_tensor_type(T)` makes them what
-   factories and
-   `torch.Tensor(...)` make.
+   factories and `torch.Tensor(...)` make.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class _LegacyType(type):
 
 
 def _made(dtype: torch.dtype, *args: Any, size: Any = None, device: Any = None) -> torch.Tensor:
-    """What calling such a type gives."""
+    """Return the tensor that a call of a legacy type (`torch.cuda.FloatTensor(...)`) makes."""
     where = "cuda" if device is None else device
     if size is not None:
         return torch.empty(size, dtype=dtype, device=where)
@@ -71,8 +70,7 @@ def legacy_types() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def default_tensor_type() -> Iterator[Callable[[Any], None]]:
-    """Yields what stands for `torch.set_default_tensor_type`; at the end `torch.Tensor(...)` is a host tensor
-    again."""
+    """Yield the replacement of `torch.set_default_tensor_type`; restore host tensors at the end."""
     make: Any = torch.Tensor.__new__
     on_gpu = False
 

@@ -15,7 +15,7 @@ from analyzer.graph import Mark, Moment, Operator
 
 
 class AllocatorState(Protocol):
-    """What a caching allocator knows of itself, in bytes."""
+    """Figures of a caching allocator, in bytes."""
 
     allocated: int
     reserved: int
@@ -25,7 +25,7 @@ class AllocatorState(Protocol):
     peak_requested: int
 
     def reset_peaks(self) -> None:
-        """Peaks start anew from what is now."""
+        """Start new peaks from the current state."""
 
 
 class ExtrapolatedIterations(Protocol):
@@ -33,7 +33,7 @@ class ExtrapolatedIterations(Protocol):
 
     @property
     def extrapolated(self) -> Collection[int]:
-        """Storages that lived before them and do not any more."""
+        """Storages alive before the iterations and dead after them."""
 
 
 class SpeculativeMemory(Protocol):
@@ -56,8 +56,7 @@ class SpeculativeMemory(Protocol):
     def extrapolate(
         self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range
     ) -> ExtrapolatedIterations:
-        """Simulate the iterations of these numbers, worked out from samples. Raises NotExtrapolated: then
-        nothing has changed."""
+        """Simulate these iterations from samples. Raises NotExtrapolated, with no change."""
 
     def resume_after(
         self, extrapolated: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
@@ -75,17 +74,17 @@ class CheckpointReads(Protocol):
         """Threads begin to read a checkpoint."""
 
     def record_piece(self, begin: int) -> None:
-        """The next piece was made by the requests since this position."""
+        """Record that the requests since this position made the next tensor of a checkpoint."""
 
     def await_piece(self, number: int) -> None:
-        """The program waits for a piece."""
+        """Record that the program waits for this tensor of a checkpoint."""
 
 
 class WatchedReleases(Protocol):
     """A thread that lets memory go when it looks (`world/collectives.py`)."""
 
     def record_watched(self, storages: Iterable[int]) -> None:
-        """It has looked, and holds these storages no longer."""
+        """Record that the watcher has looked and no longer holds these storages."""
 
 
 class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
@@ -95,23 +94,23 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
 
     @property
     def retries(self) -> int:
-        """How often the allocator gave its cache back for a request."""
+        """Number of requests for which the allocator returned its cached segments."""
 
     @property
     def allocator(self) -> AllocatorState:
-        """The allocator as it is now."""
+        """Figures of the allocator now."""
 
     @property
     def capacity(self) -> int:
-        """The device's memory."""
+        """Bytes of the device's memory."""
 
     @property
     def listed(self) -> int:
-        """The same as NVML has it."""
+        """Bytes of the device's memory as NVML lists it."""
 
     @property
     def device_free(self) -> int:
-        """What nobody holds of it."""
+        """Bytes of the device that no process holds."""
 
     def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
         """Follow the program of these, which grow."""
@@ -121,20 +120,20 @@ class Memory(SpeculativeMemory, CheckpointReads, WatchedReleases, Protocol):
 
     @property
     def position(self) -> int:
-        """How many events there were so far."""
+        """Number of events so far."""
 
     @property
     def peaks(self) -> tuple[int, ...]:
-        """The most there was of each figure so far."""
+        """Peaks of each figure so far."""
 
     def block_bytes(self, storage: int) -> int:
-        """The block behind a storage."""
+        """Return the bytes of the block behind a storage."""
 
     def layout(self, storages: Iterable[int]) -> Hashable:
-        """Everything that decides where the next requests go, these storages being alive, in this order."""
+        """Return all allocator state that decides later requests, given these live storages."""
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
-        """Forget the events from a position on; storages alive now are known by other numbers."""
+        """Drop the events from a position on; `names` maps live storages to their new numbers."""
 
 
 class MemoryAnswers:
@@ -149,7 +148,7 @@ class MemoryAnswers:
         self._taken: dict[int, torch.Tensor] = {}  # by address
 
     def functions(self) -> dict[str, Any]:
-        """Name below `torch` -> what it does."""
+        """Return the replacements by name below `torch`."""
         memory = self._memory
         figures = {
             "memory_allocated": self._figure("allocated"),
@@ -194,6 +193,7 @@ class MemoryAnswers:
         return _Statistics(found, num_alloc_retries=memory.retries, num_ooms=memory.failures)
 
     def _nested(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return the statistics as nested dictionaries (`memory_stats_as_nested_dict`)."""
         found: dict[str, Any] = {}
         for name, value in self._statistics().items():
             *path, last = name.split(".")
@@ -229,8 +229,7 @@ class MemoryAnswers:
 
 
 class _Statistics(dict[str, int]):
-    """`torch.cuda.memory_stats()`: what PyTorch counts besides (`CUDACachingAllocator`'s calls, pools and
-    splits) reads as 0."""
+    """`torch.cuda.memory_stats()`; what PyTorch counts besides (calls, pools, splits) reads as 0."""
 
     def __missing__(self, key: str) -> int:
         if key.partition(".")[0] in _COUNTED:

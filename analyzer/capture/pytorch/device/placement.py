@@ -34,8 +34,7 @@ _PYTHON_TYPES: dict[Any, torch.dtype] = {
 
 
 def is_cuda(device: Any, own: torch.device) -> bool:
-    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another
-    than `own`."""
+    """Return whether a device argument (or index) names a GPU. Raises CaptureError for another's."""
     if isinstance(device, torch.device):
         named, index = device.type == "cuda", own.index if device.index is None else device.index
     elif isinstance(device, str):
@@ -57,7 +56,7 @@ def _index(device: Any) -> Any:
 
 
 def _device(*args: Any, **kwargs: Any) -> torch.device:
-    """`torch.device`, of which a build without CUDA does not know what a bare number means."""
+    """Make a `torch.device`; a build without CUDA does not know what a bare index means."""
     if len(args) == 1 and not kwargs and isinstance(args[0], int):
         return torch.device("cuda", args[0])
     return torch.device(*args, **kwargs)
@@ -70,7 +69,7 @@ class Placement:
         self._recorder = recorder
 
     def handlers(self) -> dict[Any, Callable[..., Any]]:
-        """PyTorch's function -> what it does."""
+        """Return the replacements by PyTorch function."""
         tensor = torch.Tensor
 
         def getter(name: str) -> Any:
@@ -88,12 +87,12 @@ class Placement:
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.type: self._type,
             torch.device: _device,
-            torch.tensor: self._from_data,
-            torch.as_tensor: self._from_data,
+            torch.tensor: self._tensor,
+            torch.as_tensor: self._tensor,
         }
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """`tensor.device`."""
+        """Return `tensor.device` as the program sees it."""
         if tensor.device.type != "meta" or self.is_meta(tensor):
             return tensor.device
         return self._recorder.gpu if self.on_gpu(tensor) else torch.device("cpu")
@@ -103,12 +102,12 @@ class Placement:
         return tensor.device.type == "meta" and self._recorder.storages.nowhere(tensor)
 
     def on_gpu(self, tensor: torch.Tensor) -> bool:
-        """`tensor.is_cuda`."""
+        """Return `tensor.is_cuda` as the program sees it."""
         return tensor.device.type == "meta" and not self._recorder.storages.in_host_memory(tensor)
 
     def _parse_to(self, *args: Any, **kwargs: Any) -> Any:
-        """What `Module.to` makes of its arguments: a device stays what was said, also by keyword, as a bare
-        number or by a tensor that lies there."""
+        """Parse the arguments of `Module.to`. The device stays as given: by position, by keyword, as a
+        number, or as that of a tensor."""
         like = kwargs.pop("tensor", args[0] if args else None)
         if isinstance(like, torch.Tensor):
             args = (self.device_of(like), like.dtype, *args[1:])
@@ -125,25 +124,25 @@ class Placement:
         wanted = getattr(torch, name.rpartition(".")[2]).dtype
         return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted, non_blocking)
 
-    def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
+    def _tensor(self, data: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)
         if device is None and _default_device.CURRENT_DEVICE is not None:
             device = _default_device.CURRENT_DEVICE
         if kwargs.pop("pin_memory", False):
-            return Pinned.mark(self._from_data(data, **kwargs))
+            return Pinned.mark(self._tensor(data, **kwargs))
         if isinstance(data, torch.Tensor):
             dtype = kwargs.get("dtype")
             if device is not None:
                 return self._to(data, device, dtype)
             return data if dtype is None else data.to(dtype)
         # A list of 0-d tensors is read element by element.
-        tensor = torch.tensor(_plain(data, self._recorder), device="cpu", **kwargs)
+        tensor = torch.tensor(_host_values(data, self._recorder), device="cpu", **kwargs)
         return tensor if device is None else self._to(tensor, device)
 
     def _cuda(
         self, tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **named: Any
     ) -> torch.Tensor:
-        """`Tensor.cuda`, whose arguments after the device stand where those of `Tensor.to` do not."""
+        """Replace `Tensor.cuda`, whose later arguments differ from those of `Tensor.to`."""
         return self._to(
             tensor, self._recorder.gpu if device is None else device, non_blocking=non_blocking, **named
         )
@@ -193,16 +192,16 @@ class Placement:
 
 
 def _legacy_name(dtype: torch.dtype) -> str:
-    """ "FloatTensor" for float32, and so on."""
+    """Return the legacy type name, "FloatTensor" for float32."""
     kinds = {
         name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(kind, "dtype")
     }
     return next(name for name, kind in kinds.items() if kind.dtype is dtype)
 
 
-def _plain(data: Any, recorder: Recorder) -> Any:
+def _host_values(data: Any, recorder: Recorder) -> Any:
     if isinstance(data, torch.Tensor):
         return recorder.values.host_value(data).item()
     if isinstance(data, (list, tuple)):
-        return [_plain(part, recorder) for part in data]
+        return [_host_values(part, recorder) for part in data]
     return data

@@ -29,7 +29,7 @@ _TF32 = frozenset({"tf32"})
 
 
 def product_settings() -> frozenset[str]:
-    """Those that are not PyTorch's defaults."""
+    """Return the settings of matrix products that differ from PyTorch's defaults."""
     return _TF32 if _allows_tf32() else _NONE
 
 

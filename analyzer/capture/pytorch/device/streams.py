@@ -1,16 +1,14 @@
 """CUDA streams and events for a program that runs on no GPU: everything is done the moment it is asked for.
 
 1. A stream has a number, 0 being the default one. Others come from a pool of 32 for each priority, in turn:
-   the 33rd
-   `torch.cuda.Stream()` is the first one again (`c10/cuda/CUDAStream.cpp`, `kStreamsPerPool`).
+   the 33rd `torch.cuda.Stream()` is the first one again (`c10/cuda/CUDAStream.cpp`, `kStreamsPerPool`).
 2. Every operator runs on the stream that is current; so the memory it takes comes from that stream's pools.
 3. Autograd runs the backward of an operator on the stream its forward ran on
    (`torch/csrc/autograd/engine.cpp`), unless code it calls (hooks, checkpointed modules) makes another
    current.
 4. Where the host waits for a stream, blocks it used become free, as do those of streams it had waited for
-   itself: see
-   `allocators/pytorch/caching.py`. The host waits where it says so, where it reads a value, and in copies
-   between it and the device that are not `non_blocking`.
+   itself: see `allocators/pytorch/caching.py`. The host waits where it says so, where it reads a value, and
+   in copies between it and the device that are not `non_blocking`.
 
 Not modelled: blocks that become free before the host waits, because the device was quick.
 """
@@ -73,7 +71,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
 
 
 def _event_class(recorder: Recorder) -> type[Any]:
-    """The class that stands for `torch.cuda.Event`."""
+    """Return the class that replaces `torch.cuda.Event`."""
 
     class Event:
         """`torch.cuda.Event`."""
@@ -82,26 +80,26 @@ def _event_class(recorder: Recorder) -> type[Any]:
             self._stream: int | None = None
 
         def record(self, stream: Any = None) -> None:
-            """Now."""
+            """Record the event on a stream, by default the current one."""
             self._stream = recorder.streams.now() if stream is None else stream.stream_id
 
         def wait(self, stream: Any = None) -> None:
-            """A stream waits, not the host."""
+            """Let a stream, not the host, wait for the event."""
             if self._stream is not None:
                 recorder.storages.wait(
                     self._stream, recorder.streams.now() if stream is None else stream.stream_id
                 )
 
         def query(self) -> bool:
-            """Whether it is over: it is."""
+            """Return whether the event has completed, which it always has."""
             return True
 
         def elapsed_time(self, end_event: Any) -> float:  # noqa: ARG002
-            """Milliseconds: there is no clock."""
+            """Return made-up milliseconds: there is no clock."""
             return 0.0
 
         def synchronize(self) -> None:
-            """The host waits."""
+            """Let the host wait for the event's stream."""
             if self._stream is not None:
                 recorder.storages.wait(self._stream)
 
@@ -109,7 +107,7 @@ def _event_class(recorder: Recorder) -> type[Any]:
 
 
 def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
-    """The class that stands for `torch.cuda.Stream`. event_class: of the events it makes."""
+    """Return the class that replaces `torch.cuda.Stream`. event_class: of its events."""
     numbers: dict[bool, Iterator[int]] = {
         high: itertools.cycle(range(1 + high * _POOL_SIZE, 1 + (high + 1) * _POOL_SIZE))
         for high in (False, True)
@@ -128,7 +126,7 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
 
         @property
         def cuda_stream(self) -> int:
-            """The handle: its number does."""
+            """Handle of the stream, which is its number."""
             return self.stream_id
 
         def __eq__(self, other: object) -> bool:
@@ -156,11 +154,11 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
             return True
 
         def wait_event(self, event: Any) -> None:
-            """A stream waits, not the host."""
+            """Let this stream, not the host, wait for an event."""
             event.wait(self)
 
         def wait_stream(self, stream: Any) -> None:
-            """A stream waits, not the host."""
+            """Let this stream, not the host, wait for another."""
             recorder.storages.wait(stream.stream_id, self.stream_id)
 
         def is_capturing(self) -> bool:
@@ -168,7 +166,7 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
             return False
 
         def synchronize(self) -> None:
-            """The host waits."""
+            """Let the host wait for this stream."""
             recorder.storages.wait(self.stream_id)
 
     return Stream

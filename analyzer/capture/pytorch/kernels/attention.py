@@ -52,7 +52,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 @functools.cache
 def _drops() -> frozenset[int]:
-    """The lines of `multi_head_attention_forward` that ask for TorchScript before they drop something."""
+    """Return the lines of `multi_head_attention_forward` that call `is_scripting` before a drop."""
     lines, first = inspect.getsourcelines(F.multi_head_attention_forward)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     asking = (
@@ -62,8 +62,7 @@ def _drops() -> frozenset[int]:
 
 
 def is_scripting() -> bool:
-    """What stands for `torch.jit.is_scripting` where the release of the figures keeps what the installed one
-    drops."""
+    """Replace `torch.jit.is_scripting` where the simulated release has code the installed one drops."""
     caller = sys._getframe(1)
     return caller.f_code is F.multi_head_attention_forward.__code__ and caller.f_lineno in _drops()
 
@@ -79,7 +78,7 @@ class AttentionChoice:
         self._release = compatible.device.releases["torch"]
 
     def backend(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> str:
-        """ "cudnn", "flash", "efficient" or "math" for these arguments."""
+        """Return the kernel chosen for these arguments: "cudnn", "flash", "efficient" or "math"."""
 
         def decide(capability: tuple[int, int]) -> str:
             self._capability = capability
@@ -88,8 +87,7 @@ class AttentionChoice:
         return self._alike.decided(decide)
 
     def takes(self, name: str, asked: Any) -> bool:
-        """Whether the device's "cudnn", "flash" or "efficient" kernel takes such a call
-        (`torch.backends.cuda.SDPAParams`)."""
+        """Return whether the "cudnn", "flash" or "efficient" kernel takes a call (`SDPAParams`)."""
 
         def decide(capability: tuple[int, int]) -> bool:
             self._capability = capability
@@ -112,6 +110,7 @@ class AttentionChoice:
         return "math"
 
     def _dense(self, q: Any, k: Any, v: Any, mask: Any, gqa: bool, supports_gqa: bool) -> bool:
+        """Return whether shapes, heads and mask suit a fused kernel."""
         if 0 in (q.size(2), k.size(2), v.size(2)) or q.size(0) != k.size(0) or q.size(0) != v.size(0):
             return False
         same_heads = q.size(1) == k.size(1) == v.size(1)
@@ -235,8 +234,7 @@ def attention_math(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     dropout_mask: Any = None, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """`_scaled_dot_product_attention_math` for CUDA tensors: half precision computed in float32, the mask
-    added in place.
+    """`_scaled_dot_product_attention_math` on CUDA: half computed in float32, mask added in place.
 
     PyTorch's own composite adds the mask out of place for meta tensors, which keeps the scores twice.
     """
@@ -276,7 +274,7 @@ def attention_math(
 
 
 def _aligned(mask: Any) -> Any:
-    """The mask as efficient attention takes it: strides but the last must be multiples of 8 elements."""
+    """Return the mask as efficient attention takes it: strides are multiples of 8 elements."""
     if mask.stride(-1) == 1 and all(stride % 8 == 0 for stride in mask.stride()[:-1]):
         return mask
     size = mask.size(-1)

@@ -6,11 +6,9 @@ while a step is captured:
 
 1. The lists of operators by policy are those of `aten/src/ATen/autocast_mode.h` (torch 2.11).
 2. `lower_precision`: floating-point arguments (but float64) are cast to the autocast type; `fp32`: to
-   float32;
-   `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype
-   argument;
-   `promote`: to the widest floating-point type among the arguments. Arguments are cast last to first, as the
-   compiler evaluates them (recorded order of allocations).
+   float32; `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype
+   argument; `promote`: to the widest floating-point type among the arguments. Arguments are cast last to
+   first, as the compiler evaluates them (recorded order of allocations).
 3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
    (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
    In inference mode none is cached, and one that is first needed without gradients is made with them (pull
@@ -175,8 +173,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class _CastCache:
-    """Casts of float32 leaves that require grad: weak on the parameter, strong on its copy, cleared with the
-    outermost context."""
+    """Casts of float32 leaves, weak on the parameter; cleared with the outermost context."""
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -185,6 +182,7 @@ class _CastCache:
         self._copies.clear()
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor in `dtype`; a weight's cast is cached until autocast ends."""
         if (
             not tensor.is_floating_point()
             or tensor.dtype in (dtype, torch.float64)
@@ -231,6 +229,7 @@ def overload(name: str) -> Any:
 
 
 def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]:
+    """Return an operator's autocast kernel under a policy of PyTorch's ("lower_precision", "fp32", ...)."""
     names = [argument.name for argument in operator._schema.arguments]
 
     def target(arguments: Any) -> torch.dtype | None:
@@ -273,7 +272,7 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
 
 
 def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
-    """Weights go into one flat buffer of float16, then cell, hidden state and input are cast."""
+    """Return the kernel that copies weights to one flat float16 buffer and casts inputs."""
 
     def kernel(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, *rest: Any) -> Any:
         with autocasting.at_work():

@@ -1,6 +1,5 @@
 """Operators that CUDA has no kernel of its own for, and PyTorch makes of others: `torch.cdist` of many
-points, `torch.dist`,
-`torch.block_diag`, bilinear layers. Their parts are what is recorded.
+points, `torch.dist`, `torch.block_diag`, bilinear layers. Their parts are what is recorded.
 
 1. Which they are `native_functions.yaml` says: a CompositeExplicit kernel and none for CUDA. A build of
    PyTorch for the CPU cannot be asked, so they are named here; a test holds the names to what every release
@@ -54,7 +53,7 @@ def _followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def key_of(func: Any) -> torch._C.DispatchKey:
-    """Under which of both keys PyTorch has the kernel that makes the operator of others."""
+    """Return the dispatch key under which PyTorch has the operator's composite kernel."""
     return next(key for key in _KEYS if _has(func, key))
 
 

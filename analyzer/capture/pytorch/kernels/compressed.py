@@ -26,10 +26,9 @@ that CUDA's kernel is made of, on the parts; only these are recorded.
    indices.
 
 Source: `aten/src/ATen/native/TensorConversions.cpp` (`sparse_compressed_to_flipped`,
-`sparse_compressed_to_sparse`,
-`coo_to_sparse_csr`, `dense_to_sparse_compressed`, `sparse_compressed_to_dense`, `_to_copy`),
-`sparse/SparseCsrTensorMath.cpp` (`_sparse_csr_mm`, `addmm_sparse_compressed_dense`),
-`sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
+`sparse_compressed_to_sparse`, `coo_to_sparse_csr`, `dense_to_sparse_compressed`,
+`sparse_compressed_to_dense`, `_to_copy`), `sparse/SparseCsrTensorMath.cpp` (`_sparse_csr_mm`,
+`addmm_sparse_compressed_dense`), `sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
 `addmv_out_sparse_csr`), `SparseCsrTensor.cpp` (`transpose_sparse_csr`).
 
 Not modelled: batches of matrices, blocks (BSR, BSC), entries that are vectors, sums of two compressed
@@ -86,8 +85,7 @@ def _new(
     layout: Any,
     **kwargs: Any,
 ) -> Any:
-    """A tensor of these parts. Without a size it has as many columns as the largest index says, which the
-    host reads."""
+    """Make a tensor of these parts; without a size the host reads the largest column index."""
     del kwargs
     if layout not in COMPRESSED_LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
         raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
@@ -109,7 +107,7 @@ def clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
-    """On another device, or of another type: every part is copied, the values first."""
+    """Copy every part to another device or type, the values first."""
     kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
     where = kwargs.get("device")
     if where is not None and where.type == "cpu":
@@ -169,15 +167,13 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
 
 
 def _batch_offset(compressed: Any, count: int) -> Any:
-    """How many entries lie in the matrices of a batch before this one: none, but it is computed on the
-    GPU."""
+    """Return the entries in earlier matrices of a batch: zero here, but computed on the GPU."""
     wrapped = torch.tensor([count], dtype=compressed.dtype).to(compressed.device)
     return wrapped.cumsum(-1).sub_(wrapped)
 
 
 def _within_one_matrix(both: Any, own: int, other: int) -> None:
-    """Indices of a batch of matrices laid side by side, in place; in a batch of one they stay what they
-    are."""
+    """Convert the indices of matrices laid side by side to each matrix's own, in place."""
     place, plain = both[1], both[0]
     matrix = place.div(own, rounding_mode="trunc")
     place.fmod_(own)
@@ -206,7 +202,7 @@ def _to_compressed(recorder: Recorder, tensor: torch.Tensor, layout: Any, dense_
 
 
 def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
-    """The entries are coalesced, for CSC those of the transposed matrix; then rows are counted."""
+    """Compress a COO tensor: coalesce it (for CSC its transpose), then count the rows."""
     by_rows = layout is torch.sparse_csr
     coalesced = (tensor if by_rows else tensor.t()).coalesce()
     with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -217,8 +213,7 @@ def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
 
 
 def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
-    """Positions that are not zero are found twice: as rows and columns, then as one number, by which values
-    are gathered."""
+    """Compress a dense tensor: non-zero positions are found as rows and columns, then as numbers."""
     by_rows = layout is torch.sparse_csr
     mask = tensor != 0
     if not by_rows:
@@ -255,7 +250,7 @@ def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: An
 
 
 def _begins_in_batch(compressed: Any, count: int) -> Any:
-    """Compressed indices of all matrices of a batch, one behind the other: of the one there is."""
+    """Concatenate the compressed indices of all matrices of a batch, of which there is one."""
     own = compressed.shape[0] - 1
     matrix = compressed.new_zeros(1).repeat_interleave(own)
     past = count * matrix
@@ -278,8 +273,7 @@ def _mm(recorder: Recorder, one: Any, other: Any) -> Any:
 
 
 def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
-    """`spgemm`. The zeros that are added, and the result they are copied into, are no more than row
-    offsets."""
+    """`spgemm`; the zeros added and the result they are copied into are only row offsets."""
     shape = (one.shape[0], other.shape[1])
     zeros = parts(other)[0].new_zeros(shape[0] + 1, dtype=torch.int64)
     empty = zeros.new_empty(1)  # a result without rows, which is made as large as the zeros
@@ -297,7 +291,7 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
 
 
 def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The result is a copy of `start` until cuSPARSE adds the product."""
+    """Copy `start` to the result, to which cuSPARSE adds the product."""
     del beta, alpha
     if is_compressed(start) or (is_compressed(one) and is_compressed(other)):
         raise NotImplementedError("sums with a product of two compressed sparse matrices cannot be followed")
@@ -325,13 +319,12 @@ def _mv(recorder: Recorder, matrix: Any, vector: Any) -> Any:
 
 
 def _entries(matrix: Any) -> int:
-    """How many entries a matrix has; a dense one all there can be."""
+    """Return the number of stored entries of a matrix; of a dense one, its number of elements."""
     return int(parts(matrix)[2].shape[0]) if is_compressed(matrix) else int(matrix.numel())
 
 
 def _on_values(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that leaves every entry where it is: new values, and copies of the indices
-    (`get_result_tensor_for_unary_op`)."""
+    """Apply to the values and copy the indices (`get_result_tensor_for_unary_op`)."""
 
     def replacement(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_compressed(tensor):  # number times matrix

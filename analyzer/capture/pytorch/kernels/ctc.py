@@ -64,7 +64,7 @@ def ctc_loss_of_numbers(
 
 
 def _cudnn_takes_ctc(log_probs: Any, targets: Any, heard: list[int], said: list[int], blank: int) -> bool:
-    """What both of `_use_cudnn_ctc_loss`'s forms ask (`cudnn/LossCTC.cpp`)."""
+    """Return the conditions common to both forms of `_use_cudnn_ctc_loss` (`cudnn/LossCTC.cpp`)."""
     return (
         torch.backends.cudnn.enabled
         and log_probs.device.type == "meta"
@@ -76,7 +76,7 @@ def _cudnn_takes_ctc(log_probs: Any, targets: Any, heard: list[int], said: list[
 
 
 def _reduced_ctc(losses: Any, lengths: Any, reduction: int, zero_infinity: bool) -> Any:
-    """The end of `ctc_loss_impl`."""
+    """Zero infinite losses if asked, and apply the reduction, as the end of `ctc_loss_impl` does."""
     if zero_infinity:
         losses = torch.where(
             losses == float("inf"), torch.zeros((), dtype=losses.dtype, device=losses.device), losses

@@ -24,8 +24,8 @@ from analyzer.capture.pytorch.recording.recorder import Recorder
 
 
 def followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the operator's body returns; NotImplemented where there is none to follow. Raises what is the
-    program's own error."""
+    """Run a custom operator's Python body and return its result; NotImplemented if there is none to run. The
+    program's own errors pass through."""
     definition = OPDEFS.get(func.name())
     kernels = {} if definition is None else definition._backend_fns
     body = kernels.get("cuda", kernels.get(None))

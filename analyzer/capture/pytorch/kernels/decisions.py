@@ -48,8 +48,7 @@ def batch_norm(
     eps: float,
     cudnn: bool,
 ) -> Any:
-    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible; of nothing
-    only what would be kept is made."""
+    """`_batch_norm_impl_index`, `Normalization.cpp`: cuDNN if eligible; for empty input only what is kept."""
     if not x.numel():
         kept = [x.new_empty(x.shape[1:2] or 0, dtype=accumulated(x.dtype)) for _ in range(2)]
         out = x.clone()
@@ -87,15 +86,14 @@ FUSES_ROW = Span(since=(2, 11))
 
 
 def linear_row(x: Any, weight: Any, bias: Any = None) -> Any:
-    """As `linear`; of one dimension as of two (`_flatten_nd_linear`)."""
+    """`linear`, which handles one dimension as it does two (`_flatten_nd_linear`)."""
     if bias is not None and x.dim() == 1:
         return aten.addmm(bias, x.reshape(-1, x.size(0)), weight.t()).view(-1)
     return linear(x, weight, bias)
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else the bias added in
-    place.
+    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else bias in place.
 
     PyTorch's own composite adds the bias out of place for meta tensors. Contiguous input of more than three
     dimensions goes the same way as of three: recorded (MaxViT, Swin v2).
@@ -119,7 +117,7 @@ def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
 
 
 def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    """As `softmax`."""
+    """Half-precision input with a float32 result is one fused kernel; other types are converted first."""
     if x.dtype is torch.float16 and dtype is torch.float32:
         return aten._log_softmax(x, dim, True)
     return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)
@@ -131,7 +129,7 @@ KEEPS_SOFTMAX_INPUT = Span(until=(1, 10))
 
 
 def keeping_input(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A softmax whose input lives until its gradient has been computed."""
+    """Wrap a softmax so that its input lives until the gradient is computed."""
 
     def kept(x: Any, dim: int, dtype: Any = None) -> Any:
         result = function(x, dim, dtype)
@@ -145,8 +143,7 @@ def keeping_input(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
-    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel when the kept dimension is the first or
-    last."""
+    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel if the first or last dimension is kept."""
     if dim in (0, v.dim() - 1):
         return aten._weight_norm_interface(v.contiguous(), g.contiguous(), dim)[0]
     return v * (g / torch.norm_except_dim(v, 2, dim))
@@ -162,8 +159,7 @@ def _suggested(x: Any) -> torch.memory_format:
 
 
 def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
-    """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of
-    MultiheadAttention."""
+    """`native_multi_head_attention_cuda`: the inference path of MultiheadAttention."""
 
     def run(
         query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any,
@@ -229,8 +225,7 @@ def transformer_encoder_layer(
     mask: Any = None,
     mask_type: Any = None,
 ) -> Any:  # fmt: skip
-    """`transformer_encoder_layer_forward` (`transformers/transformer.cpp`): the inference path of
-    TransformerEncoderLayer."""
+    """`transformer_encoder_layer_forward`: TransformerEncoderLayer's inference path."""
 
     def norm(x: Any, weight: Any, bias: Any) -> Any:
         return aten.layer_norm(x, [embed_dim], weight, bias, eps)
@@ -255,7 +250,7 @@ def transformer_encoder_layer(
 
 
 def isclose(x: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
-    """`TensorCompare.cpp`: what is no number in both is found in place."""
+    """`TensorCompare.cpp`: NaNs in both are found in place."""
     floating = x.is_floating_point() or x.is_complex()
     if not (equal_nan and floating and x.dtype is other.dtype and rtol >= 0 and atol >= 0):
         return aten.isclose.default.decompose(x, other, rtol, atol, equal_nan)
@@ -278,7 +273,7 @@ def svdvals(x: Any, *, driver: str | None = None) -> Any:
 
 
 def eigvalsh(x: Any, uplo: str = "L") -> Any:
-    """As `svdvals`."""
+    """Eigenvalues come from `_linalg_eigh`, which also computes vectors if a gradient is needed."""
     return aten._linalg_eigh(x, uplo, torch.is_grad_enabled() and x.requires_grad)[0]
 
 
@@ -339,8 +334,7 @@ FUSED: dict[Any, Callable[..., Any]] = {
 
 
 def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:  # noqa: ARG001
-    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, a sequence of operators
-    elsewhere."""
+    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, several elsewhere."""
     statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
     accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
     result = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -370,8 +364,7 @@ HAS_KERNELS = Span(since=(2, 9))
 
 
 def first_flash(query: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """FlashAttention 1, which torch 2.0 and 2.1 have: its result lies as (batch, length, heads, size),
-    however the query does.
+    """FlashAttention 1 (torch 2.0, 2.1): its result is (batch, length, heads, size) in memory.
 
     Source: `_scaled_dot_product_flash_attention_cuda` of torch 2.1, `transformers/cuda/attention.cu`
     (`attention.view({batch_size, max_seqlen_batch_q, num_heads, head_dim}).transpose(1, 2)`); a model that
@@ -388,8 +381,7 @@ FIRST_FLASH = Span(until=(2, 1))
 
 @contextlib.contextmanager
 def cuda_choices(compatible: CompatibleDevices) -> Iterator[dict[Any, Callable[..., Any]]]:
-    """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite
-    operators."""
+    """While open, meta tensors take CUDA's decisions; yields the table of replacements."""
     table = choices(compatible)
     # `ActivationMishKernel.cu`: one kernel, its result laid out as the elementwise product is.
     kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: torch.mul}

@@ -63,7 +63,8 @@ _declared: list[torch.library.Library] = []  # what a library declared goes with
 
 
 def loading() -> Callable[[Any, str], None]:
-    """What stands for `torch.ops.load_library`."""
+    """Return the replacement of `torch.ops.load_library`, which declares torchvision's operators where its
+    library does not load."""
     load = torch.ops.load_library
 
     def load_library(path: Any) -> None:
@@ -116,7 +117,7 @@ def _in_float32(name: str) -> Callable[..., Any]:
 
 
 def _remember(ctx: Any, inputs: Any, output: Any) -> None:
-    """What the gradient needs (`csrc/ops/autograd`)."""
+    """Save the tensors the gradient needs (`csrc/ops/autograd`)."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     ctx.steps = [value for value in inputs if not isinstance(value, torch.Tensor)]
     if len(tensors) == 2:  # regions of an image: of the image only the shape
@@ -128,6 +129,8 @@ def _remember(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward_of(name: str) -> Callable[..., Any]:
+    """Return the backward function of an operator on regions of an image."""
+
     def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:
         rois, *extra = ctx.saved_tensors
         scale, height, width, *rest = ctx.steps
@@ -147,7 +150,7 @@ def _deform_backward(ctx: Any, grad: torch.Tensor) -> Any:
 
 
 def _kept_on_host(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Of boxes that overlap, the one with the highest score."""
+    """Non-maximum suppression on the host: return indices of the boxes kept, best score first."""
     order = torch.sort(scores, stable=True, dim=0, descending=True)[1]
     boxes, areas = dets[order], ((dets[:, 2] - dets[:, 0]) * (dets[:, 3] - dets[:, 1]))[order]
     alive = torch.ones(len(order), dtype=torch.bool)

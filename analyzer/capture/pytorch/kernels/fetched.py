@@ -62,7 +62,7 @@ def fetched_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]
 
         with once_imported(_MODULE, imported):
             yield
-    products.said(device)
+    products.add_notes(device)
 
 
 class Products:
@@ -85,7 +85,7 @@ class Products:
         elif block_size is not None and list(block_size) == _DEEPGEMM_BLOCK and activation_scale is None:
             self._largest = max(self._largest, a.numel())
         made = a.new_empty((*a.shape[:-1], b.shape[0]), dtype=output_dtype)
-        self._launch("matmul", a, b, made, scales, *written, key=(b.shape, _tile(rows)))
+        self._launch("matmul", a, b, made, scales, *written, key=(b.shape, _tile_rows(rows)))
         return made
 
     def row_by_row(
@@ -117,7 +117,7 @@ class Products:
         experts = b.shape[0]
         written = self._written(a) if not _in_groups(b, scales) and _whole(block_size, b) else ()
         made = a.new_empty((a.shape[0], b.shape[1]), dtype=output_dtype)
-        tile = _tile((a.shape[0] + experts - 1) // experts)
+        tile = _tile_rows((a.shape[0] + experts - 1) // experts)
         tiles = (tokens_per_expert + tile - 1) // tile
         ends = torch.cumsum(tiles, dim=0).to(torch.int32)
         self._launch("matmul_grouped", a, b, made, scales, offsets, ends, *written, key=(b.shape, tile))
@@ -135,7 +135,7 @@ class Products:
         self._kernel(name, tuned=True)[(1,)](*tensors, KEY=str(key))
 
     def _kernel(self, name: str, tuned: bool) -> Any:
-        """The kernel, as Triton, or what stands for it, makes one of a function."""
+        """Return a kernel as Triton, or its replacement, makes it of a function."""
         if name not in self._kernels:
             triton: Any = importlib.import_module("triton")
             made = triton.jit(FunctionType(_kernel.__code__, {}, f"finegrained_fp8_{name}"))
@@ -143,8 +143,8 @@ class Products:
             self._kernels[name] = triton.autotune(configs=configs, key=["KEY"])(made) if tuned else made
         return self._kernels[name]
 
-    def said(self, device: DeviceProfile) -> None:
-        """What the estimate's reader should know of them."""
+    def add_notes(self, device: DeviceProfile) -> None:
+        """Add notes on these kernels to the estimate."""
         if not self._kernels:
             return
         self._recorder.note(
@@ -160,11 +160,11 @@ class Products:
 
 
 def _kernel(A, B, C, D, E, F, G, H, KEY):  # type: ignore[no-untyped-def]
-    """Stands for what is compiled: its tensors, and what its configurations are timed for."""
+    """Placeholder of the compiled kernel, with its tensors and autotuning key."""
 
 
-def _tile(rows: int) -> int:
-    """How many rows a tile has (`adaptive_block_size_m`)."""
+def _tile_rows(rows: int) -> int:
+    """Return the number of rows of a tile (`adaptive_block_size_m`)."""
     return min(max(1 << (rows - 1).bit_length(), _SMALLEST_TILE), _LARGEST_TILE)
 
 

@@ -51,8 +51,7 @@ Timed = Callable[[torch.Tensor, Any], None]
 
 @contextlib.contextmanager
 def compiled_flex(device: DeviceProfile) -> Iterator[None]:
-    """While open, attention inside compiled code takes what its kernels take, from when a program imports it
-    on."""
+    """While open, attention inside compiled code allocates what its kernels do, once imported."""
     with contextlib.ExitStack() as stack:
 
         def imported(module: ModuleType) -> None:
@@ -65,7 +64,7 @@ def compiled_flex(device: DeviceProfile) -> Iterator[None]:
 
 
 def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[..., Any]:
-    """What stands for the operator of higher order."""
+    """Return the replacement of the attention operator, which allocates as the compiled kernels do."""
     clearing = _CLEARING_BYTES.get(device.compute_capability, _MOST_CLEARING_BYTES)
     compiled: set[Any] = set()
 
@@ -135,7 +134,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _lying_as(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
-    """A dense tensor whose dimensions lie in the order of another's, the last one innermost."""
+    """Make a dense tensor with another's order of dimensions, the last one innermost."""
     order = sorted(range(len(shape) - 1), key=tensor.stride().__getitem__)
     strides, step = [1] * len(shape), shape[-1]
     for dimension in order:
@@ -169,7 +168,7 @@ def _pieces(
 def _in_pieces(
     query: torch.Tensor, shape: Any, pieces: int, timed: Timed
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output and the logarithms, put together of what each piece gave."""
+    """Combine the output and the logarithms of all pieces."""
     batch, *rest = query.shape[:-1]
     most = query.new_empty((batch, pieces, *rest), dtype=torch.float32)
     sums = query.new_empty((batch, pieces, *rest), dtype=torch.float32)
@@ -187,7 +186,7 @@ def _in_pieces(
 
 
 def _held(function: Any) -> Iterator[torch.Tensor]:
-    """The tensors a function of the program's reads besides its arguments."""
+    """Yield the tensors a function of the program reads besides its arguments."""
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # a cell nobody has filled
             if isinstance(cell.cell_contents, torch.Tensor):

@@ -10,8 +10,7 @@ runs.
 Masks on the GPU are looked through by the kernel itself (`runtimes/pytorch/scratch/selection.py`).
 
 Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`_index_put_impl_`, `make_info`),
-`TensorAdvancedIndexingUtils.h`,
-`IndexingUtils.h` (`expandTensors`); recorded calls (H200, torch 2.11,
+`TensorAdvancedIndexingUtils.h`, `IndexingUtils.h` (`expandTensors`); recorded calls (H200, torch 2.11,
 `tests/data/h200/operators_masks.json.gz`: "indices on the host").
 """
 
@@ -36,8 +35,7 @@ _FILLS = {
 
 
 def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> Any:
-    """The call as the GPU's kernel gets it; args: a tensor on the GPU, indices, and what is written, if
-    anything is."""
+    """Return the call as the kernel gets it. args: a GPU tensor, indices, and values if written."""
     target, indices, *rest = args
     if recorder.storages.on_host(target):
         return NotImplemented
@@ -59,8 +57,7 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
 
 
 def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tensor | None:
-    """The mask that is the only index, with a dimension of one for each that it does not cover; None where
-    there is another."""
+    """Return the mask that is the only index, padded with dimensions of one; None otherwise."""
     given = [index for index in indices if index is not None]
     if len(given) != 1 or not is_mask(given[0]) or recorder.storages.on_host(given[0]):
         return None
@@ -70,7 +67,7 @@ def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tens
 
 
 def _spread(recorder: Recorder, target: torch.Tensor, indices: Any, values: torch.Tensor) -> torch.Tensor:
-    """What is written through a mask alone whose values are known, as large as what it selects."""
+    """Expand the values written through a single known mask to the number of elements it selects."""
     place, mask = next((place, index) for place, index in enumerate(indices) if index is not None)
     if not is_mask(mask) or any(index is not None for index in indices[place + 1 :]):
         return values
@@ -82,8 +79,7 @@ def _spread(recorder: Recorder, target: torch.Tensor, indices: Any, values: torc
 
 
 def _moved(recorder: Recorder, index: Any) -> list[Any]:
-    """An index as it is used: itself, its copy on the GPU, or one for each dimension of a mask on the
-    host."""
+    """Return an index as used: itself, its copy on the GPU, or one per dimension of a host mask."""
     if index is None or not recorder.storages.on_host(index):
         return [index]
     if not is_mask(index) or index.device.type == "meta":

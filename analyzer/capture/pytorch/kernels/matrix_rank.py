@@ -40,7 +40,7 @@ class _IntoResult(TorchDispatchMode):
         return found
 
 
-def _ranked(operator: Any) -> Callable[..., Any]:
+def _counting_in_place(operator: Any) -> Callable[..., Any]:
     def ranked(*args: Any, **kwargs: Any) -> Any:
         with _IntoResult():
             return operator._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
@@ -49,7 +49,7 @@ def _ranked(operator: Any) -> Callable[..., Any]:
 
 
 CHOICES: dict[Any, Callable[..., Any]] = {
-    overload: _ranked(overload)
+    overload: _counting_in_place(overload)
     for overload in (getattr(aten.linalg_matrix_rank, name) for name in aten.linalg_matrix_rank.overloads())
     if not overload._schema.is_mutable
 }

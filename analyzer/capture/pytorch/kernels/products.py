@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """How many entries a product has, and pairs that are multiplied; where the entries are."""
+    """Size of a sparse product: its entries, the pairs multiplied, and the positions of the entries."""
 
     entries: int
     pairs: int
@@ -53,8 +53,7 @@ def _named(parts: tuple[Any, Any, Any], which: str = "") -> dict[str, Any]:
 
 
 def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], dense: Any) -> None:
-    """`result` becomes the product of a CSR matrix that consists of these parts with a dense one, or with a
-    vector."""
+    """Write the product of a CSR matrix, given by its parts, and a dense one into `result`."""
     if not _in_order(dense):
         dense = dense.clone(memory_format=torch.contiguous_format)
     named = {"result": result, **_named(parts), "dense": dense}
@@ -88,7 +87,7 @@ def multiplied(recorder: Recorder, one: Rows, other: Rows, offsets: Any) -> tupl
 
 
 def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
-    """Entries and pairs, where all indices are known and the pairs are not too many to go through."""
+    """Count entries and pairs if all indices are known and there are not too many pairs."""
     found = [recorder.values.known(part) for part in (one.offsets, one.columns, other.offsets, other.columns)]
     if any(part is None for part in found):
         return None
@@ -98,7 +97,7 @@ def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
         if pairs > _MOST_COUNTED:
             return None
         ones = [
-            _ones(rows, across, matrix.shape)
+            _pattern_of_ones(rows, across, matrix.shape)
             for rows, across, matrix in ((begins, columns, one), (other_begins, other_columns, other))
         ]
         product = torch.sparse.mm(*ones).coalesce()
@@ -108,7 +107,7 @@ def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
         return _Counted(int(column.numel()), pairs, offsets.int(), column.int())
 
 
-def _ones(begins: torch.Tensor, columns: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+def _pattern_of_ones(begins: torch.Tensor, columns: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     rows = torch.arange(shape[0]).repeat_interleave(begins.diff())
     indices = torch.stack([rows, columns])
     return torch.sparse_coo_tensor(
@@ -117,8 +116,7 @@ def _ones(begins: torch.Tensor, columns: torch.Tensor, shape: tuple[int, int]) -
 
 
 def _assumed(recorder: Recorder, one: Rows, other: Rows) -> tuple[int, int]:
-    """Entries and pairs, where only data tells: as many as matrices of so many entries have that lie
-    anywhere."""
+    """Assume entries and pairs for unknown values: those of matrices with entries anywhere."""
     (rows, inner), columns = one.shape, other.shape[1]
     first = min(one.columns.shape[0], rows * inner)
     second = min(other.columns.shape[0], inner * columns)

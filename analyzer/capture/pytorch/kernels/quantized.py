@@ -10,8 +10,7 @@
    allocator has, and may leave the GPU. Here it is host memory, and the notes say how much there is.
 
 Source: bitsandbytes 0.50, `backends/cuda/ops.py` (`gemm_4bit`, `_dequant_linear_fallback`, `int8_*`),
-`backends/default/ops.py`,
-`functional.py` (`get_paged`).
+`backends/default/ops.py`, `functional.py` (`get_paged`).
 Not modelled: what of the managed memory lies on the GPU.
 """
 
@@ -52,8 +51,7 @@ def gemm_4bit(
 
 
 def _one_kernel(dtype: torch.dtype, rows: int, columns: int, inner: int, blocksize: int) -> bool:
-    """Whether the library has one kernel do it; False where this version cannot be asked, which needs more
-    memory."""
+    """Return whether the library has one kernel for it; False where it cannot be asked."""
     try:
         from bitsandbytes.backends.cuda import ops
 
@@ -68,8 +66,8 @@ def _one_kernel(dtype: torch.dtype, rows: int, columns: int, inner: int, blocksi
 
 
 def int8_vectorwise_quant(a: Any, threshold: float = 0.0) -> Any:
-    """`a` in 8 bits with a scale a row; and the columns with a value of at least `threshold`, which only a
-    run knows: whether there are any is asked like any other value."""
+    """Quantize `a` to 8 bits with a scale a row; columns with values of `threshold` or more are assumed or
+    asked for."""
     rows = a.numel() // a.shape[-1]
     scales = torch.empty(rows, dtype=torch.float32, device=a.device)
     packed = torch.empty(a.shape, dtype=torch.int8, device=a.device)
@@ -101,8 +99,7 @@ def int8_scaled_mm(
 def int8_mixed_scaled_mm(
     a: Any, ca: Any, cb: Any, sca: Any, scb: Any, outlier_cols: Any = None, bias: Any = None
 ) -> Any:
-    """The same, with columns of `a` that stay in its own type: they are multiplied by that part of the
-    weight, dequantized."""
+    """The product of int8 matrices, plus columns of `a` in its own type by dequantized weights."""
     weight = None
     if outlier_cols is not None and outlier_cols.numel():
         part = a[:, outlier_cols].contiguous()
@@ -130,7 +127,7 @@ class Paged:
         self._bytes = 0
 
     def look(self) -> None:
-        """Called now and then: the library may have been imported meanwhile."""
+        """Patch bitsandbytes' paged-memory functions once the program has imported the library."""
         library = sys.modules.get("bitsandbytes.functional")
         if library is None or self._originals:
             return
@@ -140,7 +137,7 @@ class Paged:
                 setattr(library, name, stands)
 
     def close(self) -> None:
-        """The library's own functions are back."""
+        """Restore the library's own functions."""
         library = sys.modules.get("bitsandbytes.functional")
         for name, original in self._originals.items():
             setattr(library, name, original)
@@ -152,6 +149,7 @@ class Paged:
             )
 
     def _get(self, *shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
+        """Return a paged tensor, which lies in host memory."""
         del device
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             made = self._recorder.storages.host(torch.empty(shape, dtype=dtype, device="meta"))

@@ -62,8 +62,7 @@ def cudnn_rnn_backward(
     train: bool,
     bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
 ) -> Any:  # fmt: skip
-    """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or of a layer without biases tensors of
-    their own."""
+    """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or without biases own tensors."""
     del buffer, output, grad_output, grad_hy, grad_cy, mode, hidden, projection, layers, p, train
     del bidirectional, state, reserve
     if batch_first and not batch_sizes:

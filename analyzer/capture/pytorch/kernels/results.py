@@ -27,8 +27,7 @@ aten = torch.ops.aten
 
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    """`TORCH_META_FUNC(_log_softmax_backward_data)`, `SoftMax.cpp`: contiguous, whatever the gradient's
-    strides."""
+    """`_log_softmax_backward_data`, `SoftMax.cpp`: contiguous, whatever the gradient's strides."""
     del output, dim
     return torch.empty(grad.shape, dtype=input_dtype, device=META)
 
@@ -95,8 +94,7 @@ def _each(value: Any, rank: int) -> Any:
 def cudnn_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    """`cudnn/BatchNorm.cpp`: statistics only in training; the reserve's size is the library's (a scratch
-    rule)."""
+    """`cudnn/BatchNorm.cpp`: statistics only in training; a scratch rule sizes the reserve."""
     del bias, mean, var, momentum, eps
     count = weight.shape if training else (0,)
     return (
@@ -108,7 +106,7 @@ def cudnn_batch_norm(
 
 
 def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any:
-    """`cudnn/BatchNorm.cpp`."""
+    """Return gradients of input, weight and bias (`cudnn/BatchNorm.cpp`)."""
     del grad, rest
     return (
         torch.empty_like(x, memory_format=suggested_format(x)),
@@ -134,16 +132,14 @@ def native_batch_norm_backward(
 
 
 def batch_norm_stats(x: Any, eps: float) -> Any:
-    """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation of each channel, as
-    accumulated."""
+    """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation by channel."""
     del eps
     channels, dtype = x.size(1), accumulated(x.dtype)
     return torch.empty(channels, dtype=dtype, device=META), torch.empty(channels, dtype=dtype, device=META)
 
 
 def batch_norm_gather_stats(_x: Any, mean: Any, *_: Any, **__: Any) -> Any:
-    """`batch_norm_gather_stats_cuda_template`, `cuda/Normalization.cuh`: all ranks' statistics of each
-    channel as one."""
+    """`batch_norm_gather_stats_cuda_template`: all ranks' statistics of a channel as one."""
     dtype = accumulated(mean.dtype)
     return tuple(torch.empty(mean.size(1), dtype=dtype, device=META) for _ in range(2))
 
@@ -164,8 +160,7 @@ def _has_channels_innermost(x: Any) -> bool:
 def batch_norm_backward_reduce(
     grad: Any, x: Any, mean: Any, invstd: Any, weight: Any, input_g: bool, weight_g: bool, bias_g: bool
 ) -> Any:
-    """`batch_norm_backward_reduce_cuda`, `cuda/Normalization.cu`: two sums a channel, the weight's and the
-    bias's gradients.
+    """`batch_norm_backward_reduce_cuda`: two sums a channel, and weight and bias gradients.
 
     The kernels for channels-last tensors make all four, empty ones where there is no weight.
     """
@@ -198,7 +193,7 @@ def log_sigmoid_forward(x: Any) -> Any:
 def layer_norm_backward(
     grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
 ) -> Any:
-    """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous whatever the strides that come in."""
+    """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous, whatever strides come in."""
     del grad, shape, mean, rstd
     return (
         torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
@@ -246,13 +241,12 @@ def laid_in_half(operator: Any) -> Callable[..., Any]:
 
 
 def contiguous(operator: Any) -> Callable[..., Any]:
-    """An operator whose result is contiguous on CUDA."""
+    """Return a function that makes an operator's result contiguous, as on CUDA."""
     return lambda *args, **kwargs: like(operator(*args, **kwargs))
 
 
 def group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
-    """`group_norm.cpp`: contiguous on CUDA; statistics in the parameters' type when it differs from the
-    input's."""
+    """`group_norm.cpp`: contiguous on CUDA; statistics in the parameters' type if it differs."""
     del bias, c, hxw, eps
     dtype = x.dtype if weight is None else weight.dtype
     statistics = torch.empty((n, groups), dtype=dtype, device=META)
@@ -281,8 +275,7 @@ def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
 
 
 def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
-    """`cuda/GroupedBlas.cpp`: results whose rows start on 16 bytes; also for types PyTorch's meta kernel
-    refuses."""
+    """`cuda/GroupedBlas.cpp`: rows start on 16 bytes; also for types PyTorch's meta kernel refuses."""
     del bias
     if a.dim() == 2 and b.dim() == 3:
         shape: tuple[int, ...] = (a.size(0), b.size(2))
@@ -304,7 +297,7 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
-    """`cuda/WeightNorm.cu`."""
+    """Return the weight and its norms, which are at least float32 (`cuda/WeightNorm.cu`)."""
     del dim
     dtype = torch.float32 if g.dtype in (torch.float16, torch.bfloat16) else g.dtype
     return torch.empty_like(v), torch.empty_like(g, dtype=dtype)
@@ -313,7 +306,7 @@ def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
 def cudnn_attention(
     query: Any, key: Any, value: Any, bias: Any, log_sumexp: bool, *rest: Any, **kwargs: Any
 ) -> Any:
-    """Without gradients to come there is no log-sum-exp (`run_cudnn_SDP_fprop`, native/cudnn/MHA.cpp)."""
+    """Without a later backward pass the log-sum-exp is empty (`run_cudnn_SDP_fprop`, cudnn/MHA.cpp)."""
     operator = aten._scaled_dot_product_cudnn_attention.default
     out, statistics, *others = operator(query, key, value, bias, log_sumexp, *rest, **kwargs)
     if not log_sumexp:
@@ -324,8 +317,7 @@ def cudnn_attention(
 def efficient_attention_backward(
     _grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, **_: Any
 ) -> Any:
-    """`transformers/cuda/attention_backward.cu`: contiguous; a bias's rows begin at multiples of 16
-    elements."""
+    """`attention_backward.cu`: contiguous; a bias's rows begin at multiples of 16."""
     wants_bias = bias is not None and rest[10]
     width = bias.shape[-1] if wants_bias else 0
     padded = (
@@ -352,8 +344,7 @@ def linalg_lstsq(matrix: Any, other: Any, rcond: Any = None, *, driver: str | No
 
 
 def linalg_svd(matrix: Any, *args: Any, **kwargs: Any) -> Any:
-    """cuSOLVER gives V, of which the third result is a lazily conjugated view
-    (`cuda/linalg/BatchLinearAlgebraLib.cpp`)."""
+    """cuSOLVER gives V; the third result is its conjugated view (`BatchLinearAlgebraLib.cpp`)."""
     left, values, right = aten._linalg_svd.default(matrix, *args, **kwargs)
     if matrix.is_complex():
         torch._C._set_conj(right, True)
@@ -368,8 +359,7 @@ def geqrf(matrix: Any) -> Any:
 
 def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
 **_: Any) -> Any:  # fmt: skip
-    """`cuda/SegmentReduce.cu`: the data's shape, but for the axis, along which there are as many as there are
-    segments."""
+    """`cuda/SegmentReduce.cu`: the data's shape, with the number of segments along the axis."""
     del axis  # the last of the lengths'
     given = offsets if lengths is None else lengths
     shape = list(data.shape)

@@ -51,6 +51,7 @@ def _as_large(compressed: Any, plain: Any, values: Any) -> tuple[Any, Any, Any]:
 def _sampled(
     _: Recorder, matrix: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1
 ) -> torch.Tensor:
+    """Handle `sampled_addmm`. Raises NotImplementedError where cuSPARSE would need a buffer."""
     del alpha
     offsets, columns, values = _as_large(*parts(matrix))
     if one.numel() and other.numel() and columns.numel():
@@ -62,7 +63,7 @@ def _sampled(
 
 
 def _ones_like(_: Recorder, matrix: Any, **kwargs: Any) -> torch.Tensor:
-    """Values are made before the indices are copied: they are the later argument."""
+    """Make the values before copying the indices: they are the later argument."""
     compressed, plain, values = parts(matrix)
     ones = torch.ones_like(values, dtype=kwargs.get("dtype"))
     plain = plain.clone()

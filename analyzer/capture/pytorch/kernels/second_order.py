@@ -21,6 +21,7 @@ _MADE = "analyzer: contiguous weights"
 
 
 def _contiguous_weight(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> Any:
+    """Make the weight contiguous before a convolution of the second backward pass."""
     x, weight, *rest = args
     if weight.is_contiguous():
         return NotImplemented

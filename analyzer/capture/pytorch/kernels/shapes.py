@@ -38,7 +38,7 @@ LIKE = {
 
 
 def _like(func: Any, text: str) -> Callable[..., Any]:
-    """The kernel of an operator whose results are like these arguments."""
+    """Return the kernel of an operator whose results are like these arguments."""
     parts = [part.split() for part in text.split(",") if part.strip()]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -79,8 +79,8 @@ def _transposed(
 def _windows(
     x: Any, weight: Any, geometry: tuple[Any, ...], rank: int, output_padding: Any = None, groups: int = 1
 ) -> Any:
-    """What such a convolution makes, transposed where there is an output padding. geometry: each a number, or
-    one for each dimension."""
+    """Return an empty result of such a convolution, transposed if there is an output padding. geometry:
+    stride, padding and dilation, each one number or one for each dimension."""
     *each, more = (
         value if isinstance(value, (list, tuple)) else [value] * rank
         for value in (*geometry, output_padding or 0)
@@ -96,14 +96,13 @@ def _statistics(x: Any, *_: Any) -> Any:
 
 
 def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
-    """`cuda/jagged_tensors` of `NestedTensor`: all rows behind each other; as many as there is room for,
-    where nobody says how many."""
+    """`cuda/jagged_tensors` of `NestedTensor`: all rows packed; `total`, or as many as there is room for."""
     del offsets
     return _new(dense, dense.size(0) * dense.size(1) if total is None else total, *dense.shape[2:])
 
 
 def _zeros(size: Any, dtype: Any = None, **_: Any) -> Any:
-    """`ZeroTensorFallback.cpp`, `TensorFactories.cpp`: zeros that nobody reads one by one have no memory."""
+    """Make zeros without memory (`ZeroTensorFallback.cpp`, `TensorFactories.cpp`)."""
     zeros = torch._efficientzerotensor(size, dtype=dtype, device=META)
     zeros.untyped_storage().resize_(0)
     return zeros
@@ -148,7 +147,7 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
 
 
 def kernels() -> dict[Any, Callable[..., Any]]:
-    """Overload -> what gives its results, of those the installed release has."""
+    """Return the functions that make results, by overload the installed release has."""
     found: dict[Any, Callable[..., Any]] = {}
     for name, text in LIKE.items():
         if hasattr(aten, name):

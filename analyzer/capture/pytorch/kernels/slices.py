@@ -23,8 +23,7 @@ _BELOW = -(1 << 62)  # before the first element of any dimension
 
 
 def sliced_whole(tensor: torch.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The index under which a newer PyTorch runs the same slices: those that were not passed over begin below
-    the first element."""
+    """Return the index under which a newer PyTorch runs the slices an older one would."""
     counts = [_dimensions(part) for part in index]
     rest = tensor.dim() - sum(counts)
     found, dimension = list(index), 0
@@ -42,7 +41,7 @@ def _behind(stop: Any, size: int) -> bool:
 
 
 def _dimensions(part: Any) -> int:
-    """How many dimensions a part of an index is about."""
+    """Return how many dimensions of the tensor a part of an index consumes."""
     if part is None or part is ... or isinstance(part, bool):
         return 0
     masks = isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)

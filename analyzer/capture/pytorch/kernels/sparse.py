@@ -91,7 +91,7 @@ def _make(
 
 
 def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
-    """One number an entry (`flatten_indices`)."""
+    """Return one linear index for each entry (`flatten_indices`)."""
     if indices.shape[0] == 1:
         flat = indices.squeeze(0)
         return flat.clone() if clone else flat
@@ -101,7 +101,7 @@ def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
 
 
 def _differing(recorder: Recorder, indices: Any, most: int) -> int:
-    """How many entries stay of those at these indices: counted where they are known."""
+    """Return the number of distinct indices: counted where known, otherwise at most `most`."""
     known = recorder.values.known(indices)
     if known is not None:
         return int(known.unique(dim=1).shape[1])
@@ -148,14 +148,14 @@ def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def _copied(tensor: torch.Tensor, coalesced: bool) -> Any:
-    """Values are copied before indices: they are the later argument (`copy_into_sparse`)."""
+    """Copy values before indices: they are the later argument (`copy_into_sparse`)."""
     indices, values = parts(tensor)
     values = values.clone()
     return made(indices.clone(), values, tensor.shape, coalesced)
 
 
 def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
-    """On another device, or of another type: both parts are copied."""
+    """Copy indices and values to another device or type."""
     kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
     where = kwargs.get("device")
     indices, values = parts(tensor)
@@ -264,7 +264,7 @@ def _to_dense(recorder: Recorder, tensor: Any, *_: Any, **__: Any) -> Any:
 
 
 def _transposed(_: Recorder, tensor: Any, first: int = 0, second: int = 1) -> Any:
-    """A copy whose rows of indices are exchanged through a temporary row."""
+    """Copy with two rows of indices exchanged through a temporary row."""
     indices, values = parts(_copied(tensor, False))
     spare = torch.empty_like(indices[first]).copy_(indices[first])
     indices[first].copy_(indices[second])
@@ -294,7 +294,7 @@ def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
 
 
 def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
-    """A matrix as cuSPARSE takes it, from its entries in order."""
+    """Return a matrix as cuSPARSE takes it, from its entries in order."""
     indices, values = parts(matrix)
     indices, values = indices.contiguous(), values.contiguous()
     count, entries = matrix.shape[0], indices.shape[1]
@@ -310,8 +310,7 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
 
 
 def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
-    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, and the rows and columns of what cuSPARSE makes of
-    them."""
+    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, rows and columns of cuSPARSE's result."""
     second = other if _is_coalesced(other) else _coalesce(recorder, other)  # the later argument
     first = one if _is_coalesced(one) else _coalesce(recorder, one)
     shape = (one.shape[0], other.shape[1])
@@ -328,7 +327,7 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
 
 
 def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: Any) -> Any:
-    """A dense tensor's entries that are not zero, or a compressed matrix's, whose values are shared."""
+    """Return the non-zero entries of a dense tensor, or a compressed matrix's with shared values."""
     del kwargs
     if is_sparse(tensor):
         return tensor
@@ -346,7 +345,7 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
 
 
 def _places(recorder: Recorder, rows: Any, shape: Any) -> Any:
-    """Each place once, of those that any element of an entry has (`unique_dim`)."""
+    """Return the distinct index columns in `rows` (`unique_dim`)."""
     dims, found = rows.shape
     count = _differing(recorder, rows, min(found, math.prod(shape[:dims])))
     with _disable_current_modes():
@@ -415,8 +414,7 @@ def embedding_bag_backward(
     by_frequency: bool,
     mode: int, sparse: bool, weights: Any, padding: int = -1,
 ) -> Any:  # fmt: skip
-    """`_embedding_bag_backward` (`EmbeddingBag.cpp`): for a sparse gradient, a row of the gradient for every
-    index."""
+    """`EmbeddingBag.cpp`: a sparse gradient has a row of the gradient for every index."""
     del offsets
     if not sparse:
         return aten._embedding_bag_dense_backward(
@@ -483,8 +481,7 @@ _OF_COMPRESSED = {
 
 
 def _call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has
-    described."""
+    """Run the handler of an operator with a sparse argument. Raises NotImplementedError if it has none."""
     rows = any(map(is_compressed, args))
     if func in (compressed.ASKED if rows else _ASKED):
         return func(*args, **kwargs)

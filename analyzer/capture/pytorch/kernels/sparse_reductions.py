@@ -32,8 +32,7 @@ _META = torch.device("meta")
 
 
 def sums(indices: Any, values: Any, shape: Any, dims: Any) -> tuple[Any, Any, list[int]]:
-    """New indices, values and shape of a sum over dimensions; no indices, where the values are the dense
-    result."""
+    """Return indices, values and shape of a sum over dimensions; no indices if it is dense."""
     sparse_dims = indices.shape[0]
     summed = {dim % len(shape) for dim in dims}
     dense = [dim + 1 - sparse_dims for dim in sorted(summed) if dim >= sparse_dims]
@@ -53,8 +52,7 @@ def sums(indices: Any, values: Any, shape: Any, dims: Any) -> tuple[Any, Any, li
 def gradient_of_sum(
     grad: tuple[Any, Any] | Any, indices: Any, values: Any, shape: Any, dims: Any
 ) -> tuple[Any, Any]:
-    """Indices and values of the gradient of what was summed: of a dense gradient, or of a sparse one's
-    parts."""
+    """Return indices and values of a sum's gradient, from a dense gradient or sparse parts."""
     sparse_dims = indices.shape[0]
     summed = {dim % len(shape) for dim in dims}
     dense = [dim + 1 - sparse_dims for dim in sorted(summed) if dim >= sparse_dims]
@@ -80,7 +78,7 @@ def gradient_of_sum(
 
 
 def _numbered(indices: Any, dims: Any, shape: Any) -> Any:
-    """`flatten_indices_by_dims`."""
+    """Return one linear index over `dims` for each entry (`flatten_indices_by_dims`)."""
     numbers = indices.new_zeros(indices.shape[1])
     for dim in dims:
         numbers.mul_(shape[dim]).add_(indices[dim])

@@ -2,9 +2,8 @@
 compiling it.
 
 1. `triton.jit` makes a kernel of a function, which is kept and never called; launching it is told to whoever
-   follows the program.
-   `triton.heuristics` adds nothing to that. `triton.autotune` times its configurations as
-   `triton/runtime/autotuner.py` does: with more than one of them, once for each key and the types of the
+   follows the program. `triton.heuristics` adds nothing to that. `triton.autotune` times its configurations
+   as `triton/runtime/autotuner.py` does: with more than one of them, once for each key and the types of the
    tensors.
 2. What the program computes on the host is right: `cdiv`, `next_power_of_2`, the release, the target of the
    driver.
@@ -55,8 +54,7 @@ def release(torch: tuple[int, int]) -> str:
 
 
 class _Anything(type):
-    """A name that means nothing here: it can be called, subclassed, asked for more names, and written as a
-    type."""
+    """A name without meaning here: it can be called, subclassed, indexed, and written as a type."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -124,7 +122,7 @@ class Config:
 
 
 class KernelInterface:
-    """What can be launched: `kernel[grid](...)`."""
+    """Base of everything launched as `kernel[grid](...)`."""
 
     fn: Any
 
@@ -137,17 +135,16 @@ class KernelInterface:
         return getattr(self.fn, name)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it."""
+        """Launch the kernel."""
         return self.fn.run(*args, **kwargs)
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
-        """Compile it."""
+        """Compile the kernel without a launch."""
         return self.run(*args, grid=grid, warmup=True, **kwargs)
 
 
 class JITFunction(KernelInterface):
-    """A function that is a kernel. `launch` is told of each launch; None once no program is followed any
-    more."""
+    """A kernel function. `launch` receives each launch; None when no program is followed."""
 
     launch: Launch | None = None
 
@@ -160,7 +157,7 @@ class JITFunction(KernelInterface):
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
 
     def add_pre_run_hook(self, hook: Callable[..., object]) -> None:
-        """Hooks of a kernel look at what the compiler knows."""
+        """Ignore the hook: hooks read what only the compiler knows."""
 
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch it, or (warmup) only compile it."""
@@ -202,12 +199,14 @@ class Autotuner(KernelInterface):
         self._copies: dict[str, Any] = {}
 
     def _hook(self, named: dict[str, Any], reset_only: bool = False) -> None:
+        """Before a trial: clear the arguments in `reset_to_zero` and copy those in `restore_value`."""
         for name in self._zeroed:
             named[name].zero_()
         if not reset_only:
             self._copies = {name: named[name].clone() for name in self._restored}
 
     def _restore(self, named: dict[str, Any], exception: Exception | None = None) -> None:
+        """After a trial: write the copies back."""
         del exception
         for name in self._restored:
             named[name].copy_(self._copies[name])
@@ -253,40 +252,40 @@ def jit(fn: Any = None, **options: Any) -> Any:
 
 
 def heuristics(values: Any) -> Callable[[Any], Heuristics]:
-    """`triton.heuristics`."""
+    """Replace `triton.heuristics`."""
     return lambda fn: Heuristics(fn, fn.arg_names, values)
 
 
 def autotune(
     configs: Sequence[Config], key: Sequence[str], *settings: Any, **more: Any
 ) -> Callable[[Any], Autotuner]:
-    """`triton.autotune`."""
+    """Replace `triton.autotune`."""
     return lambda fn: Autotuner(fn, configs, key, *settings, **more)
 
 
 def cdiv(x: int, y: int) -> int:
-    """How many of size y cover x."""
+    """Return x / y rounded up."""
     return (x + y - 1) // y
 
 
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is at least n."""
+    """Return the smallest power of two that is at least n."""
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What the package's metadata says."""
+    """Metadata of the absent package, as `importlib.metadata` reads it."""
 
     def __init__(self, version: str) -> None:
         self._version = version
 
     def read_text(self, filename: str) -> str | None:
-        """The only file there is."""
+        """Return METADATA, the only file of the package."""
         said = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {self._version}\n"
         return said if filename == "METADATA" else None
 
     def locate_file(self, path: Any) -> Path:
-        """There are no files."""
+        """Raise FileNotFoundError: the package has no files."""
         raise FileNotFoundError(path)
 
 
@@ -303,7 +302,7 @@ class Absent:
             Autotuner.time = staticmethod(time)
 
     def close(self) -> None:
-        """The modules are gone; a kernel that somebody kept is launched nowhere."""
+        """Remove the modules; kernels still held are launched nowhere."""
         JITFunction.launch = None
         for name in [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]:
             del sys.modules[name]
@@ -311,23 +310,23 @@ class Absent:
     def find_spec(
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """As every finder's."""
+        """Find the package's modules, as an import finder does."""
         del path, target
         if name in _MODULES or name == _OPEN or name.startswith(f"{_OPEN}."):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
         return None
 
     def find_distributions(self, context: Any) -> Iterator[_Distribution]:
-        """As every finder's."""
+        """Find the package's metadata, as a metadata finder does."""
         if context.name == _NAME:
             yield _Distribution(self._version)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """As every loader's."""
+        """Make an empty module, as an import loader does."""
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As every loader's: what the module's names mean."""
+        """Fill the module with its names, as an import loader does."""
         kinds = {
             "JITFunction": JITFunction, "KernelInterface": KernelInterface, "Autotuner": Autotuner,
             "Heuristics": Heuristics, "Config": Config, "jit": jit, "autotune": autotune,
@@ -357,7 +356,7 @@ class Absent:
 
 
 def _timed(call: Callable[[], object], *settings: Any, **more: Any) -> Any:
-    """`triton.testing.do_bench`."""
+    """Replace `triton.testing.do_bench`."""
     return Autotuner.time(call, *settings, **more)
 
 

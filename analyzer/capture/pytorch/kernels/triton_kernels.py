@@ -11,8 +11,7 @@ kernels of their own where they do: another path through their code, with other 
    was given, and the notes say which were launched.
 3. `triton.autotune` times each of several configurations, once for each key. While it does, a buffer that
    clears the L2 cache is there beside what its hooks copy (`do_bench` in `triton/testing.py`,
-   `CudaDriver.get_empty_cache_for_benchmark` in
-   `triton/backends/nvidia/driver.py`: 256 MiB on every GPU).
+   `CudaDriver.get_empty_cache_for_benchmark` in `triton/backends/nvidia/driver.py`: 256 MiB on every GPU).
 
 Not modelled: scratch that a kernel asks of `triton.set_allocator`'s function for tensor descriptors it makes
 itself; the memory of the kernels' own code; what PyTorch's own modules take where they find Triton.
@@ -50,14 +49,14 @@ _operators: dict[str, tuple[torch.library.Library, Any]] = {}  # what a library 
 
 
 class Launches:
-    """What Triton does instead, while one program is followed."""
+    """Replaces Triton's launcher while one program is followed: records launches, runs nothing."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._names: set[str] = set()
 
     def launch(self, kernel: Any, *args: Any, **kwargs: Any) -> None:
-        """A kernel is launched with these arguments."""
+        """Record the launch of a kernel with these arguments."""
         name = re.sub(r"\W", "_", getattr(kernel, "__name__", None) or kernel.fn.__name__)
         # Below autograd, to which a launch is nothing: it makes no node and changes no tensor's version.
         with torch._C.DisableTorchFunction(), torch._C._AutoDispatchBelowADInplaceOrView():
@@ -72,7 +71,7 @@ class Launches:
         self._names.add(name)
 
     def time(self, call: Callable[[], object], *_: Any, **settings: Any) -> Any:
-        """`do_bench`: how long a call takes, which nobody knows, in the memory it takes to find out."""
+        """Replace `do_bench`: take its memory and return a made-up time."""
         call()
         clearing = torch.empty(CLEARING_BYTES // 4, dtype=torch.int, device="cuda")
         clearing.zero_()
@@ -80,8 +79,8 @@ class Launches:
         del clearing
         return [1.0 for _ in settings["quantiles"]] if settings.get("quantiles") else 1.0
 
-    def said(self) -> None:
-        """What the estimate's reader should know of them."""
+    def add_notes(self) -> None:
+        """Add a note on launched kernels to the estimate."""
         if self._names:
             self._recorder.note(
                 f"kernels written in Triton are launched, not run: {', '.join(sorted(self._names))}; they"
@@ -90,7 +89,7 @@ class Launches:
 
 
 def _operator(name: str) -> Any:
-    """The operator a kernel is recorded as; it does nothing to what it is given."""
+    """Return the operator a kernel is recorded as, which does nothing."""
     if name not in _operators:
         library, _ = declared(NAMESPACE, {name: "(Tensor(a!)[] tensors) -> ()"})
         library.impl(name, lambda _: None, "Meta")
@@ -106,12 +105,11 @@ def triton_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         _installed(launches) if importlib.util.find_spec(NAMESPACE) else _absent(device, launches),
     ):
         yield
-    launches.said()
+    launches.add_notes()
 
 
 def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
-    """`triton_kernels` for a module whose file has been imported: what is installed and was not imported by
-    it is left alone."""
+    """`triton_kernels` after a file's import; an installed Triton it did not import stays."""
     if importlib.util.find_spec(NAMESPACE) and NAMESPACE not in sys.modules:
         return contextlib.nullcontext()
     return triton_kernels(device, recorder)
@@ -119,8 +117,7 @@ def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.A
 
 @contextlib.contextmanager
 def triton_found(device: DeviceProfile) -> Iterator[None]:
-    """While open, a program that is imported finds Triton; what it makes of it can be launched under
-    `triton_kernels` alone."""
+    """While open, programs find Triton; their kernels launch only under `triton_kernels`."""
     with contextlib.nullcontext() if importlib.util.find_spec(NAMESPACE) else _absent(device, None):
         yield
 
@@ -128,7 +125,7 @@ def triton_found(device: DeviceProfile) -> Iterator[None]:
 @contextlib.contextmanager
 def _absent(device: DeviceProfile, launches: Launches | None) -> Iterator[None]:
     """While open, a stand-in is in the place of Triton."""
-    _forgotten()
+    _clear_caches()
     has_triton()  # which remembers that there is none
     absent = Absent(device, *((None, None) if launches is None else (launches.launch, launches.time)))
     sys.meta_path.append(absent)
@@ -137,7 +134,7 @@ def _absent(device: DeviceProfile, launches: Launches | None) -> Iterator[None]:
     finally:
         sys.meta_path.remove(absent)
         absent.close()
-        _forgotten()
+        _clear_caches()
 
 
 @contextlib.contextmanager
@@ -165,8 +162,8 @@ def _installed(launches: Launches) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _forgotten() -> None:
-    """Nobody remembers whether Triton is there."""
+def _clear_caches() -> None:
+    """Clear the caches of functions that remember whether Triton is installed."""
     for module, function in _REMEMBER:
         if module in sys.modules:
             getattr(sys.modules[module], function).cache_clear()

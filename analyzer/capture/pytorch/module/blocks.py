@@ -24,7 +24,7 @@ LEAST_BLOCKS = 2
 
 
 def matching(model: torch.nn.Module, pattern: str, what: str) -> dict[str, torch.nn.Module]:
-    """Path -> module of those that match. Raises OptionError when nothing does; what: the pattern of what."""
+    """Return the modules that match by path. Raises OptionError if none does; what: names the pattern."""
     matched: dict[str, torch.nn.Module] = {}
     containers: set[str] = set()
     for path, part in model.named_modules():
@@ -106,8 +106,8 @@ def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 
 def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Pattern -> paths of its blocks, of every stack of blocks the model has, as `--checkpoint` takes it; of
-    several whose paths differ in single characters also the pattern of all."""
+    """Return the blocks of every stack in the model by `--checkpoint` pattern, and of similar stacks
+    together."""
     found: dict[str, list[str]] = {}
     for path, part in model.named_modules():
         if is_stack(part):
@@ -132,7 +132,7 @@ def is_stack(part: torch.nn.Module) -> bool:
 
 
 def patterns(paths: Iterable[str]) -> list[str]:
-    """The paths with their numbers as `*`, each once: what a reader is shown of many blocks."""
+    """Return the paths with numbers as `*`, without repetition, for reports on many blocks."""
     return list(dict.fromkeys(re.sub(r"(?<![^._])\d+(?=\.|$)", "*", path) for path in paths))
 
 
@@ -145,8 +145,7 @@ def _outermost(blocks: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Modu
 
 
 def _are_blocks(blocks: Mapping[str, torch.nn.Module]) -> bool:
-    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does
-    not."""
+    """Return whether modules are blocks: more than a layer each, and run (unlike a module list)."""
     return all(any(True for _ in block.children()) and _runs(block) for block in blocks.values())
 
 

@@ -33,7 +33,7 @@ LOSSES = ("cross_entropy", "mse", "sum")
 
 
 def optimizer_names() -> tuple[str, ...]:
-    """The names `optimizer` knows, without suffixes."""
+    """Return the names `optimizer` accepts, without suffixes."""
     return tuple(sorted({*_CLASSES, "sgdm", "momentum"}))
 
 
@@ -82,7 +82,7 @@ def loss(name: str) -> Callable[..., Any]:
     return functions[name]
 
 
-def _scores(output: Any) -> Any:
+def _logits(output: Any) -> Any:
     for attribute in ("logits", "last_hidden_state"):
         if getattr(output, attribute, None) is not None:
             return getattr(output, attribute)
@@ -92,15 +92,15 @@ def _scores(output: Any) -> Any:
 
 
 def _cross_entropy(output: Any, target: Any) -> Any:
-    scores = _scores(output)
+    scores = _logits(output)
     if scores.dim() == 3 and not target.is_floating_point() and target.dim() == 2:
         return F.cross_entropy(scores.reshape(-1, scores.size(-1)), target.reshape(-1))
     return F.cross_entropy(scores, target)
 
 
 def _mse(output: Any, target: Any) -> Any:
-    return F.mse_loss(_scores(output), target)
+    return F.mse_loss(_logits(output), target)
 
 
 def _sum(output: Any, *_: Any) -> Any:
-    return _scores(output).sum()
+    return _logits(output).sum()

@@ -24,7 +24,7 @@ from analyzer.targets import Program, load_function
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The tensors of a batch in order, and the structures they lie in.
+    """Tensors of a batch in order, and the structures they come from.
 
     call: of a model with the inputs; given: the targets as the loss takes them, from their tensors. None
     where the tensors are simply the arguments, one after the other.
@@ -39,8 +39,7 @@ class Batch:
 def batch_for(
     program: Program, options: Options, make: Callable[[torch.Tensor | TensorSpec], torch.Tensor]
 ) -> Batch:
-    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are
-    none.
+    """Return inputs and targets: those given, else of `make_batch`. Raises InputError without any.
 
     make: the tensor for what was given; `--dtype` and `--channels-last` are applied to it here.
     """
@@ -64,28 +63,27 @@ def batch_for(
         tuple(_converted(make(x), options) for x in tensors_in(arguments)),
         tuple(_converted(make(y), options, layout=False) for y in tensors_in(wanted)),
         _caller(arguments),
-        None if _plain(wanted) else lambda tensors: tuple(with_tensors(wanted, iter(tensors))),
+        None if _are_positional(wanted) else lambda tensors: tuple(with_tensors(wanted, iter(tensors))),
     )
 
 
 def _caller(arguments: Any) -> Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None:
-    """How a model is called with the batch's tensors; None: one after the other. Nothing keeps a tensor after
-    the call."""
-    if _plain(arguments):
+    """Return a function that calls a model with the batch's tensors; None: they are its arguments in order.
+    It keeps no tensor after the call."""
+    if _are_positional(arguments):
         return None
     if isinstance(arguments, Mapping):
         return lambda model, tensors: model(**with_tensors(arguments, iter(tensors)))
     return lambda model, tensors: model(*with_tensors(arguments, iter(tensors)))
 
 
-def _plain(arguments: Any) -> bool:
+def _are_positional(arguments: Any) -> bool:
     return isinstance(arguments, tuple) and all(hasattr(part, "shape") for part in arguments)
 
 
 def _in_order(model: torch.nn.Module, inputs: Mapping[str, Any], strict: bool = False) -> Any:
-    """Inputs in the order of `forward`'s parameters, if they are its first ones; by name where others lie
-    between. As given where one has a name that `forward` does not know, unless strict: a target's own names
-    are keywords."""
+    """Return inputs in the order of `forward`'s parameters if they are its first ones, else by name. As given
+    if a name is unknown to `forward`, unless strict: a target's own names are keywords."""
     parameters = inspect.signature(model.forward).parameters
     order = list(parameters)
     if not set(inputs) <= set(order):
@@ -98,7 +96,7 @@ def _in_order(model: torch.nn.Module, inputs: Mapping[str, Any], strict: bool = 
 
 
 def _converted(tensor: torch.Tensor, options: Options, layout: bool = True) -> torch.Tensor:
-    """`--dtype` and `--channels-last` applied to a tensor of the batch."""
+    """Apply `--dtype` and `--channels-last` to a tensor of the batch."""
     if options.dtype is not None and tensor.is_floating_point():
         tensor = tensor.to(dtype_named(options.dtype))
     if layout and options.channels_last and tensor.dim() == 4:
@@ -107,7 +105,7 @@ def _converted(tensor: torch.Tensor, options: Options, layout: bool = True) -> t
 
 
 def dtype_named(name: str) -> torch.dtype:
-    """The floating-point type of that name. Raises OptionError."""
+    """Return the floating-point type of that name. Raises OptionError."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise OptionError(f"unknown dtype {name!r}", "float32, float16 or bfloat16")
@@ -115,7 +113,7 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
-    """What `--dtype`, `--channels-last` and `--checkpoint` do to the model, in that order."""
+    """Return a function that applies `--dtype`, `--channels-last`, `--checkpoint` to a model."""
 
     def prepare(model: torch.nn.Module) -> None:
         if options.dtype is not None:
@@ -135,8 +133,8 @@ def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
 
 
 def loss_for(program: Program, options: Options, batch: Batch) -> tuple[Callable[..., Any], list[str]]:
-    """The loss the options or the target name, of the output and the targets' tensors, and notes on one that
-    had to be assumed, which may come while it is computed."""
+    """Return the loss of output and targets, and a list of notes on an assumed one, which may grow during the
+    call."""
     notes: list[str] = []
     function, given = _chosen_loss(program, options, batch, notes), batch.given
     if given is None:
@@ -145,6 +143,7 @@ def loss_for(program: Program, options: Options, batch: Batch) -> tuple[Callable
 
 
 def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[str]) -> Callable[..., Any]:
+    """Return the loss function of the options or the target; a default adds a note."""
     chosen = options.loss
     if callable(chosen):
         return chosen
@@ -157,7 +156,7 @@ def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[s
         return by_name.loss("cross_entropy")
 
     def own(output: Any, *_: Any) -> Any:
-        """What a model computed itself: `output.loss`, or a dictionary of losses, which are summed."""
+        """Return the loss the model computed itself: `output.loss`, or the sum of a dictionary of losses."""
         found = getattr(output, "loss", None)
         if found is None and isinstance(output, Mapping):
             found = output.get("loss")
@@ -174,10 +173,10 @@ def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[s
 
 
 def optimizer_for(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
-    """The optimizer by name, or the function given."""
+    """Return the optimizer function: of this name, or as given."""
     return by_name.optimizer(chosen) if isinstance(chosen, str) else chosen
 
 
 def optimizer_name(chosen: Any) -> str:
-    """What a report calls it."""
+    """Return the optimizer's name for reports."""
     return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", type(chosen).__name__)

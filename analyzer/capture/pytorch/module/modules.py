@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Watch:
-    """What `module_paths` saw: leaf outputs and the model's output, first forward pass only."""
+    """Results of `module_paths`: leaf outputs and the model's output, of the first forward pass only."""
 
     def __init__(self) -> None:
         self.leaves: list[LeafOutput] = []
@@ -26,7 +26,7 @@ class _Watch:
 
 
 def bytes_in(value: Any) -> tuple[int, int]:
-    """Bytes and elements of every tensor in what a module returned."""
+    """Return bytes and elements of all tensors in a module's output."""
     tensors = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
     return sum(t.numel() * t.element_size() for t in tensors), sum(t.numel() for t in tensors)
 
@@ -35,8 +35,7 @@ def bytes_in(value: Any) -> tuple[int, int]:
 def module_paths(
     model: torch.nn.Module, recorder: Recorder, progress: Callable[[str], None] | None
 ) -> Iterator[_Watch]:
-    """Keep `recorder.places.modules` a stack of dotted paths while modules run, and note what leaf modules
-    return."""
+    """Keep `recorder.places.modules` a stack of running modules' paths; collect leaf outputs."""
     paths = {id(part): name for name, part in model.named_modules()}
     leaf = {id(part): not any(True for _ in part.children()) for part in model.modules()}
     original = torch.nn.Module.__call__

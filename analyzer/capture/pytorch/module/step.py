@@ -29,24 +29,23 @@ AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Watcher(Protocol):
-    """Who is told where the step is: the recorder of a capture, or the observer of a real run (`verify`)."""
+    """Receives the phases and events of a step: a capture's recorder, or a real run's observer."""
 
     phase: Phase
     step: int
 
     def mark(self, name: str) -> None:
-        """A named event is over."""
+        """End the named event."""
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
-        """What a tensor is called and what it is for."""
+        """Give a tensor its name and category."""
 
 
 class OneGpu:
-    """A model where it is trained; `world/wrapping.py` has those that are spread over several GPUs. model:
-    what is called."""
+    """A model on one GPU; `world/wrapping.py` spreads it over several. model: what is called."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        """Moves the model to the GPU."""
+        """Move the model to the GPU."""
         self.model = model.to("cuda")
 
     def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
@@ -54,15 +53,15 @@ class OneGpu:
         return make(self.model.parameters())
 
     def micro_batch(self, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """What a micro-batch runs under; last: the step's gradients are complete after it."""
+        """Return the context a micro-batch runs under. last: the step's gradients are complete after it."""
         del last
         return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too. place: what puts it on
-    the GPU. call: calls the model with the inputs, where they are not simply its arguments."""
+    """What to run: `model`, `inputs` and `targets` are meta tensors in host memory. place: moves the model to
+    the GPU. call: calls the model, where the inputs are not simply its arguments."""
 
     model: torch.nn.Module
     inputs: tuple[torch.Tensor, ...]
@@ -163,14 +162,14 @@ def _label_batch(xs: list[torch.Tensor], ys: list[torch.Tensor], recorder: Watch
 
 
 def label_gradients(model: torch.nn.Module, recorder: Watcher) -> None:
-    """Every gradient by its parameter's name."""
+    """Label every gradient with its parameter's name."""
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             recorder.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
 
 
 def label_state(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
-    """What the optimizer keeps on the device, by its own names."""
+    """Label the optimizer's state on the device with its own keys."""
     # `ZeroRedundancyOptimizer` keeps it in an optimizer of its own.
     for state in getattr(optimizer, "optim", optimizer).state.values():
         for key, value in state.items():

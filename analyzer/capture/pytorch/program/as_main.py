@@ -13,8 +13,7 @@ import torch
 
 
 def _forget(folder: str, modules_before: set[str]) -> None:
-    """The next program is as in a process of its own: nobody remembers the modules beside this one's script,
-    accelerate not how it was set up, and bitsandbytes not which parameters have settings of their own."""
+    """Forget the program's modules, and the state accelerate and bitsandbytes keep for a process."""
     for name in sys.modules.keys() - modules_before:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and Path(file).is_relative_to(folder) and "site-packages" not in file:
@@ -30,8 +29,8 @@ def _forget(folder: str, modules_before: set[str]) -> None:
 
 @contextlib.contextmanager
 def _streams_and_folder() -> Iterator[None]:
-    """Afterwards standard streams, also by their descriptors, and the working folder are what they were: a
-    program may log to a file of its own."""
+    """Restore standard streams (also their descriptors) and the working folder afterwards: a program may log
+    to a file of its own."""
     here, streams = Path.cwd(), (sys.stdin, sys.stdout, sys.stderr)
     copies = {}
     for number in (1, 2):
@@ -54,7 +53,7 @@ def _streams_and_folder() -> Iterator[None]:
 def as_main(
     script: Path | str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[Callable[[], object]]:
-    """Yields what runs the script as `python SCRIPT ARGUMENTS` would (a module's name: `python -m MODULE`).
+    """Yield a function that runs the script as `python SCRIPT ARGUMENTS`, or `python -m MODULE`, would.
 
     Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the
     caller's again afterwards.

@@ -47,7 +47,7 @@ class CompiledModule(torch.nn.Module):
         self._orig_mod = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module's."""
+        """Run the original module."""
         with _said():
             return self._orig_mod(*args, **kwargs)
 
@@ -92,12 +92,12 @@ def _said() -> Iterator[None]:
 
 
 def inside_compiled() -> bool:
-    """Whether what runs now, in this thread, was to be compiled."""
+    """Return whether this thread runs code that was to be compiled."""
     return getattr(_here, "depth", 0) > 0
 
 
 def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that was to be compiled."""
+    """Wrap a function that was to be compiled."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +108,7 @@ def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiling(recorder: Recorder) -> Callable[..., Any]:
-    """What stands for `torch.compile`."""
+    """Return the replacement of `torch.compile`, which returns the function or module uncompiled."""
     _followed.clear()
     _followed.add(recorder)
 

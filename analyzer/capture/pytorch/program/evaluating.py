@@ -21,7 +21,7 @@ from analyzer.capture.pytorch.recording.places import Places
 
 
 class Evaluations:
-    """Those of one program. note: says something once to the estimate's reader."""
+    """Forward passes of one program that hold saved tensors without need. note: adds a note."""
 
     def __init__(self, places: Places, note: Callable[[str], None]) -> None:
         self._places, self._note = places, note
@@ -29,11 +29,11 @@ class Evaluations:
         self._open: dict[int, tuple[str, weakref.ref[torch.Tensor]]] = {}
 
     def calls(self, model: torch.nn.Module) -> None:
-        """A model is about to be called from outside any."""
+        """Judge the model's last output, since it is about to be called again."""
         self._judge(id(model))
 
     def returned(self, model: torch.nn.Module, out: Any) -> None:
-        """What it returned."""
+        """Remember an output that requires gradients, of a model in evaluation mode."""
         if model.training or not torch.is_grad_enabled():
             return
         kept = next((t for t in tree_iter(out) if isinstance(t, torch.Tensor) and t.requires_grad), None)
@@ -43,15 +43,16 @@ class Evaluations:
             self._open[id(model)] = line, weakref.ref(kept)
 
     def backward(self) -> None:
-        """A backward pass is over."""
+        """Forget remembered outputs: a backward pass has used them."""
         self._open.clear()
 
     def finish(self) -> None:
-        """The program is over."""
+        """Judge the remaining outputs at the end of the program."""
         for model in list(self._open):
             self._judge(model)
 
     def _judge(self, model: int) -> None:
+        """Add a note if a model's output still holds what a backward pass would need."""
         line, result = self._open.pop(model, ("", None))
         if result is not None and result() is None:
             self._note(

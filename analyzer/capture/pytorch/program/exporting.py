@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def outside() -> Iterator[None]:
-    """While open, nothing that watches the program sees what happens."""
+    """While open, nothing is recorded."""
     with contextlib.ExitStack() as modes:
         while torch._C._len_torch_function_stack():
             modes.enter_context(_pop_mode_temporarily())
@@ -35,7 +35,7 @@ def outside() -> Iterator[None]:
 
 
 def exporting(recorder: Recorder) -> Callable[..., Any]:
-    """What stands for `torch.export.export`."""
+    """Return the replacement of `torch.export.export`, which exports on meta tensors."""
     export = torch.export.export
 
     def call(model: torch.nn.Module, args: Any = (), kwargs: Any = None, **named: Any) -> Any:
@@ -49,6 +49,7 @@ def exporting(recorder: Recorder) -> Callable[..., Any]:
 
 
 def _without_memory(model: torch.nn.Module, recorder: Recorder) -> None:
+    """Replace a model's parameters and buffers by meta tensors in host memory."""
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
             for name, tensor in tensors.items():

@@ -41,7 +41,7 @@ _COUNT_BYTES = 8  # before the elements of a storage in the format before zip fi
 
 
 class Files:
-    """What stands for tensors in the files of one followed program."""
+    """Stores and restores tensors without memory in the files of one followed program."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -49,8 +49,7 @@ class Files:
         self._on_gpu: set[int] = set()
 
     def zeros(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A real tensor of zeros for one that has no memory; tensors of one storage get tensors of one
-        storage."""
+        """Return a real tensor of zeros for one without memory; shared storages stay shared."""
         own = tensor.untyped_storage()
         storage = self._zeros.get(own._cdata)
         with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -65,7 +64,7 @@ class Files:
             return made.requires_grad_(tensor.requires_grad)
 
     def _reduced(self) -> Any:
-        """`Tensor._reduce_ex_internal`, which says what a pickle holds of a tensor."""
+        """Replace `Tensor._reduce_ex_internal`, which gives what a pickle stores of a tensor."""
         original: Any = torch.Tensor._reduce_ex_internal
 
         def reduce(tensor: torch.Tensor, protocol: int) -> Any:
@@ -78,7 +77,7 @@ class Files:
         return reduce
 
     def where(self, storage: Any) -> str | None:
-        """The device a storage is said to be on in a file; None where PyTorch itself shall say."""
+        """Return a storage's device as stored in a file; None leaves it to PyTorch."""
         return "cuda:0" if getattr(storage, "_cdata", None) in self._on_gpu else None
 
     def restored(self, storage: Any, location: str) -> Any:

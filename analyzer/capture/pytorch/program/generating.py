@@ -75,7 +75,7 @@ _Lives: TypeAlias = "dict[tuple[str, int], tuple[int, int]]"
 
 
 class _Ended(BaseException):
-    """As many tokens as were wanted have been run."""
+    """Raised when the wanted number of tokens has been run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +91,17 @@ class _Call:
 
     @property
     def new_tokens(self) -> int:
-        """How many tokens are to be made."""
+        """Number of tokens to generate."""
         return int(self.arguments["generation_config"].max_length - self.arguments["input_ids"].shape[1])
 
     @property
     def in_pieces(self) -> int:
-        """Calls of the model for the prompt, besides one (`_prefill`)."""
+        """Number of model calls for the prompt besides one (`_prefill`)."""
         chunk = getattr(self.arguments["generation_config"], "prefill_chunk_size", None)
         return (self.arguments["input_ids"].shape[1] - 1) // chunk if chunk else 0
 
     def longer(self, count: int) -> tuple[_Call, list[torch.Tensor]]:
-        """The same with a prompt of so many more tokens, and a cache of its own; and the tensors made for
-        it."""
+        """Return the call with a prompt longer by this many tokens, and the tensors made for it."""
         made = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
         cache = copy.deepcopy(self.arguments.get("past_key_values"))
         longer = replace(
@@ -116,8 +115,7 @@ class _Call:
 
 
 class _Length(int):
-    """The length of a prompt of which `more` tokens count as made: what is taken from something is the length
-    without them.
+    """A prompt's length of which `more` tokens count as made: subtraction leaves them out.
 
     So what `_beam_search` keeps has the width it has in the program (`max_length - cur_len`, before any token
     is made), and what it writes there goes where it would (`cur_len - decoder_prompt_len`).
@@ -170,6 +168,8 @@ class Tokens:
                 yield
 
     def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the replacement of `GenerationMixin._sample`, which extrapolates long generations."""
+
         @functools.wraps(original)
         def _sample(model: torch.nn.Module, input_ids: torch.Tensor, *given: Any, **named: Any) -> Any:
             prompt = _prompt(model, input_ids, named) if self._phases.looking and not given else None
@@ -178,13 +178,14 @@ class Tokens:
                 return original(model, input_ids, *given, **named)
             self._phases.looking = False
             try:
-                return self._told(call)
+                return self._generate(call)
             finally:
                 self._phases.looking = True
 
         return _sample
 
-    def _told(self, call: _Call) -> Any:
+    def _generate(self, call: _Call) -> Any:
+        """Generate the call's tokens, extrapolated over its stretches; run all of them where that fails."""
         stretches = [*self._stretches(call)]
         if not stretches:
             return call()
@@ -208,11 +209,11 @@ class Tokens:
             )
 
     def _stretches(self, call: _Call) -> Iterator[_Stretch]:
-        """Where tokens can be extrapolated, with the rounds apart that they follow from."""
+        """Yield stretches of tokens to extrapolate, with the separate runs they follow from."""
         for first, longest in _between(call):
             try:
-                middle, _ = self._apart(call, (first + longest) // 2)
-                end, lives = self._apart(call, longest)
+                middle, _ = self._speculate(call, (first + longest) // 2)
+                end, lives = self._speculate(call, longest)
             except NotExtrapolated:
                 continue
             yield _Stretch(first, longest, [*middle, *end], lives)
@@ -258,9 +259,9 @@ class Tokens:
             return None
         return _Begun(stretch, places[-1], live, iterations)
 
-    def _apart(self, call: _Call, longer: int) -> tuple[list[Any], _Lives]:
-        """The rounds of a run with a prompt so much longer, which is forgotten; and what lived after them, as
-        `_lives`. Raises NotExtrapolated."""
+    def _speculate(self, call: _Call, longer: int) -> tuple[list[Any], _Lives]:
+        """Run with a prompt longer by `longer` and drop its record; return its rounds and live storages.
+        Raises NotExtrapolated."""
         before = self._recorder.position()
         found: list[tuple[list[Any], _Lives]] = []
 
@@ -300,9 +301,9 @@ class Tokens:
         return found[0]
 
     def _lives(self, before: int, since: int, loop: int) -> _Lives:
-        """What lives now. Those older than `before` are called by how much; the first `loop` that were made
-        `since` by their order; those of the rounds by how many were made after them. So they are called alike
-        whatever the prompt."""
+        """Return the live storages by a key that is the same for any prompt length: of those older than
+        `before` the distance to it; of the first `loop` since `since` their order; of later ones the number
+        made after them."""
         storages, found, rank = self._recorder.storages.all, {}, count()
         for storage in sorted(self._recorder.storages.alive()):
             if storage < before:
@@ -315,13 +316,12 @@ class Tokens:
         return found
 
     def _left(self, place: RecordingCursor) -> bool:
-        """Whether something of what was made since then lives on, although nobody should hold it."""
+        """Return whether something made since then is still alive."""
         gc.collect()
         return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
     def _join(self, begun: _Begun, program: _Program, there: RecordingCursor, loop: int) -> None:
-        """What lives now takes the place of what lived after the first tokens: the program goes on from
-        there."""
+        """Replace storages alive after the first tokens by those alive now; the program goes on."""
         recorder, entry, here = self._recorder, program.entry, begun.here
         now = recorder.position()
         lives = self._lives(entry.storages, there.storages, loop)
@@ -347,8 +347,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Tokens that may be extrapolated: those of the calls after `first` and until `longest` more than at the
-    beginning.
+    """Tokens that may be extrapolated: from `first` to `longest` more than at the beginning.
 
     samples: rounds in its middle and at its end; lives: what lived after these, as `Tokens._lives`.
     """
@@ -360,13 +359,13 @@ class _Stretch:
 
     @property
     def between(self) -> range:
-        """The rounds that are extrapolated."""
+        """Numbers of the rounds that are extrapolated."""
         return range(self.first + _BEGINNING + 1, self.longest + _BEGINNING + 1)
 
 
 @dataclass(slots=True)
 class _Program:
-    """Where the program began to make tokens. loop: storages made before its second call of the model; begun:
+    """State of a program at its first token. loop: storages made before its second call of the model; begun:
     the stretch that ended it."""
 
     entry: RecordingCursor
@@ -376,8 +375,7 @@ class _Program:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A stretch whose first tokens were run, up to here, and those extrapolated of which the memory knows.
-    live: as `_lives`."""
+    """A stretch after its first tokens, with the extrapolated ones. live: as from `_lives`."""
 
     stretch: _Stretch
     here: RecordingCursor
@@ -386,8 +384,8 @@ class _Begun:
 
 
 def _between(call: _Call) -> Iterator[tuple[int, int]]:
-    """Stretches of calls that may be alike, each by how many come before its first, and before its last ones:
-    a window that fills on the way ends one, and another begins behind it."""
+    """Yield stretches of similar calls, as counts of calls before the first and before the last ones: a
+    window of the cache that fills ends a stretch."""
     prompt = call.arguments["input_ids"].shape[1]
     # The prompt's own call makes the first token, each round another.
     last = call.new_tokens - 1 - _BEGINNING - _LAST
@@ -405,7 +403,7 @@ def _between(call: _Call) -> Iterator[tuple[int, int]]:
 
 
 def _windows(cache: Any) -> set[int]:
-    """How many tokens the windows of a cache's layers hold."""
+    """Return the window lengths, in tokens, of a cache's sliding layers."""
     layers = [layer for layer in getattr(cache, "layers", ()) if getattr(layer, "is_sliding", False)]
     found = (
         getattr(layer, "sliding_window", None) or getattr(layer, "max_cache_len", None) for layer in layers
@@ -414,8 +412,8 @@ def _windows(cache: Any) -> set[int]:
 
 
 def _check_alike(ours: _Lives, others: _Lives, extrapolated: Container[int]) -> None:
-    """Raises NotExtrapolated where runs with different prompts hold other tensors; those of ours that are
-    extrapolated may have other sizes."""
+    """Raise NotExtrapolated if runs with different prompts hold different tensors; extrapolated ones may
+    differ in size."""
     if ours.keys() != others.keys() or any(
         nbytes != others[key][1] for key, (storage, nbytes) in ours.items() if storage not in extrapolated
     ):
@@ -477,7 +475,7 @@ def _prompt(
 
 
 def _grown(name: str, value: torch.Tensor, count: int) -> torch.Tensor:
-    """So many columns more: positions count on, everything else stays what it is at the end."""
+    """Append `count` columns: positions count on, other values repeat the last column."""
     more = value[:, -1:].expand(-1, count)
     if "position" in name:
         more = more + torch.arange(1, count + 1, dtype=value.dtype, device=value.device)
@@ -485,7 +483,7 @@ def _grown(name: str, value: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _release(tensors: Sequence[torch.Tensor]) -> None:
-    """Their memory is gone, whoever still has the tensors among the arguments of a function that runs."""
+    """Free the tensors' memory, although callers still hold the tensor objects as arguments."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         for tensor in tensors:
             tensor.data = torch.empty(0, dtype=tensor.dtype, device="meta")

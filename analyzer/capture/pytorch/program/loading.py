@@ -16,11 +16,11 @@ Each tensor is really made, in that order, by one thread.
 
 Source: transformers 5 `transformers/core_model_loading.py` (`convert_and_load_state_dict_in_model`,
 `spawn_materialize`, `materialize_tensors`); CPython `concurrent/futures/thread.py` (`_worker`). So it is in
-the histories of seven loadings on an H200 (`moe_*`, `latent_*`,
-`hybrid_*` of docs/evidence/CONFIGURATIONS.md): when the last of a layer's experts is awaited, three or four
-tensors are begun beyond it. Not modelled, but within `Estimate.reserved_range`: the two or three tensors that
-begin while the program stacks, and some twenty at the first stacking, for which CUDA loads a kernel. Not
-modelled at all: what threads read while tens of thousands of tensors are handed out.
+the histories of seven loadings on an H200 (`moe_*`, `latent_*`, `hybrid_*` of
+docs/evidence/CONFIGURATIONS.md): when the last of a layer's experts is awaited, three or four tensors are
+begun beyond it. Not modelled, but within `Estimate.reserved_range`: the two or three tensors that begin while
+the program stacks, and some twenty at the first stacking, for which CUDA loads a kernel. Not modelled at all:
+what threads read while tens of thousands of tensors are handed out.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class LoadedTensor(Future[Any]):
         self._pool, self._make = pool, make
 
     def result(self, timeout: float | None = None) -> Any:
-        """The tensor; others are begun before."""
+        """Return the tensor, after those the threads begin before it."""
         self._pool.wait_for(self.number)
         return super().result(timeout)
 
     def made_by(self, thread: Executor) -> int:
-        """Make it; its bytes."""
+        """Make the tensor in the thread and return its bytes."""
         try:
             made = thread.submit(self._make).result()
         except Exception as error:
@@ -85,7 +85,7 @@ class LoadedTensor(Future[Any]):
 
 
 class LoadingPool:
-    """What transformers asks of its pool of threads."""
+    """Replaces the thread pool that transformers loads checkpoints with."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._thread = recorder, ThreadPoolExecutor(1)
@@ -98,14 +98,14 @@ class LoadingPool:
             recorder.memory.begin_checkpoint_read()
 
     def submit(self, make: Callable[[], Any]) -> LoadedTensor:
-        """Hand out another tensor."""
+        """Queue another tensor."""
         piece = LoadedTensor(self, self._count, make)
         self._count += 1
         self._waiting.append(piece)
         return piece
 
     def wait_for(self, number: int) -> None:
-        """Begin what the threads begin until this one is done, and what they begin then."""
+        """Begin tensors in the threads' order until this one is done, and those begun then."""
         memory = self._recorder.memory
         if memory is not None:
             memory.await_piece(number)
@@ -116,7 +116,7 @@ class LoadingPool:
             self._begin()
 
     def _begin(self) -> None:
-        """Threads that have nothing to do take the next ones."""
+        """Let idle threads take the next tensors."""
         while self._waiting and len(self._running) < _WORKERS:
             piece, memory = self._waiting.popleft(), self._recorder.memory
             begin = 0 if memory is None else memory.position
@@ -126,6 +126,6 @@ class LoadingPool:
             self._running[piece.number] = self._now + _PIECE_BYTES + nbytes
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """All have been asked for, or the program has given up."""
+        """Stop the thread: everything was requested, or the program has given up."""
         del wait, cancel_futures
         self._thread.shutdown()

@@ -32,7 +32,7 @@ _REMEMBERED = "__dynamo_disable"
 
 
 class _StandIn(ModuleType):
-    """In the place of `torch._dynamo`, until `close` or until it is asked for more than it knows."""
+    """Replaces `torch._dynamo` until `close`, or until an attribute is needed that it does not have."""
 
     def __init__(self) -> None:
         super().__init__(_NAME)
@@ -42,7 +42,7 @@ class _StandIn(ModuleType):
         sys.modules[_NAME] = self
 
     def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
-        """The function itself: nothing is traced, so nothing must be kept from being traced."""
+        """Return the function itself, since nothing is traced."""
         if sys.modules.get(_NAME) is not self:  # somebody kept this one for longer than it was meant for
             return self._real().disable(fn, recursive, **options)
         if fn is None:
@@ -51,7 +51,7 @@ class _StandIn(ModuleType):
         return fn
 
     def graph_break(self, *_: Any, **__: Any) -> None:
-        """There is no graph to break."""
+        """Do nothing: nothing is compiled."""
 
     def close(self) -> None:
         """Leave the place, and no trace in the functions that were "disabled"."""

@@ -45,8 +45,7 @@ Role: TypeAlias = tuple[int, bool, int]
 
 
 class NormalForm:
-    """A segment's normal form. It is worked out only where another segment is as long and its operators
-    return the same shapes."""
+    """A segment's normal form, computed only if another segment's operators return alike shapes."""
 
     __slots__ = ("_happened", "_normalize", "shapes")
 
@@ -56,7 +55,7 @@ class NormalForm:
 
     @property
     def happened(self) -> Hashable:
-        """Everything that happened in it."""
+        """The segment's events in normal form, computed once."""
         if self._happened is None:
             self._happened = self._normalize()
         return self._happened
@@ -71,11 +70,10 @@ class NormalForm:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a segment ends. at: how much had been recorded; steps: optimizer steps in it.
+    """End of a segment. at: length of the recording; steps: optimizer steps in the segment.
 
     held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends
-    here. layouts: of
-        the allocator, now and where segments since forgotten ended.
+        here. layouts: of the allocator, now and where segments since forgotten ended.
     """
 
     at: RecordingCursor
@@ -88,7 +86,7 @@ class Boundary:
 
     @property
     def state(self) -> dict[Role, int]:
-        """What lives, by role, with the size of its block."""
+        """Live storages by role, with the bytes of their blocks."""
         return {role: block for role, (_, block) in self.held.items()}
 
 
@@ -100,6 +98,7 @@ class _Numbers:
     count: int = 0
 
     def take(self) -> int:
+        """Return the lowest free number."""
         if self.free:
             return heappop(self.free)
         self.count += 1
@@ -121,10 +120,10 @@ class Repetition:
         self.repeated_steps = 0
 
     def over(self) -> bool:
-        """A segment is over. Whether the program is steady since."""
+        """End a segment; return whether the program is steady since."""
         normal = self._normal() if self._boundaries else None
         self._assign()
-        self._boundaries.append(self._here(normal))
+        self._boundaries.append(self._boundary(normal))
         del self._boundaries[: -2 * LONGEST - 1]
         for period in range(1, (len(self._boundaries) - 1) // 2 + 1):
             if self._repeats(period):
@@ -141,7 +140,8 @@ class Repetition:
                 return as_before and steps > 0
         return False
 
-    def _here(self, normal: NormalForm | None) -> Boundary:
+    def _boundary(self, normal: NormalForm | None) -> Boundary:
+        """Return the boundary at the current end of the recording."""
         recorder, memory = self._recorder, self._memory
         steps, self._steps = recorder.step - self._steps, recorder.step
         held = {role: (storage, memory.block_bytes(storage)) for storage, role in self._roles.items()}
@@ -156,8 +156,7 @@ class Repetition:
         )
 
     def _repeats(self, period: int) -> bool:
-        """Whether the last segments are what those before them were, and nothing later depends on their
-        having been."""
+        """Return whether the last segments equal those before, and nothing later depends on them."""
         *_, now = boundaries = self._boundaries
         begin, before = boundaries[-1 - period], boundaries[-1 - 2 * period]
         return (
@@ -170,7 +169,7 @@ class Repetition:
         )
 
     def _forget(self, begin: Boundary, now: Boundary) -> None:
-        """What lives now stands for what lived at `begin`; what happened since is forgotten."""
+        """Drop what was recorded since `begin`; live storages take the numbers of those live at `begin`."""
         names = {
             storage: begin.held[role][0]
             for role, (storage, _) in now.held.items()
@@ -181,7 +180,7 @@ class Repetition:
         self._roles = {names.get(storage, storage): role for storage, role in self._roles.items()}
 
     def _assign(self) -> None:
-        """Roles of what lives now: kept, or taken over from what died, in order of birth."""
+        """Assign roles to live storages: kept, or taken over from dead ones, in order of birth."""
         alive = set(self._recorder.storages.alive())
         for storage in self._roles.keys() - alive:
             nbytes, on_device, number = self._roles.pop(storage)
@@ -192,8 +191,7 @@ class Repetition:
             self._roles[storage] = (*key, self._numbers.setdefault(key, _Numbers()).take())
 
     def _normal(self) -> NormalForm:
-        """The normal form of the segment that ends now. Its part of the record stays as it is until it is
-        forgotten."""
+        """Return the normal form of the ending segment, whose record stays until it is dropped."""
         begin, recorder = self._boundaries[-1], self._recorder
         normalize = partial(
             _happened,
@@ -218,7 +216,8 @@ def _happened(
     begin: Boundary,
     roles: Mapping[int, Role],
 ) -> Hashable:
-    """What happened in a segment that began there; `operators` and `storages` are those since."""
+    """Return a segment's moments, operators and storages with storage numbers relative to its beginning, to
+    compare segments. `operators` and `storages` are those since `begin`."""
     first = begin.at.storages
 
     def numbered(storage: int) -> Hashable:

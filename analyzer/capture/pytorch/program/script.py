@@ -87,11 +87,10 @@ class Ran:
     """A program that was followed.
 
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others
-    and are
-        stored once. steady: it was ended because from then on everything repeats. trained: whether there was
-        a backward pass.
+        and are stored once. steady: it was ended because from then on everything repeats. trained: whether
+        there was a backward pass.
     unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not
-    of. weight_bytes, leaves: of the modules that were called, for the naive sum.
+        of. weight_bytes, leaves: of the modules that were called, for the naive sum.
     """
 
     graph: Graph
@@ -107,7 +106,7 @@ class Ran:
 
 
 class Phases:
-    """Where the program is: found by what PyTorch does, not told; and its modules by name."""
+    """Detects a program's phase from the PyTorch functions it calls, and names its modules."""
 
     def __init__(
         self,
@@ -134,7 +133,7 @@ class Phases:
         self.leaves: list[LeafOutput] = []
 
     def now(self) -> Phase:
-        """The phase of the operator that is about to run."""
+        """Return the phase of the next operator."""
         if torch._C._current_autograd_node() is not None:
             return Phase.BACKWARD
         if self._optimizing:
@@ -148,8 +147,8 @@ class Phases:
         return Phase.LOSS if self._calls is Phase.FORWARD else self._calls
 
     def remembered(self) -> Callable[[bool], None]:
-        """What makes the program be again where it is now, after something that was only tried. Told whether
-        what the first model's leaves returned then counts."""
+        """Return a function that restores the current phase after a speculative run. Its argument says
+        whether that run's leaf outputs count."""
         where = self._forward_seen, self._started, self._calls
         leaves_of, count = self._leaves_of, len(self.leaves)
 
@@ -166,7 +165,7 @@ class Phases:
         self._optimizing += 1
 
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """An optimizer has done its step."""
+        """End an optimizer's step."""
         self._optimizing -= 1
         label_state(optimizer, self._recorder)
         if self._optimizing:
@@ -182,12 +181,12 @@ class Phases:
             raise Enough
 
     def _segment_over(self) -> bool:
-        """A part of the program that may repeat is over; whether everything repeats from now on."""
+        """End a part of the program that may repeat; return whether everything repeats now."""
         self._recorder.places.segment_over()
         return self._repetition is not None and self._repetition.over()
 
     def after_backward(self) -> None:
-        """A backward pass is over."""
+        """End a backward pass: label gradients and mark the event."""
         self.evaluations.backward()
         self.trained = True
         self._forward_seen = False
@@ -198,8 +197,7 @@ class Phases:
         self._recorder.mark(f"{self.steps}.backward")
 
     def module(self, module: torch.nn.Module) -> str:
-        """The module's path; a module nobody knows yet that is called from outside any is a model of its
-        own."""
+        """Return the module's path; an unknown one called from outside any is a model of its own."""
         path = self._paths.get(id(module))
         if path is None:
             if self._recorder.places.modules:
@@ -218,6 +216,7 @@ class Phases:
         return path
 
     def _adopt(self, root: torch.nn.Module) -> None:
+        """Name the modules of a root model and label its weights."""
         for name, part in root.named_modules():
             self._paths[id(part)] = name
             if not any(True for _ in part.children()):
@@ -226,8 +225,7 @@ class Phases:
         self._label_weights(root)
 
     def _label_weights(self, module: torch.nn.Module) -> None:
-        """Label parameters and buffers; those of a lazy module are not there before its first call is
-        over."""
+        """Label parameters and buffers; a lazy module has them after its first call."""
         path = self._paths[id(module)]
         for category, tensors in (
             (Category.PARAMETER, module.named_parameters(path)),
@@ -241,8 +239,7 @@ class Phases:
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
-        """What a module returned; of the leaves of the first model in its first forward pass it goes into the
-        naive sum."""
+        """Note a module's output; leaf outputs of the first forward pass enter the naive sum."""
         if not self._recorder.places.modules:
             self.evaluations.returned(module, out)
         if self._uninitialized and (path := self._paths.get(id(module))) in self._uninitialized:
@@ -340,7 +337,7 @@ def _by_itself(error: BaseException | None) -> bool:
 
 
 def _unreached(recorder: Recorder, phases: Phases) -> str:
-    """What a program that says all went well never did, and the error that it kept to itself."""
+    """Return a sentence on what the program never did, with an error it caught; "" if nothing."""
     found = []
     if not any(storage.on_device for storage in recorder.storages.all):
         found.append("put nothing on the GPU")
@@ -371,7 +368,7 @@ def _exits(recorder: Recorder) -> Iterator[None]:
 
 
 def _cudnn_modes() -> Iterator[str]:
-    """What the program set of cuDNN that only a run decides."""
+    """Yield caveats on cuDNN settings whose effect only a real run decides."""
     if torch.backends.cudnn.benchmark:
         yield (
             "cudnn.benchmark is on: the workspace of cuDNN's trials is counted where a convolution is first"
@@ -447,6 +444,6 @@ def _collected() -> Iterator[None]:
 
 
 def _site_folders() -> tuple[str, ...]:
-    """Where installed packages and Python's own library lie: lines there are not the user's."""
+    """Return the folders of installed packages and the standard library, whose lines are not the user's."""
     folders = {*site.getsitepackages(), site.getusersitepackages(), *sysconfig.get_paths().values()}
     return tuple(f"{folder}/" for folder in folders if folder not in ("", sys.prefix, sys.base_prefix))

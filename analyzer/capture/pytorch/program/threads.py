@@ -57,7 +57,7 @@ class Handles:
         return self._count
 
     def give(self, number: int) -> None:
-        """The thread that had it is over."""
+        """Return the handle number of a finished thread."""
         self._free.append(number)
 
 
@@ -104,6 +104,7 @@ class Threads:
             raise self._ended_by from None
 
     def _followed(self, thread: threading.Thread, run: Callable[[], None]) -> None:
+        """Run a thread's own function under the capture's modes; its error is kept for the main thread."""
         del thread.run  # the class's own again, and no circle
         here = self._recorder.places.here
         try:
@@ -121,13 +122,12 @@ class Threads:
                 self._handles.give(here.handle)
 
     def _interrupt(self) -> None:
-        """The thread that follows the program may be waiting for this one, which has no more to say."""
+        """Wake the main thread, which may wait for this one, after an error."""
         if self._follower == threading.main_thread().ident and hasattr(signal, "pthread_kill"):
             signal.pthread_kill(self._follower, signal.SIGINT)
 
     def handle(self, operator: str) -> int:
-        """The number of the handle this thread has; it takes one now if it has none and the operator needs
-        one."""
+        """Return this thread's handle number; it takes one if the operator needs one."""
         here = self._recorder.places.here
         if threading.get_ident() != self._follower and not here.in_order:
             self._recorder.note(ORDER)

@@ -8,8 +8,8 @@ stays eager code.
    else is asked of a traced one is answered by a trace that was made outside all that watches the program,
    where that is possible.
 3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function
-   back, as with
-   `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a real GPU has.
+   back, as with `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a
+   real GPU has.
 4. What `torch.jit.script` compiles runs by TorchScript's interpreter, operator by operator.
 
 Not modelled: what TorchScript keeps otherwise than eager code once it has profiled a graph and differentiates
@@ -48,7 +48,7 @@ class TracedModule(torch.nn.Module):
         object.__setattr__(self, "_trace", trace)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module's."""
+        """Run the traced function or module."""
         return self._traced(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,7 +61,7 @@ class TracedModule(torch.nn.Module):
 
 
 def tracing(recorder: Recorder) -> Callable[..., Any]:
-    """What stands for `torch.jit.trace`."""
+    """Return the replacement of `torch.jit.trace`, which runs the function once and returns it uncompiled."""
     trace = torch.jit.trace
 
     def call(
@@ -99,11 +99,11 @@ class _LikeScriptModules(type):
 
 
 class ScriptModule(torch.nn.Module, metaclass=_LikeScriptModules):
-    """What stands for `torch.jit.ScriptModule`, for the classes a program makes of it."""
+    """Replaces `torch.jit.ScriptModule` as a base class of the program's classes."""
 
 
 def script_method(recorder: Recorder) -> Callable[[Any], Any]:
-    """What stands for `torch.jit.script_method`."""
+    """Return the replacement of `torch.jit.script_method`, which leaves the method as it is."""
 
     def call(function: Any) -> Any:
         recorder.caveat(CAVEAT)
@@ -113,7 +113,7 @@ def script_method(recorder: Recorder) -> Callable[[Any], Any]:
 
 
 def scripted(recorder: Recorder) -> Callable[..., Any]:
-    """What stands for `torch.jit.ScriptFunction.__call__`."""
+    """Return the replacement of `torch.jit.ScriptFunction.__call__`, which adds a caveat."""
     run = torch.jit.ScriptFunction.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -129,13 +129,12 @@ def is_scripted(module: torch.nn.Module) -> bool:
 
 
 def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any, options: Any) -> Any:
-    """The real trace, of the module and its inputs on the CPU with zeros in them; None where that is too
-    much, or fails."""
+    """Trace the module on the CPU with zeros as inputs; None if that is too large or fails."""
     tensors = [*module.parameters(), *module.buffers(), *tree_leaves((inputs, named))]
     with outside():
         if sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor)) > _MOST_BYTES:
             return None
-        memo = {id(t): _zeros(t) for t in tensors if isinstance(t, torch.Tensor)}
+        memo = {id(t): _zeros_like(t) for t in tensors if isinstance(t, torch.Tensor)}
         inputs, named = tree_map_only(torch.Tensor, lambda t: memo[id(t)], (tuple(inputs), named))
         more = {"example_kwarg_inputs": named} if named else {}
         try:
@@ -144,7 +143,7 @@ def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any
             return None
 
 
-def _zeros(tensor: torch.Tensor) -> torch.Tensor:
+def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
     zeros = torch.zeros(tensor.shape, dtype=tensor.dtype)
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(zeros, tensor.requires_grad)

@@ -26,8 +26,7 @@ _CPU = torch.device("cpu")
 def to_device(
     recorder: Recorder, tensor: torch.Tensor, dtype: Any = None, layout: Any = None, waits: bool = True
 ) -> torch.Tensor:
-    """The host-to-device copy of a tensor, same strides unless a layout is asked for; the host `waits` until
-    it is there.
+    """Copy a host tensor to the device, with its strides unless a layout is given; the host `waits`.
 
     Where it goes through another tensor, the result is made first.
     """
@@ -67,8 +66,7 @@ def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torc
 
 
 def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
-    """A copy to the host that is no plain one reads from a contiguous tensor. same: the copy has its type and
-    layout."""
+    """Record the contiguous copy that a copy to the host reads, unless it is plain (`same`)."""
     if tensor.is_contiguous() or tensor.device.type != "meta" or unwraps_itself(type(tensor)):
         return
     with _disable_current_modes():
@@ -82,7 +80,7 @@ def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
 
 
 def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
-    """Into a tensor on the host."""
+    """Handle a copy from the device into a host tensor."""
     target, source, *_more = args
     if not (source.is_meta and recorder.storages.on_host(target)):
         return NotImplemented
@@ -94,7 +92,7 @@ def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
 
 
 def _to_copy(recorder: Recorder, _: Any, args: Any, kwargs: Any) -> Any:
-    """To the host, where a whole program is followed."""
+    """Handle a copy to the host where a whole program is followed."""
     (tensor,) = args
     asked = recorder.values.stands_in and kwargs.get("device") == _CPU
     if asked and tensor.is_meta and not recorder.storages.in_host_memory(tensor):

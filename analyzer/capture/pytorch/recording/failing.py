@@ -48,7 +48,7 @@ class FailedCall:
         """The call, without its tensors."""
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
         said = "" if isinstance(error, torch.OutOfMemoryError) else f"{line}: {text}" if line else text
-        return cls(id(error), func, tree_map(_like, args), tree_map(_like, kwargs), said)
+        return cls(id(error), func, tree_map(_described, args), tree_map(_described, kwargs), said)
 
     def fails_on_a_cpu(self) -> bool | None:
         """Whether the same call fails there; None: it was not tried."""
@@ -82,7 +82,7 @@ class _TooLarge(Exception):
     """A call that is not tried."""
 
 
-def _like(value: Any) -> Any:
+def _described(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     try:

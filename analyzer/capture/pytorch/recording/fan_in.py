@@ -68,8 +68,7 @@ def called_by_engine() -> bool:
 
 @functools.cache
 def _unshared_counts() -> tuple[int, int]:
-    """The reference counts of tensor and storage of a gradient that only the engine's buffer holds, measured
-    once."""
+    """Measure the reference counts of a gradient (tensor, storage) only the engine's buffer holds."""
     seen: list[tuple[int, int]] = []
 
     class Probe(TorchDispatchMode):
@@ -95,8 +94,7 @@ aten = torch.ops.aten
 
 
 class Formula(NamedTuple):
-    """What a call is on CUDA: `compute` of the arguments and the program's values, or, where that is None,
-    nothing that anybody sees."""
+    """The call CUDA makes instead of the recorded one: `compute` of the arguments; None: no call."""
 
     func: Any
     compute: Callable[..., torch.Tensor] | None
@@ -106,8 +104,7 @@ class FanIn:
     """Answers for one capture."""
 
     def __init__(self, number_of: Callable[[torch.Tensor], int | None], count: Callable[[], int]) -> None:
-        """number_of: a tensor's storage among those of the capture, in the order they were made; count: how
-        many there are."""
+        """number_of: number of a tensor's storage in order of creation; count: how many there are."""
         self._unshared = _unshared_counts()
         self._number_of, self._count = number_of, count
         self._node = (0, 0)  # by the pass and its number: who holds it would keep what it has saved
@@ -123,9 +120,8 @@ class FanIn:
     def on_cuda(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[Any, ...]]:
-        """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors; `Formula`
-        as the operator: what the node under way computes instead. kwargs: changed where they name another
-        type."""
+        """Return the call CUDA makes for one made with meta tensors; `Formula` as the operator: what the node
+        computes instead. kwargs: changed where they name another type."""
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return func, args
@@ -149,8 +145,8 @@ class FanIn:
         return func, args
 
     def _instead(self, otherwise: Otherwise, node: Any, func: Any, args: tuple[Any, ...]) -> Formula:
-        """What a call of a formula that is another one on CUDA is there: nothing that anybody sees, or, those
-        of the last kind, all of it."""
+        """Return the call CUDA makes here where a formula takes another path: nothing, or for the formula's
+        last call its whole result."""
         if func in otherwise.begins and self._begun is None:
             self._begun = (func, *args)
         is_last = func is otherwise.last
@@ -164,7 +160,7 @@ class FanIn:
     def _result(
         self, otherwise: Otherwise, node: Any, values: ProgramValues, args: tuple[Any, ...]
     ) -> torch.Tensor:
-        """The next result of a formula, which is computed when the first is asked for."""
+        """Return a formula's next result; all are computed for the first."""
         if not self._results:
             found = otherwise.formula(node, values, self._begun or args)
             self._results = [*found] if otherwise.results > 1 else [found]

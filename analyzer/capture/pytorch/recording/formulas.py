@@ -60,8 +60,8 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
 
 
 def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
-    """What a node's formula calls on CUDA where it calls `func` for meta tensors. previous: what it called
-    before; is_own: what would be written over has been made by this node."""
+    """Return the operator CUDA calls where a backward formula calls `func` for meta tensors. previous: the
+    call before; is_own: this node made the tensor that would be overwritten."""
     by_node, name = IN_PLACE[func], node.name()
     found = by_node.get(name, by_node.get(""))
     if found is None:
@@ -97,14 +97,14 @@ class Otherwise(NamedTuple):
 
 
 def _masked(_node: Any, _values: ProgramValues, args: tuple[Any, ...]) -> torch.Tensor:
-    """`masked_fill_backward`: those under the mask are selected, and summed up by what follows."""
+    """Select elements under the mask, which later calls sum (`masked_fill_backward`)."""
     mask, grad, _ = args
     return torch.masked_select(grad, mask)
 
 
 def _product(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
-    """`prod_backward`: the result divided by each element, where none is zero, as is taken for granted of
-    values nobody knows: their places are looked for all the same."""
+    """`prod_backward`: divide the result by each element; unknown values count as non-zero, but zeros are
+    searched."""
     grad, source, result = args[0], node._saved_self, node._saved_result
     zeros = source == 0
     known = values.known(zeros)
@@ -166,13 +166,13 @@ def _beside_zeros(grad: Any, source: Any, dim: int) -> Any:
 
 
 def _dimension(node: Any) -> int:
-    """The dimension a node has saved, which is told without its sign."""
+    """Return the dimension a node has saved, without its sign."""
     return int(node._saved_dim - (node._saved_dim >> 63 << 64))
 
 
 def _of_product(node: Any) -> Otherwise | None:
-    """For meta tensors the gradient of a single factor is the gradient that comes in, turned to the factor's
-    shape; what keeps its shape besides (`keepdim`) calls nothing, and is not known from here."""
+    """Return the other path of a product's gradient: for one factor, meta tensors reshape the incoming
+    gradient. With `keepdim` nothing is called and nothing is detected."""
     source = node._saved_self
     if not source.dim():
         return None
@@ -204,8 +204,8 @@ def otherwise_of(node: Any) -> Otherwise | None:
 
 
 def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
-    """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for
-    granted here; for meta tensors the formula that does not ask, which takes several times as much."""
+    """`ReduceOps.cpp`: a running sum from the end for non-zero elements, as unknown values are taken to
+    be."""
     if x.numel() <= 1 or x.size(dim) == 1:
         return grad
     weighted = output.conj_physical() * grad
@@ -217,7 +217,7 @@ def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
 
 
 def _summed_from_the_end(x: Any, dim: int) -> Any:
-    """`reversed_cumsum` of the same file: what is turned lives until all is done."""
+    """`reversed_cumsum` of `ReduceOps.cpp`: the flipped tensor lives until the end."""
     turned = x.flip(dim)
     summed = turned.cumsum(dim)
     return summed.flip(dim)

@@ -26,7 +26,7 @@ _Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
 class _ASKED:
-    """In place of a result's type: it is not for this cache, and asked for every time."""
+    """Marks an entry whose result is not cached: the meta kernel is called every time."""
 
 
 class MetaCache:
@@ -37,7 +37,7 @@ class MetaCache:
         self._known: dict[Hashable, tuple[Any, type, tuple[_Made | None, ...]]] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `func` returns, called or remembered."""
+        """Return the result of `func`, from the cache if possible."""
         parts: list[Any] = [id(func), torch.get_default_dtype()]
         if not _tell(args, parts) or (kwargs and not _tell(tuple(kwargs.items()), parts)):
             return func(*args, **kwargs)
@@ -90,8 +90,7 @@ def _tell(values: Iterable[Any], parts: list[Any]) -> bool:
 
 
 def _seen(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] | None:
-    """How results are made again; None where that is not known. inputs: the storages of what they were made
-    from."""
+    """Return how to make the results again, None if not known. inputs: storages of the arguments."""
     kind = type(out)
     results = (out,) if kind is torch.Tensor else out
     if kind not in (torch.Tensor, tuple, list):

@@ -33,7 +33,7 @@ def has_parts(value: Any) -> bool:
 
 
 def coo_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices and values of a sparse tensor, which is not asked for a copy."""
+    """Return indices and values of a sparse tensor without copies."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         return aten._indices.default(tensor), aten._values.default(tensor)
 
@@ -54,14 +54,13 @@ _wrappers = weakref.WeakSet[type]()
 
 
 def wraps(kind: type) -> None:
-    """Register a type whose tensors have no memory of their own: its `__torch_dispatch__` says what operators
-    do."""
+    """Register a wrapper type without memory: its `__torch_dispatch__` runs its operators."""
     if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
         _wrappers.add(kind)
 
 
 def unwraps_itself(kind: type) -> bool:
-    """Whether tensors of this type are wrappers that say what operators do to what they wrap."""
+    """Return whether tensors of this type are wrappers that run operators on their parts."""
     return hasattr(kind, "__tensor_flatten__") or kind in _wrappers
 
 

@@ -28,9 +28,9 @@ _LIBRARY_FOLDERS = (
 
 
 class Here(threading.local):
-    """What each thread knows for itself. modules: the paths of those that run, the innermost last; callers:
-    the user's line that each was called from, once it is asked for; handle: its number, once it has one;
-    in_order: when it runs is decided here (`loading.py`)."""
+    """Per-thread state. modules: paths of the running modules, the innermost last; callers: user's line of
+    each call, once needed; handle: its number, once it has one; in_order: the loader decides when it runs
+    (`loading.py`)."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []
@@ -62,7 +62,7 @@ class Places:
         return self.here.modules
 
     def libraries(self, folders: tuple[str, ...]) -> None:
-        """Lines in these folders are a library's too, not the user's."""
+        """Treat lines in these folders as a library's, not the user's."""
         self._library_folders = (*_LIBRARY_FOLDERS, *folders)
 
     def is_library(self, filename: str) -> bool:
@@ -70,8 +70,7 @@ class Places:
         return filename.startswith(self._library_folders)
 
     def now(self) -> tuple[str, str]:
-        """Module and line of the operator that runs now; what it makes for the backward pass is of the
-        same."""
+        """Return module and line of the running operator; backward nodes it makes share them."""
         if self.phase is Phase.BACKWARD and not self.modules:  # no checkpointed module that runs again
             node = torch._C._current_autograd_node()
             if node is not None:
@@ -94,19 +93,17 @@ class Places:
         self.checkpoints = (self.checkpoints[0] + regions, self.checkpoints[1] + calls)
 
     def checkpointing(self) -> tuple[int, int]:
-        """Regions and calls since this was last asked (`Operator.checkpointing`)."""
+        """Return regions and calls since the last query (`Operator.checkpointing`)."""
         found, self.checkpoints = self.checkpoints, (0, 0)
         return found
 
     def segment_over(self) -> None:
-        """Nodes of autograd made before the last segment are taken to be gone: where they came from is
-        forgotten."""
+        """Forget the origin of autograd nodes older than the last segment, taken to be gone."""
         first, self._segment_node = self._segment_node, torch._C._autograd._get_sequence_nr()
         self._origin = {node: place for node, place in self._origin.items() if node >= first}
 
     def line(self) -> str:
-        """File and line of the user's code that runs, empty where none does; module calls remember the one
-        they were made from."""
+        """Return "file:line" of the running user code, "" without; module calls keep their caller's."""
         frame: FrameType | None = sys._getframe(1)
         known, callers = self._user_code, self.here.callers
         depth, source = len(callers), ""
@@ -143,8 +140,7 @@ class Places:
         return None
 
     def _user_name(self, filename: str) -> str | None:
-        """A file's name if it is the user's, "" if it is a library's, None where whoever asked for the
-        analysis begins."""
+        """Return a user file's name, "" for a library's, None where the analysis was called from."""
         if filename == self._outermost:
             return None
         return "" if filename.startswith(self._library_folders) else Path(filename).name

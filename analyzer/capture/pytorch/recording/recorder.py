@@ -95,7 +95,7 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Not wrapped for PyTorch's compiler, which the wrapper would import: nothing is compiled here."""
+        """Return False, so that PyTorch does not import its compiler to wrap this mode."""
         return False
 
     def __init__(self, memory: Memory | None, compatible: CompatibleDevices) -> None:
@@ -149,8 +149,7 @@ class Recorder(TorchDispatchMode):
     def choose(
         self, choices: Mapping[Any, Callable[..., Any]], by_name: Mapping[str, Callable[..., Any]]
     ) -> None:
-        """These operators do what is given instead of themselves; it calls `record` where the operator counts
-        as one.
+        """Register handlers that replace these operators; they call `record` to be counted.
 
         by_name: those of libraries that may not be imported yet ("namespace::name.overload").
         """
@@ -161,21 +160,19 @@ class Recorder(TorchDispatchMode):
     def handle_operators(
         self, handlers: Mapping[Any, OperatorHandler], foreign: OperatorHandler | None = None
     ) -> None:
-        """Call these handlers before the operators. foreign: called before every operator that is not
-        PyTorch's."""
+        """Call these handlers before operators. foreign: before all that are not PyTorch's."""
         self._handlers.update(handlers)
         self._foreign = foreign or self._foreign
         self._schemas.clear()
 
     def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:
-        """What says these operators' results for tensors without memory. by_shapes: those for which shapes
-        alone decide."""
+        """Register functions that make results for tensors without memory. by_shapes: operators whose results
+        follow from shapes alone."""
         self._kernels, self._by_shapes = kernels, by_shapes
         self._schemas.clear()
 
     def whole_program(self, folders: tuple[str, ...], alone: bool = True) -> None:
-        """A program is followed that asks for values; lines in these folders are a library's too, not the
-        user's.
+        """Follow a program that reads values; lines in these folders are not the user's.
 
         alone: it is the only rank.
         """
@@ -196,26 +193,25 @@ class Recorder(TorchDispatchMode):
         self.places.phase = phase
 
     def mark(self, name: str) -> None:
-        """A named event is over."""
+        """End the named event."""
         self.storages.mark(name)
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
-        """Name a storage and say what it is for."""
+        """Give a storage its name and category."""
         self.storages.label(tensor, name, category)
 
     def note(self, text: str) -> None:
-        """Something the estimate's reader should know, said once."""
+        """Add a note to the estimate, once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def caveat(self, text: str) -> None:
-        """What the figures are not of, said beside the verdict."""
+        """Add a sentence on what the figures leave out, printed beside the verdict."""
         if text not in self.caveats:
             self.caveats.append(text)
 
     def caught(self) -> str:
-        """The last error of an operator, or of a question about values, that did not end the program; ""
-        where there was none."""
+        """Return the last error, of an operator or a value read, that the program survived; "" if none."""
         failed = self.failed_call
         return self.values.refused or ("" if failed is None else failed.said)
 
@@ -245,6 +241,7 @@ class Recorder(TorchDispatchMode):
                 raise
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator and record it if it reaches the device."""
         schema = self._schemas.get(id(func)) or self._schema(func)
         if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(schema)):
             if args and type(args[0]) in _NUMBERS:
@@ -312,8 +309,7 @@ class Recorder(TorchDispatchMode):
         return schema.choice is not None and schema.func.namespace == "c10d"
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:
-        """The arguments of a call among host tensors, none of them real any more; None where one is on the
-        device."""
+        """Return the arguments of a call among host tensors as meta tensors; None if on the device."""
         tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
         if not all(map(self.storages.on_host, tensors)):
             return None
@@ -322,7 +318,7 @@ class Recorder(TorchDispatchMode):
         )
 
     def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
+        """Return results as large as the largest input, with a note, for an operator without shapes.
 
         Raises CaptureError for results whose shapes depend on data, NotImplementedError where there is
         nothing to go by.
@@ -361,17 +357,18 @@ class Recorder(TorchDispatchMode):
     # ------------------------------------------------------------------------------------
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """An operator has run; values it changed have been told already."""
+        """Record an operator that has run; changed values are known already."""
         self._record(self._schema(func), args, kwargs, out, values=False)
 
     def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an operator with a choice of its own does without it."""
+        """Run and record an operator without its registered handler."""
         with _disable_current_modes():
             out = func(*args, **kwargs)
         self._record(self._schema(func), args, kwargs, out)
         return out
 
     def _record(self, schema: Schema, args: Any, kwargs: Any, out: Any, *, values: bool = True) -> None:
+        """Append a call to the recorded operators, with its results' storages and known values."""
         storages = self.storages
         results = (
             [out]
@@ -445,7 +442,7 @@ class Recorder(TorchDispatchMode):
         return RecordingCursor(len(self.operators), len(storages.all), len(storages.program), events)
 
     def cut(self, position: RecordingCursor, names: Mapping[int, int]) -> None:
-        """Forget what was recorded since; storages alive now are known by other numbers from then on."""
+        """Drop the record since a position; `names` maps live storages to their new numbers."""
         del self.operators[position.operators :]
         self.storages.cut(position.storages, position.moments, names)
 
@@ -477,8 +474,7 @@ def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
 
 
 def _reaches_device(args: Any, kwargs: Any) -> bool:
-    """Whether a call has to do with the pretended device: by a tensor among its arguments, or the device it
-    names."""
+    """Return whether a call concerns the device: by a tensor argument or the device it names."""
     for value in args:
         if isinstance(value, torch.Tensor):
             if value.is_meta:

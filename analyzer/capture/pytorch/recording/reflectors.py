@@ -17,7 +17,7 @@ import torch
 
 
 def of_product(node: Any, _values: Any, begun: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The gradients of reflectors and scales. begun: the product of result and gradient, and of what."""
+    """Return gradients of reflectors and scales. begun: product of result and gradient, and its operands."""
     return _gradients(node._saved_input, node._saved_tau, begun, flipped=False)
 
 
@@ -27,6 +27,7 @@ def of_ormqr(node: Any, _values: Any, begun: tuple[Any, ...]) -> tuple[Any, Any]
 
 
 def _gradients(matrix: Any, tau: Any, begun: tuple[Any, ...], flipped: bool) -> tuple[Any, Any]:
+    """Return the gradients of vectors and scales of Householder reflectors."""
     (*batch, rows, _), count = matrix.shape, tau.shape[-1]
     vectors = matrix.tril(-1)
     vectors.diagonal(0, -2, -1).fill_(1.0)

@@ -62,6 +62,6 @@ _BEGIN = {
 
 
 def reason(name: str) -> str | None:
-    """Why an operator ("aten::_cslt_compress") is not followed; None: it is nobody's intention."""
+    """Return why an operator ("aten::_cslt_compress") is not supported; None if that is not intended."""
     found = [begin for begin in _BEGIN if name.startswith(begin)]
     return _BEGIN[max(found, key=len)] if found else None

@@ -70,9 +70,9 @@ class GrowingStorage:
 
 
 class Storages:
-    """Those of one capture. all: every one so far; program: the moments so far; live: the number of each that
-    lives, by its key;
-    bounds: sizes that are bounds of what only data tells; bounded: what is made now may be of such a size."""
+    """Storages of one capture. all: every one so far; program: moments so far; live: numbers of live ones by
+    key; bounds: sizes that are upper bounds because data decides them; bounded: new storages may be of such a
+    size."""
 
     def __init__(
         self, places: Places, streams: Current, known: KnownValues, twins: Twins, memory: Memory | None
@@ -94,8 +94,7 @@ class Storages:
     # -------------------------------------------------------------------------------------------------
 
     def happened(self, moment: Moment) -> None:
-        """The next moment of the program. Raises torch.OutOfMemoryError where the device has no room for
-        it."""
+        """Append a moment of the program. Raises torch.OutOfMemoryError if the device is full."""
         self.program.append(moment)
         if self._memory is not None:
             try:
@@ -106,21 +105,21 @@ class Storages:
                 raise out_of_memory(error, self._memory) from None
 
     def mark(self, name: str) -> None:
-        """A named event is over."""
+        """End the named event."""
         self.happened(Mark(name))
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:
-        """The host, or the stream `by`, waits for a stream, or for all of them."""
+        """Let the host, or the stream `by`, wait for a stream, or for all."""
         if self._shared:
             self.happened(StreamWait(stream, by))
 
     def wait_here(self) -> None:
-        """The host waits for the stream that is current: it reads, or copies without `non_blocking`."""
+        """Let the host wait for the current stream: it reads, or copies without `non_blocking`."""
         if self._shared:
             self.wait(self._streams.now())
 
     def use(self, tensor: torch.Tensor, stream: int) -> None:
-        """Another stream uses the tensor."""
+        """Record that another stream uses the tensor."""
         index = self.live.get(tensor.untyped_storage()._cdata)
         if index is not None and self.all[index].on_device:
             self._shared = True
@@ -144,8 +143,7 @@ class Storages:
         return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
     def place_of(self, storage: Any) -> bool | None:
-        """Whether a storage without memory stands for one on the device; None: the program itself made it a
-        meta tensor's."""
+        """Return whether a storage is on the device; None for the program's own meta tensors."""
         index = self.live.get(storage._cdata)
         return None if index is None or index in self._nowhere else self.all[index].on_device
 
@@ -155,7 +153,7 @@ class Storages:
 
     @contextlib.contextmanager
     def making_nowhere(self) -> Iterator[None]:
-        """While open, what operators make are the program's own meta tensors."""
+        """While open, results are the program's own meta tensors."""
         before, self.makes_nowhere = self.makes_nowhere, True
         try:
             yield
@@ -166,18 +164,18 @@ class Storages:
     # ---------------------------------------------------------------------------------------
 
     def count(self) -> int:
-        """How many there have been."""
+        """Number of storages made so far."""
         return len(self.all)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        """The number of a tensor's storage; None: nobody has seen it."""
+        """Return the number of a tensor's storage, None if unknown."""
         return self.live.get(tensor.untyped_storage()._cdata)
 
     def number(
         self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False
     ) -> int:
-        """The number of a tensor's storage, which begins now if nobody has seen it. born: an operator that is
-        recorded next makes it."""
+        """Return the number of a tensor's storage, which begins now if unknown. born: the next recorded
+        operator makes it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         index = self.live.get(key)
@@ -192,7 +190,7 @@ class Storages:
             self._places.phase,
             bounded=self._sized_by_bound(tensor),
         )
-        index = self._begin(key, growing, born)
+        index = self._add(key, growing, born)
 
         def died(reference: Any, key: int = key) -> None:
             if self._closed or self._references.get(key) is not reference:
@@ -204,7 +202,7 @@ class Storages:
         self._references[key] = weakref.ref(storage, died)
         return index
 
-    def _begin(self, key: int, growing: GrowingStorage, born: bool = False) -> int:
+    def _add(self, key: int, growing: GrowingStorage, born: bool = False) -> int:
         index = self.live[key] = len(self.all)
         self.all.append(growing)
         if not born:
@@ -212,18 +210,18 @@ class Storages:
         return index
 
     def resized(self, storage: torch.UntypedStorage) -> None:
-        """A storage may have another size now."""
+        """Update the size of a storage that may have changed."""
         key = storage._cdata
         index = self.live.get(key)
         if index is None or storage.nbytes() == self.all[index].nbytes:
             return
         if not self._twins.resized(key, storage.nbytes()):
             self._known.forget(key)
-        self._begin(key, replace(self.all[index], nbytes=storage.nbytes()))
+        self._add(key, replace(self.all[index], nbytes=storage.nbytes()))
         self.happened(Death(index))
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
-        """Name a storage and say what it is for."""
+        """Give a storage its name and category."""
         for part in inside(tensor):
             storage = self.all[self.number(part, name, category)]
             if storage.category is not Category.PARAMETER:
@@ -235,7 +233,7 @@ class Storages:
     # ------------------------------------------------------------------------------------
 
     def meta(self, tensor: torch.Tensor, name: str, born: bool = True) -> TensorMeta:
-        """How an operator looks at the storage of a tensor. born: it is a result."""
+        """Return the tensor as an operator sees it: storage, shape, strides, type. born: it is a result."""
         index = self.live.get(tensor.untyped_storage()._cdata)
         if index is None:
             index = self.number(tensor, name, _CATEGORY[self._places.phase], born=born)
@@ -252,7 +250,8 @@ class Storages:
         )
 
     def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
-        """An argument as the operator keeps it. found, seen: the tensors so far, and what is kept of them."""
+        """Return an argument as the operator stores it. found, seen: tensors so far, and their stored
+        form."""
         if type(value) in _PLAIN:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):
@@ -269,8 +268,7 @@ class Storages:
         return str(value)
 
     def made_on_host(self, results: Iterable[torch.Tensor | None], nowhere: bool) -> None:
-        """These are the results of an operator among host tensors, or (nowhere) among the program's own meta
-        tensors."""
+        """Register results of a host operator, or (nowhere) of the program's own meta tensors."""
         for result in results:
             if result is not None and result.device.type == "meta":
                 index = self.number(result, "host tensor", _CATEGORY[self._places.phase], on_device=False)
@@ -281,18 +279,17 @@ class Storages:
     # --------------------------------------------------------------------------------------------------
 
     def bound(self, most: int) -> None:
-        """A size is this, the most it can be; what is made now may be of it."""
+        """Register a size as an upper bound, which new storages may have."""
         self.bounds.add(most)
         self.bounded = True
 
     def is_bounded(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in memory whose size is only bounded."""
+        """Return whether the size of a tensor's memory is only an upper bound."""
         index = self.live.get(tensor.untyped_storage()._cdata)
         return index is not None and self.all[index].bounded
 
     def _sized_by_bound(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor that is being made has a size in its shape that is a bound, or a multiple of
-        one."""
+        """Return whether the new tensor's shape has a size that is a bound or its multiple."""
         return self.bounded and any(
             size and size % bound == 0 for size in tensor.shape for bound in self.bounds if bound > 1
         )
@@ -301,7 +298,7 @@ class Storages:
     # -------------------------------------------------------------------------------
 
     def alive(self) -> Iterable[int]:
-        """Every storage that lives now."""
+        """Return the numbers of all live storages."""
         return self.live.values()
 
     def cut(self, storages: int, moments: int, names: Mapping[int, int]) -> None:
@@ -313,7 +310,7 @@ class Storages:
         del self.program[moments:]
 
     def finish(self) -> tuple[Storage, ...]:
-        """Nothing dies any more; the storages as they are."""
+        """Stop recording deaths and return the storages."""
         self._closed = True
         self._references.clear()
         storages = []

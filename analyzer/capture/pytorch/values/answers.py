@@ -68,20 +68,20 @@ class ProgramValues:
     # -- what is known
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's value, where it is known; of a sparse one only its parts' are."""
+        """Return the tensor's value if known; for a sparse one only its parts' values are."""
         return None if has_parts(tensor) else self._twins.get(tensor)
 
     def filled(self, parts: list[torch.Tensor]) -> None:
-        """All of these are about to be written with known values."""
+        """Prepare the tensors for known values that are about to be written to all of them."""
         self._twins.filled(parts)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """The tensor's value is something nobody knows from now on."""
+        """Mark the tensor's value as unknown."""
         if tensor.device.type == "meta":
             self._known.forget(tensor.untyped_storage()._cdata)
 
     def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """All of the tensor has been written with this value, a host tensor of its shape and type."""
+        """Store a value for the whole tensor, given as a host tensor of its shape and type."""
         with _disable_current_modes():
             if tensor.device.type != "meta":
                 tensor.copy_(value)
@@ -92,19 +92,19 @@ class ProgramValues:
                 twin.copy_(value)
 
     def _overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """All of `target` is about to be written with `source`."""
+        """Prepare `target` for the values of `source`, which are about to be written to all of it."""
         if target.numel() <= self._known.budget.most(target) and self._twins.get(source) is not None:
             self._twins.overwritten(target)
 
     def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
-        """These flags, which nobody can know, all have one value in a healthy run."""
+        """Assume one value for all these flags, as in a run with finite numbers."""
         if flags.numel() <= STAND_IN_ELEMENTS and self._twins.get(flags) is None:
             self._note("numbers are taken to be finite where the program asks whether they are")
             with _disable_current_modes():
                 self._twins.put(flags, torch.full(flags.shape, value, device="cpu"), False)
 
     def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
-        """An operator has run: what is known of its results, and of what it wrote."""
+        """Compute what is known of an operator's results and of the tensors it wrote."""
         call = DispatchedCall(schema.func, args, kwargs)
         most = self._known.most_not_zero(call)
         self._follow(schema, call, inputs, results, written)
@@ -112,6 +112,7 @@ class ProgramValues:
             self._known.relate(call, most, made)
 
     def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
+        """Compute an operator's values if its inputs are known; else forget its results'."""
         func, args, _ = call
         if not (schema.from_nothing or schema.decides) and self._twins.lack(inputs):
             # What an unknown value goes into is unknown.
@@ -141,17 +142,17 @@ class ProgramValues:
             self._written(written or results)
 
     def _written(self, tensors: list[torch.Tensor]) -> None:
-        """What was written to is no longer what it was."""
+        """Forget the known values of tensors that were written to."""
         for tensor in tensors:
             self._known.forget(tensor.untyped_storage()._cdata)
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
-        """So many elements of a mask are true."""
+        """Remember how many elements of a mask are true."""
         self._known.selects(mask, count)
 
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[None]:
-        """While open, what is left empty is the result of an operator, which nobody has computed."""
+        """While open, uninitialised tensors count as computed results whose values are unknown."""
         before, self._known.standing_in = self._known.standing_in, True
         try:
             yield
@@ -166,7 +167,7 @@ class ProgramValues:
         value = self._twins.get(tensor)
         if value is not None and tensor.dtype is torch.bool:
             self._decides(tensor)
-        if value is None and (said := self._said()) is not None:
+        if value is None and (said := self._assumption()) is not None:
             return torch.full(tensor.shape, said, dtype=tensor.dtype, device="cpu")
         if value is None and self.stands_in:
             return self._stand_in(tensor)
@@ -178,8 +179,7 @@ class ProgramValues:
         return value
 
     def host_array(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor's value for an array of it: many values nobody knows are zeros, in memory the operating
-        system maps only where it is written to."""
+        """Return the tensor's value for an array; many unknown values are zeros in unmapped memory."""
         if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._twins.get(tensor) is not None:
             return self.host_value(tensor)
         self._note(ZEROS)
@@ -187,8 +187,7 @@ class ProgramValues:
             return torch.from_numpy(numpy.zeros(tensor.shape, dtype=str(tensor.dtype)[6:]))
 
     def copied(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files,
-        metrics)."""
+        """Copy a CUDA tensor into a real one: known values, or zeros (saved files, metrics)."""
         value = self._twins.get(source)
         if value is not None:
             return target.copy_(value)
@@ -196,9 +195,9 @@ class ProgramValues:
         return target.zero_()
 
     def item(self, tensor: torch.Tensor) -> Any:
-        """`item()`."""
+        """Return the value of `tensor.item()`: known, given by `--assume`, or assumed with a note."""
         self._storages.wait_here()
-        if self._twins.get(tensor) is None and (said := self._said()) is not None:
+        if self._twins.get(tensor) is None and (said := self._assumption()) is not None:
             return torch.tensor(said, dtype=tensor.dtype, device="cpu").item()
         if self._twins.get(tensor) is None:
             if tensor.is_floating_point() and falls():
@@ -222,8 +221,7 @@ class ProgramValues:
         return self.host_value(tensor).item()
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A value for one only a real run has: ones; false for flags, which programs watch for what goes
-        wrong or ends.
+        """Return an assumed value: ones; false for flags, which signal errors or the end.
 
         Noted with its line. Raises CaptureError for tensors too large to make up.
         """
@@ -249,23 +247,22 @@ class ProgramValues:
             f" analysis, or say it: --assume {line or 'FILE.py:LINE'}=VALUE",
         )
 
-    def _said(self) -> bool | int | float | None:
-        """What the user assumes for the line that is running."""
+    def _assumption(self) -> bool | int | float | None:
+        """Return the user's assumption (`--assume`) for the running line, None without one."""
         if not self.assumptions:
             return None
         frame = self._places.user_frame()
         return None if frame is None else self.assumptions.at(frame.f_code.co_filename, frame.f_lineno)
 
     def _decides(self, tensor: torch.Tensor) -> None:
-        """The program, or a size, follows from this value, which is known."""
+        """Record that the program, or a size, depends on this known value."""
         if self._known.asked(tensor):
             self._note(BY_NUMBERS)
 
     # -- sizes
 
     def sized(self, call: DispatchedCall) -> Any:
-        """The results of an operator whose size depends on values: those that are known, else those of
-        unknown size."""
+        """Return the results of an operator whose size depends on values, known or not."""
         if call.name == "aten::index" and not sizes.masks_of(call):
             out = call.func(*call.args)
         else:
@@ -279,11 +276,15 @@ class ProgramValues:
         return out
 
     def _of_unknown_size(self, call: DispatchedCall) -> Any:
-        """The results of an operator whose size depends on data, at the size that was said, else the largest;
-        noted."""
+        """Return results at the assumed size, else the largest, with a note."""
         if everybody() and (count := sizes.most(call)) is not None:
             return sized_result(call, count)
-        if self.stands_in and call.name == "aten::nonzero" and self._said() is None and (few := counted()):
+        if (
+            self.stands_in
+            and call.name == "aten::nonzero"
+            and self._assumption() is None
+            and (few := counted())
+        ):
             self._note(few[1])
             return sized_result(call, few[0])
         most = sizes.most(call, self._known.counts.at_most) if self.stands_in else None
@@ -299,9 +300,8 @@ class ProgramValues:
         return sized_result(call, count)
 
     def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
-        """How many there are of what only data tells: what was said, else the most there can be, which is
-        noted."""
-        said = self._said()
+        """Return a count that data decides: the user's assumption, else the bound `most`, with a note."""
+        said = self._assumption()
         if said is not None:
             return int(said)
         if most is not None:

@@ -33,15 +33,15 @@ class AskedSizes:
         self.guards: list[SizeGuard] = []
 
     def size(self, value: int) -> int:
-        """A size that remembers."""
+        """Return a size that records the comparisons the program makes with it."""
         return _Size(value, int(value), self)
 
     def sizes(self, value: torch.Size) -> torch.Size:
-        """A shape of such sizes."""
+        """Return a shape whose sizes record comparisons."""
         return torch.Size([self.size(size) for size in value])
 
     def ask(self, comparison: str, left: Tree, right: Tree, answer: bool) -> None:
-        """Remember a guard, and which line asked it."""
+        """Store a guard with the line that compares."""
         if len(self.guards) < _MOST:
             frame = sys._getframe(2)
             where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
@@ -78,6 +78,7 @@ def _tree(number: int) -> Tree:
 
 
 def _arithmetic(name: str, reflected: bool) -> Callable[[_Size, Any], Any]:
+    """Return an `int` operation whose result remembers the expression that made it."""
     plain = getattr(int, f"__{'r' if reflected else ''}{name}__")
 
     def method(self: _Size, other: Any) -> Any:
@@ -91,6 +92,7 @@ def _arithmetic(name: str, reflected: bool) -> Callable[[_Size, Any], Any]:
 
 
 def _comparison(name: str) -> Callable[[_Size, Any], Any]:
+    """Return an `int` comparison that records the question and its answer."""
     plain = getattr(int, f"__{name}__")
 
     def method(self: _Size, other: Any) -> Any:

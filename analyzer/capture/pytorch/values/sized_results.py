@@ -14,7 +14,7 @@ _META = torch.device("meta")
 
 
 def sized_result(call: DispatchedCall, count: int) -> Any:
-    """What the operator returns when there are `count` results, as meta tensors."""
+    """Return the operator's result for `count` selected elements, as meta tensors."""
 
     def made(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=_META)

@@ -17,7 +17,7 @@ class Twins:
         self.known: dict[int, torch.UntypedStorage] = {}
 
     def key(self, tensor: torch.Tensor) -> int:
-        """That of the storage."""
+        """Return the key of the tensor's storage."""
         key: int = tensor.untyped_storage()._cdata
         return key
 
@@ -42,11 +42,11 @@ class Twins:
         self.known[key] = value.untyped_storage()
 
     def drop(self, key: int, _: int = 0) -> None:
-        """The storage is dead or changed by something unknown."""
+        """Forget the value of a storage that died or was changed unpredictably."""
         self.known.pop(key, None)
 
     def stands_in(self, _: torch.Tensor) -> bool:
-        """Never: what stands in for a value is made when the program reads it (`answers.py`)."""
+        """Return False: assumed values are made when the program reads them (`answers.py`)."""
         return False
 
     def lack(self, tensors: list[torch.Tensor]) -> bool:
@@ -55,8 +55,7 @@ class Twins:
         return any(tensor.is_meta and tensor.untyped_storage()._cdata not in known for tensor in tensors)
 
     def resized(self, key: int, nbytes: int) -> bool:
-        """The storage has another size: what it held stays if it has grown, and zeros stand behind; whether
-        it is still known."""
+        """Resize the twin; added elements are zeros. Returns whether it is still known."""
         twin = self.known.get(key)
         if twin is None or not 0 < twin.nbytes() < nbytes <= LIMIT:
             return False
@@ -66,16 +65,14 @@ class Twins:
         return True
 
     def overwritten(self, target: torch.Tensor) -> None:
-        """All of `target` is about to be written with a known value: nothing unknown stays in it, if it is
-        all there is in its storage."""
+        """Make the storage known if `target`, about to be written with a known value, covers all of it."""
         nbytes = target.numel() * target.element_size()
         if target.is_contiguous() and nbytes == target.untyped_storage().nbytes():
             empty = torch.empty_like(target, device="cpu")
             self.known[target.untyped_storage()._cdata] = empty.untyped_storage()
 
     def filled(self, parts: list[torch.Tensor]) -> None:
-        """All of these are about to be written with known values: their storage is known, if they are all
-        there is of it."""
+        """Make the storage known if the parts, about to be written with known values, cover all of it."""
         storage = parts[0].untyped_storage()
         nbytes = sum(part.numel() * part.element_size() for part in parts)
         one = all(part.untyped_storage()._cdata == storage._cdata for part in parts)

@@ -21,9 +21,8 @@
    recorded pipelines (`tests/data/h200/histories_ranks.xz`) that was at once in the first step, and up to a
    step later where the device lagged behind the host. No clock runs here: it is taken to be at once.
 6. The tensor a barrier is called with lives until the next barrier, as recorded in programs of one and two
-   ranks (`dino_vit_tiny`,
-   `simsiam`: `tests/data/h200/histories_public.xz`, `histories_public_2.xz`); what it adds up is given back
-   at once.
+   ranks (`dino_vit_tiny`, `simsiam`: `tests/data/h200/histories_public.xz`, `histories_public_2.xz`); what it
+   adds up is given back at once.
 7. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its
    shape.
 """
@@ -62,7 +61,7 @@ _THROUGH = (
 
 
 class Collectives:
-    """What each collective does.
+    """Replaces each collective operator on the followed rank.
 
     used: told the process group, the collective's name and the ranks it exchanges messages with (None: it
     goes round the ring), for each call on the device. functional: told a group's name and the operator's, for
@@ -81,11 +80,11 @@ class Collectives:
         self._in_barrier: Any = None
 
     def choices(self) -> dict[Any, Callable[..., Any]]:
-        """Operator overload -> what it does."""
+        """Return the handlers by operator overload."""
         module = torch.ops._c10d_functional
         return {
             **{
-                overload.default: self._reported(overload.default)
+                overload.default: self._counted_functional(overload.default)
                 for overload in (
                     module.all_reduce,
                     module.all_reduce_,
@@ -146,7 +145,7 @@ class Collectives:
         return work if len(func._schema.returns) == 1 else (tensors, work)
 
     def _unshelve(self) -> None:
-        """Let go what the watchdog is taken to have seen by now."""
+        """Release tensors that the watchdog has seen by now."""
         now, in_backward = self._recorder.step, self._recorder.phase is Phase.BACKWARD
         seen: list[tuple[int, Any]] = []
         kept: list[tuple[int, Any]] = []
@@ -162,8 +161,7 @@ class Collectives:
             self._recorder.memory.record_watched(number for number in numbers if number is not None)
 
     def _placed(self, group: Any, args: Any) -> list[torch.Tensor]:
-        """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no
-        backend for them."""
+        """Return the tensors on the device. Raises RuntimeError if the group has no backend for them."""
         tensors = [t for t in tree_iter(args) if isinstance(t, torch.Tensor)]
         on_device = [
             t for t in tensors if t.device.type == "meta" and not self._recorder.storages.in_host_memory(t)
@@ -193,12 +191,14 @@ class Collectives:
         return self._done(func, args, kwargs, args[0])
 
     def _barrier(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record a barrier, which sums one number on the device."""
         self._in_barrier = tensor  # until the next one
         if tensor.device.type == "meta":
             tensor.new_empty(1, dtype=torch.float32)  # what NCCL adds up, given back at once
         return self._done(c10d.barrier.default, (tensor, *args), kwargs, tensor)
 
     def _all_gather(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Copy this rank's tensor to every rank's part; the device needs one buffer for all parts."""
         kept = []
         for parts, own in zip(outputs, inputs, strict=True):
             if own.device.type == "meta" and all(part.shape == own.shape for part in parts):
@@ -210,12 +210,14 @@ class Collectives:
         return self._done(c10d.allgather_.default, (outputs, inputs, *args), kwargs, outputs, kept or None)
 
     def _all_gather_into(self, func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Repeat this rank's values, if known, for every rank's part of the output."""
         for output, own in zip(_listed(outputs), _listed(inputs), strict=True):
             if self._recorder.values.known(own) is not None and output.numel() % max(1, own.numel()) == 0:
                 output.copy_(own.flatten().repeat(output.numel() // max(1, own.numel())).view(output.shape))
         return self._done(func, (outputs, inputs, *args), kwargs, outputs)
 
     def _reduce_scatter(self, outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        """Take this rank's part; the device copies the inputs to one buffer first."""
         for output, parts in zip(outputs, inputs, strict=True):
             if output.device.type == "meta" and all(part.shape == output.shape for part in parts):
                 flat = output.new_empty((len(parts), *output.shape))
@@ -274,7 +276,8 @@ class Collectives:
             self._recorder.values.forget(tensor)
         return self._done(c10d.recv_any_source_.default, (tensors, *args), kwargs, tensors, [])
 
-    def _reported(self, func: Any) -> Callable[..., Any]:
+    def _counted_functional(self, func: Any) -> Callable[..., Any]:
+        """Return a functional collective's replacement, which reports its group and records the operator."""
         position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -296,8 +299,7 @@ RECEIVING = frozenset({"recv_", "recv_any_source_", "gather_root", "scatter", "a
 
 
 def _exchange(call: DispatchedCall, group: Any) -> tuple[str, tuple[int, ...] | None]:
-    """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges
-    messages with.
+    """Return the collective's name ("_root" appended on the root) and the ranks it exchanges with.
 
     Scatter, gather and all-to-all are groups of sends and receives in NCCL (`torch/csrc/cuda/nccl.cpp`).
     """
@@ -314,7 +316,7 @@ def _exchange(call: DispatchedCall, group: Any) -> tuple[str, tuple[int, ...] | 
 
 
 def _finished(kept: Any) -> Any:
-    """The `Work` of a collective that is over."""
+    """Return the `Work` of a finished collective."""
     future: Any = torch.futures.Future()
     future.set_result([t for t in tree_iter(kept) if isinstance(t, torch.Tensor)])
     module: Any = torch._C._distributed_c10d

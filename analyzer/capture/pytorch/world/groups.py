@@ -68,13 +68,12 @@ class Communicators:
         return any(backend is one for one in self.nccl)
 
     def made(self, group: Any) -> None:
-        """A process group is there; bound to a device, its communicator is made with it."""
+        """Record a process group; one bound to a device makes its communicator now."""
         if group.bound_device_id is not None and self._is_nccl(group):
             self.uses.setdefault(group.group_name, Communicator(group.size()))
 
     def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
-        """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round
-        the ring."""
+        """Record a collective on a group. peers: ranks it exchanges with; None: the ring."""
         if self._where is not None and collective not in _MESSAGES:
             key = tuple(dist.get_process_group_ranks(group)), group.group_name
             self.calls.setdefault(key, []).append(
@@ -95,8 +94,7 @@ class Communicators:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """While open, calls are not kept: those of an exchange in which ranks that know the result take no
-        part here."""
+        """While open, record no calls: ranks that know the result take no part in the exchange."""
         where, self._where = self._where, None
         try:
             yield
@@ -104,7 +102,7 @@ class Communicators:
             self._where = where
 
     def functional(self, group_name: str, collective: str) -> None:
-        """A functional collective runs on the group of this name."""
+        """Record a functional collective on the group of this name."""
         resolve: Any = torch._C._distributed_c10d._resolve_process_group
         self.used(resolve(group_name), collective, None)
 
@@ -117,13 +115,13 @@ class _Everybody(type):
 
 
 def _backend(made: list[Any]) -> type:
-    """What stands for `ProcessGroupNCCL` or `ProcessGroupGloo`; it keeps those it makes in `made`."""
+    """Return a replacement of `ProcessGroupNCCL` or `ProcessGroupGloo`; instances go to `made`."""
 
     class Backend(metaclass=_Everybody):
         """A process group that sends nothing."""
 
         class Options:
-            """What PyTorch and programs set of a backend, and nobody reads."""
+            """Accepts the options that programs set; none has an effect."""
 
             def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -138,8 +136,7 @@ def _backend(made: list[Any]) -> type:
 
 @contextlib.contextmanager
 def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[Communicators]:
-    """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it
-    communicated.
+    """While open, follow one `rank` of a world of processes; yields what it communicated.
 
     post: brings what other ranks say by value; None: nobody does.
     """
@@ -163,8 +160,7 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
 
 
 def _forget_shapes() -> None:
-    """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device and its place
-    on the mesh: another rank's are others."""
+    """Clear PyTorch's cache of DTensor shapes, which holds the last rank's device and place."""
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is not None and _were_asked(tensor.DTensor):
         clear = getattr(
@@ -188,6 +184,7 @@ def _were_asked(dtensor: Any) -> bool:
 def _replacements(
     rank: Rank, recorder: Recorder, messages: Messages, used: Communicators, post: Post | None
 ) -> dict[str, Any]:
+    """Return what replaces functions of `torch.distributed`, by name, for one rank."""
     c10d = "torch.distributed.distributed_c10d."
     made: list[Store] = []  # C++ forgets what Python wrote of a store nobody holds
 
@@ -254,7 +251,7 @@ def _replacements(
 
 
 def _enough(rank: Rank, wanted: int, what: str, how: str) -> None:
-    """Raises CaptureError where the program wants more ranks than there are."""
+    """Raise CaptureError if the program wants more ranks than there are."""
     if wanted > rank.world_size:
         raise CaptureError(
             f"{what}, but {rank.world_size} {'is' if rank.world_size == 1 else 'are'} {how}",
@@ -263,8 +260,7 @@ def _enough(rank: Rank, wanted: int, what: str, how: str) -> None:
 
 
 def _same_parameters(group: Any, tensors: list[torch.Tensor], logger: Any = None) -> bool:
-    """What DDP asks other ranks at construction: how many parameters, then all sizes and strides
-    (`reducer.cpp`)."""
+    """Compare parameter counts and shapes across ranks with the collectives that DDP uses (`reducer.cpp`)."""
     del logger
     place = tensors[0].device
     count = torch.tensor([len(tensors)], device=place)

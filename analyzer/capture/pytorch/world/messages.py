@@ -48,7 +48,7 @@ class Messages:
             self._objects = ""
 
     def no_objects(self, group: Any) -> None:
-        """Objects are exchanged, but this rank need not know them."""
+        """Record an exchange of objects that this rank need not know."""
         self.channel(f"{group.group_name} objects")
 
     def sent(self, group: Any, to: int, tensor: torch.Tensor) -> None:
@@ -57,17 +57,16 @@ class Messages:
 
     def received(self, group: Any, source: int, tensor: torch.Tensor) -> None:
         """A message from a rank of the group. Raises CaptureError where its value never comes."""
-        self._hear(group, source, self.channel(f"{group.group_name} {source} to {group.rank()}"), tensor)
+        self._receive(group, source, self.channel(f"{group.group_name} {source} to {group.rank()}"), tensor)
 
     def broadcast(self, group: Any, root: int, tensor: torch.Tensor) -> None:
-        """A broadcast within the group: everybody's tensor has the root's value from now on, if it carries
-        one."""
+        """Give every tensor of a broadcast the root's value, if the root sends one."""
         if self._objects:
             channel = self.channel(self._objects)
             if group.rank() == root:
                 self._say(channel, tensor)
             else:
-                self._hear(group, root, channel, tensor)
+                self._receive(group, root, channel, tensor)
 
     def scattered(self, group: Any, root: int, output: torch.Tensor, parts: list[torch.Tensor]) -> None:
         """A scatter within the group. parts: every rank's, at the root; none elsewhere."""
@@ -76,7 +75,7 @@ class Messages:
             for rank, part in enumerate(parts):
                 self._say(f"{channel} to {rank}", part)
             if group.rank() != root:
-                self._hear(group, root, f"{channel} to {group.rank()}", output)
+                self._receive(group, root, f"{channel} to {group.rank()}", output)
 
     def channel(self, name: str) -> str:
         """The next message of that name."""
@@ -87,7 +86,8 @@ class Messages:
         if self._post is not None and self._carried(tensor):
             self._post.send(channel, self._value(tensor))
 
-    def _hear(self, group: Any, source: int, channel: str, tensor: torch.Tensor) -> None:
+    def _receive(self, group: Any, source: int, channel: str, tensor: torch.Tensor) -> None:
+        """Write the value another rank sent into the tensor; forget the tensor's values if none came."""
         value = None
         if self._post is not None and self._carried(tensor):
             asked = torch.distributed.get_global_rank(group, source)
@@ -105,6 +105,7 @@ class Messages:
         return bool(self._objects) or (shapes and small)
 
     def _value(self, tensor: torch.Tensor) -> bytes | None:
+        """Return a tensor's known values as bytes, None if unknown."""
         known = self._recorder.values.known(tensor)
         if known is None:
             return None

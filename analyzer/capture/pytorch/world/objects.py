@@ -44,7 +44,7 @@ class Objects:
         self._real_gather, self._real_gather_all = dist.gather_object, dist.all_gather_object
 
     def functions(self) -> dict[str, Any]:
-        """Names of PyTorch's functions -> what they do."""
+        """Return the replacements by name."""
         named = "torch.distributed."
         return {
             f"{named}distributed_c10d.broadcast_object_list": self._broadcast_objects,
@@ -58,6 +58,7 @@ class Objects:
     def _broadcast_objects(
         self, object_list: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
     ) -> None:
+        """Broadcast objects: for real on the root or where others' values are carried."""
         within: Any = group or dist.GroupMember.WORLD
         root = named.get("group_src")
         if root is None:
@@ -131,13 +132,12 @@ class Objects:
 
 
 def _holds(thing: Any) -> bool:
-    """Whether a rank has something in a place of a list that another rank fills: neither nothing nor an empty
-    collection."""
+    """Return whether a list's place that another rank fills is neither None nor empty."""
     return thing is not None and not (isinstance(thing, (dict, list, tuple, set)) and not thing)
 
 
 def _differs() -> bool:
-    """Whether the code that runs gathers what is another thing on each rank."""
+    """Return whether the running code gathers something different on each rank."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class _Over:
-    """What `multiprocessing` asks of a process that has ended well."""
+    """A process object that has ended successfully, for `multiprocessing`."""
 
     returncode = 0
     sentinel = -1
@@ -44,13 +44,13 @@ class _Over:
         self.pid = os.getpid()
 
     def poll(self, *_: Any) -> int:
-        """How it ended."""
+        """Return exit code 0."""
         return 0
 
     wait = poll
 
     def terminate(self) -> None:
-        """It is over."""
+        """Do nothing: the process has ended."""
 
     kill = close = terminate
 
@@ -61,11 +61,11 @@ class _Joined:
     processes: tuple[Any, ...] = ()
 
     def join(self, *_: Any, **__: Any) -> bool:
-        """All have ended."""
+        """Return True: all processes have ended."""
         return True
 
     def pids(self) -> list[int]:
-        """Their numbers."""
+        """Return no process ids."""
         return []
 
 
@@ -97,6 +97,7 @@ class _Tells:
         return self.function(*args, **kwargs)
 
     def _refuse(self) -> None:
+        """Report that the process used the GPU and raise an error in it."""
         self.connection.send("asked")
         raise RuntimeError(
             "processes of the program's own have no GPU here" if self.recorder is None else _REFUSED
@@ -116,8 +117,7 @@ class _Tells:
 
 
 def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorder, place: str) -> None:
-    """Start a process that is not followed; the program's main thread gets a CaptureError when it asks for
-    the GPU."""
+    """Start a process that is not followed; its use of the GPU is a CaptureError of the program."""
     name = process._target.__code__.co_name
     heard, told = Pipe(duplex=False)
 
@@ -144,7 +144,7 @@ def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorde
 
 
 def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], None]) -> dict[str, Any]:
-    """Names of functions that start processes -> what they do where one rank is followed.
+    """Return the replacements of functions that start processes, for one followed rank.
 
     enough: raises where the program wants more ranks than there are (how many, what wants them, how they
     come).

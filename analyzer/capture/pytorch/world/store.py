@@ -31,7 +31,7 @@ class Store(dist.Store):  # type: ignore[misc, name-defined]
         self._values: dict[str, bytes] = {}
 
     def set(self, key: str, value: Any) -> None:
-        """Write."""
+        """Store a value and send it to the other followed ranks."""
         self._values[key] = value if isinstance(value, bytes) else str(value).encode()
         if self._post is not None:
             self._post.send(self._channel(key), self._values[key])
@@ -51,7 +51,7 @@ class Store(dist.Store):  # type: ignore[misc, name-defined]
         return self._values[key]
 
     def add(self, key: str, amount: int) -> int:
-        """Count."""
+        """Add to a counter and return it."""
         count = int(self._values.get(key, b"0")) + amount
         self._values[key] = str(count).encode()
         return count
@@ -63,22 +63,22 @@ class Store(dist.Store):  # type: ignore[misc, name-defined]
         return self._values.get(key, expected.encode())
 
     def wait(self, *_: Any) -> None:
-        """Everybody has written."""
+        """Return at once: every key counts as written."""
 
     def check(self, keys: list[str]) -> bool:
-        """Everybody has written."""
+        """Return True: every key counts as written."""
         del keys
         return True
 
     def set_timeout(self, timeout: Any) -> None:
-        """Nobody waits."""
+        """Do nothing: no call waits."""
 
     def delete_key(self, key: str) -> bool:
-        """Forget."""
+        """Delete a key; return whether it existed."""
         return self._values.pop(key, None) is not None
 
     def num_keys(self) -> int:
-        """How many were written."""
+        """Number of keys written."""
         return len(self._values)
 
     def _channel(self, key: str) -> str:
@@ -86,7 +86,7 @@ class Store(dist.Store):  # type: ignore[misc, name-defined]
 
 
 def stores(post: Post | None, where: Callable[[], str]) -> dict[str, Any]:
-    """What stands for PyTorch's stores while a rank is followed."""
+    """Return replacements for PyTorch's store classes, for a followed rank."""
 
     def replacement(name: Callable[..., str]) -> type[Store]:
         class Own(Store):

@@ -2,20 +2,18 @@
 
 1. The process is rank `rank` of a job: `cuda.set_device`, `init_process_group("cpu:gloo,cuda:nccl")`.
 2. **ddp**: the model moves to the GPU and goes into `DistributedDataParallel`. Micro-batches but the last of
-   a step run under
-   `no_sync` (`no_sync=false`: every one reduces its gradients). `zero`: `ZeroRedundancyOptimizer` keeps the
-   optimizer's state of a share of the parameters on each rank.
+   a step run under `no_sync` (`no_sync=false`: every one reduces its gradients). `zero`:
+   `ZeroRedundancyOptimizer` keeps the optimizer's state of a share of the parameters on each rank.
 3. **fsdp2**: `fully_shard` is called on every block the model repeats (`blocks.py`, or those that `wrap=`
    matches), in order, then on the model itself. It moves a block to the GPU and leaves this rank's shard
    there. `mixed`: parameters are gathered and used in that type, gradients are reduced in float32
    (`reduce_dtype` says another). Micro-batches all reduce their gradients, unless `no_sync=true` keeps them
    whole until the last.
 4. **tp**: `parallelize_module` splits pairs of linear layers, of which the first ones are followed by the
-   second, by their
-   names (`PAIRS`): the first by columns, the second by rows, so that one all-reduce ends each pair. Where a
-   layer belongs to attention, whole heads go to a rank, and the numbers of heads its module keeps are
-   divided. Embeddings, norms and the output layer are whole on every rank. Split and whole parameters are in
-   parameter groups of their own: a foreach kernel takes one kind.
+   second, by their names (`PAIRS`): the first by columns, the second by rows, so that one all-reduce ends
+   each pair. Where a layer belongs to attention, whole heads go to a rank, and the numbers of heads its
+   module keeps are divided. Embeddings, norms and the output layer are whole on every rank. Split and whole
+   parameters are in parameter groups of their own: a foreach kernel takes one kind.
 
 The same functions run a model for real, one process a GPU (`benchmarks/ranks/programs/spread.py`).
 Source: PyTorch's tutorials on DDP, FSDP2 (`intermediate/FSDP_tutorial`) and tensor parallelism
@@ -84,8 +82,7 @@ def joined(rank: Rank) -> Iterator[None]:
 
 
 def placing(parallel: Parallelism, note: Callable[[str], None]) -> Callable[[nn.Module], OneGpu]:
-    """What spreads a model as `parallel` says, in a process that has `joined`; `note` is told what was
-    chosen.
+    """Return a function that spreads a model over the ranks as `parallel` says; `note` gets the choices.
 
     Raises OptionError where the model cannot be spread so.
     """
@@ -94,7 +91,7 @@ def placing(parallel: Parallelism, note: Callable[[str], None]) -> Callable[[nn.
 
 
 class Ddp(OneGpu):
-    """Every rank has the whole model, and buckets of gradients besides."""
+    """Replicates the model on every rank, with buckets of gradients."""
 
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         del note
@@ -125,7 +122,7 @@ class Ddp(OneGpu):
 
 
 class Fsdp2(OneGpu):
-    """Every rank has a shard of every parameter, gathered while its block runs."""
+    """Shards every parameter over the ranks and gathers it while its block runs."""
 
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -165,7 +162,7 @@ class Fsdp2(OneGpu):
 
 
 class TensorParallel(OneGpu):
-    """Every rank has some columns or rows of the linear layers."""
+    """Splits the columns or rows of linear layers over the ranks."""
 
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -210,8 +207,7 @@ class TensorParallel(OneGpu):
 
 
 def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
-    """Path of a module, and below it the layers split by columns and the one split by rows; each layer
-    once."""
+    """Return (module's path, its column-split layers, its row-split layer); each layer once."""
     found, taken = list[tuple[str, tuple[str, ...], str]](), set[int]()
     for path, part in model.named_modules():
         below: Mapping[str, nn.Module] = dict(part.named_modules())
@@ -224,8 +220,7 @@ def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def _in_sequence(part: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The two linear layers of a perceptron written as `nn.Sequential`, of which the second takes what the
-    first gives, element by element."""
+    """Yield pairs of linear layers in an `nn.Sequential` with only elementwise modules between."""
     if not isinstance(part, nn.Sequential):
         return
     layers = [name for name, child in part.named_children() if any(True for _ in child.parameters())]
@@ -252,7 +247,7 @@ def _check(part: nn.Module, path: str, names: Sequence[str], size: int) -> None:
 
 
 def _divide_heads(part: nn.Module, path: str, columns: Sequence[str], size: int) -> None:
-    """Whole heads for every rank: the counts kept beside the layers become this rank's."""
+    """Set the head counts to this rank's share. Raises OptionError if heads do not divide."""
     owner = part.get_submodule(columns[0].rpartition(".")[0])
     head = next((value for name in _HEAD_SIZES if isinstance(value := getattr(owner, name, None), int)), None)
     if head is not None:
@@ -277,7 +272,7 @@ def _divide_heads(part: nn.Module, path: str, columns: Sequence[str], size: int)
 
 
 def cannot_run(parallel: Parallelism, error: CaptureError) -> CaptureError:
-    """The error of a model that does not run once it is spread."""
+    """Return the error for a model that does not run once it is spread."""
     return CaptureError(
         f"spread by --parallel {parallel.text}: {error.message}",
         "leave --parallel out to see whether the model runs by itself; a job written as a script is followed"

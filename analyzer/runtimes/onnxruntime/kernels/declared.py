@@ -117,11 +117,10 @@ def output_on_host(provider: str, kernel: str, index: int) -> bool:
 def has_kernel(
     provider: str, node: Node, graph: RuntimeGraph, instead: Mapping[str, str] = MappingProxyType({})
 ) -> bool:
-    """Whether the provider has a kernel for the node and its element types. instead: types to ask for in
-    place of others."""
+    """Return whether the provider has a kernel for the node. instead: other types to ask for."""
 
     def dtype(name: str) -> str:
-        """The element type of a tensor; "" for what is none, or not known."""
+        """Return a tensor's element type, "" if unknown or no tensor."""
         value = graph.values[name] if name else None
         return "" if value is None or value.shape is None else instead.get(value.dtype, value.dtype)
 
@@ -133,6 +132,5 @@ STAYS_ON_GPU = frozenset({"Expand", "ConstantOfShape", "Range", "Tile"})
 
 
 def stays_on_gpu(kernel: str) -> bool:
-    """Operators whose result is data even when all they read is on the host (they make tensors from
-    sizes)."""
+    """Return whether the results are device data even if all inputs are on the host."""
     return kernel in STAYS_ON_GPU

@@ -52,7 +52,7 @@ def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
 
 
 def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
-    """What the CUDA provider keeps from the session's start."""
+    """Return the bytes the node keeps on the CUDA provider from the session's start."""
     if node.provider != "cuda" or node.operator not in CACHED:
         return []
     dropout = _DROPOUT_STATE_BYTES * device.sm_count * device.max_threads_per_sm
@@ -63,8 +63,8 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """What a kernel takes for an operand (name) when it is made. apart: past the arena's regions. kept: to
-    the session's end, otherwise given back when the kernel is made."""
+    """Memory a kernel takes for an operand (name) when it is created. apart: outside the arena's regions.
+    kept: until the session ends, otherwise freed once the kernel is created."""
 
     name: str
     nbytes: int
@@ -77,7 +77,7 @@ Packed = list[Buffer]
 
 
 def packed(node: Node, graph: RuntimeGraph) -> Packed:
-    """What the CPU provider takes to rearrange the node's constant operands, in order."""
+    """Return the buffers in which the CPU provider rearranges the node's constant operands, in order."""
     rule = PACKED.get(node.operator)
     if node.provider != "cpu" or rule is None or len(node.inputs) < 2:
         return []
@@ -93,7 +93,7 @@ def _blocks(node: Node, graph: RuntimeGraph) -> Packed:
     return [Buffer(name, graph.values[name].nbytes)] if graph.is_constant(name) else []
 
 
-def _filter(node: Node, graph: RuntimeGraph) -> Packed:
+def _convolution_filter(node: Node, graph: RuntimeGraph) -> Packed:
     name = node.inputs[1]
     value = graph.values[name]
     if not graph.is_constant(name) or value.dtype != "float32":
@@ -102,7 +102,8 @@ def _filter(node: Node, graph: RuntimeGraph) -> Packed:
 
 
 def _right_operand(node: Node, graph: RuntimeGraph) -> Packed:
-    """K rows by N columns, N rounded up to whole panels; stacks matrix by matrix."""
+    """Return the packed buffer of a constant right operand: K rows by N columns, N rounded up to whole
+    panels; a stack is packed matrix by matrix."""
     name = node.inputs[1]
     value = graph.values[name]
     if not graph.is_constant(name) or value.dtype != "float32" or value.shape is None or len(value.shape) < 2:
@@ -202,7 +203,7 @@ def _quantized_filter(node: Node, graph: RuntimeGraph) -> Packed:
 PACKED: dict[str, Callable[[Node, RuntimeGraph], Packed]] = {
     **dict.fromkeys(("LSTM", "GRU"), _recurrent_weights),
     "com.microsoft.MatMulNBits": _blocks,
-    "ConvTranspose": _filter,
+    "ConvTranspose": _convolution_filter,
     **dict.fromkeys(("QLinearConv", "com.microsoft.QLinearConv"), _quantized_filter),
     "QLinearMatMul": _integer_operand(3),
     "com.microsoft.QGemm": _integer_operand(3),

@@ -38,8 +38,7 @@ def has_kernel(
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> bool:
-    """Whether the provider has a kernel for such a node. inputs, outputs: element types, "" where left out or
-    unknown."""
+    """Return whether the provider has a kernel. inputs, outputs: element types, "" if unknown."""
     if domain in extensions.DOMAINS:
         return provider == "cpu"
     if domain not in _KNOWN_DOMAINS:
@@ -65,7 +64,7 @@ def knows_domain(domain: str) -> bool:
 
 
 def knows(provider: str, domain: str, op: str) -> bool:
-    """Whether the provider has a kernel of that name, for whatever types and versions."""
+    """Return whether the provider has a kernel of that name for any types and versions."""
     return op in _table().get(f"{provider}:{domain}", {})
 
 
@@ -101,8 +100,7 @@ def since_version(op: str, opset: int, domain: str = "") -> int:
 
 @lru_cache(maxsize=4096)
 def _formals(domain: str, op: str, opset: int) -> tuple[int, Any]:
-    """The version in which the operator was last changed (-1: not known), and (name, type parameter) of its
-    operands."""
+    """Return the operator's last changed version (-1: unknown) and its (name, type) operands."""
     import onnx
 
     if domain != "com.microsoft" and onnx.defs.has(op, domain):

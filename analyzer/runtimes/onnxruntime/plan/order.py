@@ -19,8 +19,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 
 
 def topological(graph: RuntimeGraph) -> list[Node]:
-    """Nodes in topological order: a reverse depth-first search from the leaves, the highest index followed
-    first."""
+    """Return the nodes by a reverse depth-first search from the leaves, highest index first."""
     producers = graph.producers()
     feeds: dict[int, list[int]] = {}
     read: set[int] = set()
@@ -45,7 +44,7 @@ def topological(graph: RuntimeGraph) -> list[Node]:
 
 
 def streams(order: list[Node]) -> list[list[Node]]:
-    """One logical stream a device type, in the order the types first appear; nodes keep their order."""
+    """Split the order into a stream per device type, by first appearance; nodes keep their order."""
     by_device: dict[str, list[Node]] = {}
     for node in order:
         by_device.setdefault(node.provider, []).append(node)
@@ -53,8 +52,7 @@ def streams(order: list[Node]) -> list[list[Node]]:
 
 
 def execution(graph: RuntimeGraph, order: list[Node]) -> list[Node]:
-    """Nodes in the order their kernels run on one thread: each stream until it needs what another has not
-    made yet."""
+    """Return the order of kernels on one thread: each stream until it waits for another."""
     lanes = streams(order)
     if len(lanes) == 1:
         return order

@@ -6,8 +6,7 @@
    otherwise behind the last one. The block's size is the furthest end ever reached.
 
 Many batches are followed at once where sizes are `Lanes` (`parametric/lanes.py`): `LanesPlanner` does lane by
-lane what
-`PatternPlanner` does, in rows and columns of numbers; a property test holds it to that.
+lane what `PatternPlanner` does, in rows and columns of numbers; a property test holds it to that.
 
 Source: `core/framework/mem_pattern_planner.h` (`TraceAllocation`, `TraceFree`), `execution_frame.cc`.
 Not modelled: sizes that change between runs of the same input shapes (NonZero): those fall back to the arena.
@@ -32,7 +31,7 @@ def aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPattern:
-    """What the first run leaves to later ones: the block's size in bytes, and the tensors that lie in it.
+    """Pattern the first run leaves to later ones: size of the block in bytes, and the tensors in it.
 
     fullest: name and bytes of those that live when most of the block is in use.
     """
@@ -43,8 +42,7 @@ class MemoryPattern:
 
 
 class PatternPlanner:
-    """Follows a run's allocations and frees. `size_bytes`: the block's size so far; `members`: who has been
-    placed."""
+    """Follows a run's requests. `size_bytes`: the block's size; `members`: placed tensors."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -54,7 +52,7 @@ class PatternPlanner:
         self._fullest: tuple[tuple[str, int], ...] = ()
 
     def allocate(self, name: str, nbytes: int) -> None:
-        """Place a tensor in the smallest gap that holds it, otherwise behind the last living one."""
+        """Place a tensor in the smallest gap that holds it, else after the last live one."""
         size = aligned(nbytes)
         self.members.add(name)
         if size == 0:
@@ -79,18 +77,17 @@ class PatternPlanner:
             self._fullest = tuple((member, length) for _, length, member in self._living)
 
     def free(self, name: str) -> None:
-        """The tensor is no longer needed."""
+        """Remove a tensor that is no longer needed."""
         self._used -= sum(length for _, length, member in self._living if member == name)
         self._living = [entry for entry in self._living if entry[2] != name]
 
     def pattern(self) -> MemoryPattern:
-        """What has been recorded."""
+        """Return the pattern recorded so far."""
         return MemoryPattern(self.size_bytes, frozenset(self.members), self._fullest)
 
 
 class LanesPlanner:
-    """As `PatternPlanner`, for sizes that are another one in each of `lane_count` lanes; `fullest` stays
-    empty.
+    """`PatternPlanner` for sizes that differ in each of `lane_count` lanes; `fullest` stays empty.
 
     A tensor without bytes in some lane lies there at 0, where it is in nobody's way.
     """
@@ -102,7 +99,7 @@ class LanesPlanner:
         self._living: dict[str, tuple[Integers, Integers]] = {}  # where each begins and ends, lane by lane
 
     def allocate(self, name: str, nbytes: int | Lanes) -> None:
-        """Place a tensor in the smallest gap that holds it, otherwise behind the last living one."""
+        """Place a tensor in the smallest gap that holds it, else after the last live one."""
         asked: Any = nbytes.values if isinstance(nbytes, Lanes) else nbytes
         size = self._nothing[0] + aligned(asked)
         begins = np.array([*(begin for begin, _ in self._living.values()), self._size])
@@ -121,10 +118,10 @@ class LanesPlanner:
         self._living[name] = place, place + size
 
     def free(self, name: str) -> None:
-        """The tensor is no longer needed."""
+        """Remove a tensor that is no longer needed."""
         self._living.pop(name, None)
 
     def pattern(self) -> MemoryPattern:
-        """What has been recorded; its size is `Lanes`."""
+        """Return the pattern recorded so far; its size is `Lanes`."""
         size: Any = Lanes(self._size)
         return MemoryPattern(size, frozenset(self.members))

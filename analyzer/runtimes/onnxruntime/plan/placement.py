@@ -1,11 +1,11 @@
 """Which provider runs each node.
 
-1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`kernels/registered.py`)
-   and does not decline (`kernels/declined.py`), then shape arithmetic goes back to the CPU.
+1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`kernels/registered.py`) and does
+   not decline (`kernels/declined.py`), then shape arithmetic goes back to the CPU.
 2. Nodes that only work on values in host memory run on the CPU: starting from the nodes that write to host
    memory (`Shape`), a node goes to the CPU if every input is such a value, a constant of integers, or on the
-   host already, and the node itself is not one that produces the host value.
-   Source: `core/framework/fallback_cpu_capability.cc` (`GetCpuPreferredNodes`).
+   host already, and the node itself is not one that produces the host value. Source:
+   `core/framework/fallback_cpu_capability.cc` (`GetCpuPreferredNodes`).
 
 Not modelled: copies ONNX Runtime inserts between providers when a kernel is missing (noted by `session`).
 """

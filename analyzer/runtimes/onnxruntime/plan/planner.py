@@ -3,10 +3,10 @@
 1. Use counts: one for each use of a value as an input (a graph input, an initializer, or a graph output
    counts one more, so it is never overwritten), one more for being defined.
 2. Nodes of one stream are walked in order; buffers are shared within a stream only. For each output, the
-   first that
-   matches: it is a graph output: own buffer; its kernel aliases an input: that input's buffer; the kernel may
-   work in place, the input's buffer has exactly one use left and both have the same size: that buffer;
-   somebody reads it and a buffer on the free list has the same size: that one; otherwise a new buffer.
+   first that matches: it is a graph output: own buffer; its kernel aliases an input: that input's buffer; the
+   kernel may work in place, the input's buffer has exactly one use left and both have the same size: that
+   buffer; somebody reads it and a buffer on the free list has the same size: that one; otherwise a new
+   buffer.
 3. After a node, each buffer whose count drops to zero goes to the front of the free list, inputs first, then
    outputs nobody reads. The free list is searched from the front.
 4. "Same size": equal element sizes, not strings, equal rank, and every dimension equal as a number or as a
@@ -34,7 +34,7 @@ from analyzer.runtimes.onnxruntime.kernels import declared
 
 
 class Kind(enum.Enum):
-    """How a value gets its buffer."""
+    """How a value gets its buffer in the plan."""
 
     EXISTING = "existing"
     STATIC = "static"
@@ -61,8 +61,7 @@ class BufferPlan:
 
 
 def same_size(left: Value, right: Value) -> bool:
-    """Equal element sizes, not strings, equal rank, and every dimension equal as a number or as a non-empty
-    name."""
+    """Return whether element sizes, ranks and dimensions (numbers or names) are equal; no strings."""
     if left.symbols is None or right.symbols is None or "string" in (left.dtype, right.dtype):
         return False
     if not left.dtype or not right.dtype or dtype_bits(left.dtype) != dtype_bits(right.dtype):
@@ -138,8 +137,8 @@ def plan(
 
 
 def _use_counts(graph: RuntimeGraph) -> dict[str, int]:
-    """One for each use as an input, one for being defined, one more for what the caller or the session
-    owns."""
+    """Return the use counts of values: one per use as an input, one for the definition, one more if the
+    caller or the session owns it."""
     counts: dict[str, int] = {}
     for name in (*graph.inputs, *graph.initializers, *graph.outer, *graph.outputs):
         counts[name] = counts.get(name, 0) + 1
@@ -189,7 +188,7 @@ def _from_free_list(
 
 
 def _releases(lanes: list[list[Node]], placements: Mapping[str, Placement]) -> dict[int, tuple[str, ...]]:
-    """A buffer goes after the last kernel that reads it, or any tensor sharing it.
+    """Return the buffers to release after each kernel: the last that reads one, or a tensor sharing it.
 
     Read from several streams it is listed once for each: whichever reader runs last releases it (`session`
     counts).

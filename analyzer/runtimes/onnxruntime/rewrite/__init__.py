@@ -24,9 +24,9 @@ other amounts than before; kernels that releases before 1.31 lacked; initializer
 ones were not kept in the arena.
 
 Compared with real releases: from 1.22 to 1.32, node by node
-(`tests/runtimes/onnxruntime/test_rewrites_against_ort.py`, 176 graphs each); from
-1.28 on what a session takes, to the byte (all tests of that folder pass under 1.28, 1.29, 1.31); what the
-arena holds of five quantised networks under 1.24, 1.25 and 1.27.
+(`tests/runtimes/onnxruntime/test_rewrites_against_ort.py`, 176 graphs each); from 1.28 on what a session
+takes, to the byte (all tests of that folder pass under 1.28, 1.29, 1.31); what the arena holds of five
+quantised networks under 1.24, 1.25 and 1.27.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def optimise(
         if provider == "cpu" and not step:
             transposes.run(editor)
             for node in graph.nodes.values():
-                node.provider = node.provider or _only("cpu", node, graph)
+                node.provider = node.provider or _provider_of("cpu", node, graph)
         groups.signed_to_unsigned(editor)
         groups.to_integers(editor)
         fuse(editor, EXTENDED, provider)
@@ -140,13 +140,13 @@ def _subgraphs(editor: Editor, provider: str, level: int, *, nhwc: bool) -> None
             editor.set_implicit(node, read)
 
 
-def _only(provider: str, node: Node, graph: RuntimeGraph) -> str:
-    """The provider, if it has a kernel for the node."""
+def _provider_of(provider: str, node: Node, graph: RuntimeGraph) -> str:
+    """Return the provider if it has a kernel for the node, else ""."""
     return provider if declared.has_kernel(provider, node, graph) else ""
 
 
 def _name_missing(graph: RuntimeGraph, provider: str) -> None:
-    """Nodes that no provider runs: ONNX Runtime refuses the model; they count as the session's own."""
+    """Assign nodes that no provider runs to the session's own: ONNX Runtime refuses the model."""
     missing = [node for _, node in sorted(graph.nodes.items()) if not node.provider]
     for node in missing:
         node.provider = provider

@@ -9,8 +9,7 @@
 3. This happens when nodes are assigned to providers, after the basic optimizations: what could be folded in
    the body is not. Where the file defines functions of its own, it happens before any optimization.
 4. The body's Constant nodes are initializers; its other nodes take the next free indices, in the body's
-   order, call by
-   call: execution order follows from indices (`plan/order.py`).
+   order, call by call: execution order follows from indices (`plan/order.py`).
 
 The bodies are those of the installed onnx package, specialised by its own inliner for the types at hand;
 their shapes are inferred as the whole model's are.
@@ -42,8 +41,7 @@ _LARGEST_CONSTANT = 1024  # elements of a constant that a body's shapes may depe
 
 
 def expand(editor: Editor, provider: str) -> None:
-    """Replace every function without a kernel by its body, in execution's order of indices, until none is
-    left."""
+    """Replace functions without a kernel by their bodies, until none is left."""
     for _ in range(_ROUNDS):
         calls = [
             node for _, node in sorted(editor.graph.nodes.items()) if _is_call(editor.graph, node, provider)
@@ -62,7 +60,7 @@ def _is_call(graph: RuntimeGraph, node: Node, provider: str) -> bool:
 
 
 def _replace(editor: Editor, node: Node) -> bool:
-    """Put the body in the call's place; False if there is none for it."""
+    """Replace a call by its body; return False if there is none."""
     graph = editor.graph
     body = _body(graph, node)
     if body is None:
@@ -98,7 +96,7 @@ def _replace(editor: Editor, node: Node) -> bool:
 
 
 def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
-    """The function's body for this call as a graph of its own, None if ONNX gives none."""
+    """Return the function's body for this call as a graph, None if ONNX gives none."""
     import onnx
     import onnx.inliner
 
@@ -147,8 +145,7 @@ def _with_defaults(call: Any, opset: int) -> Any:
 
 
 def _fill(body: Any, graph: RuntimeGraph) -> None:
-    """Small constants among the body's inputs become its initializers, so that shapes may follow from
-    them."""
+    """Make small constants among a body's inputs its initializers, to infer shapes from them."""
     import onnx
 
     given = list(body.input)
@@ -163,7 +160,7 @@ def _fill(body: Any, graph: RuntimeGraph) -> None:
 
 @lru_cache(maxsize=1024)
 def _is_function(op: str, opset: int) -> bool:
-    """Whether ONNX defines the operator, as it is in this operator set, by others."""
+    """Return whether ONNX defines the operator, in this operator set, by others."""
     import onnx
 
     try:

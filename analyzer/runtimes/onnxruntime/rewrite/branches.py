@@ -17,8 +17,7 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor, rename_outer
 
 
 def inline(editor: Editor, node: Node) -> bool:
-    """Put the branch that is taken in the place of an If; False where what it takes is not known before it
-    runs."""
+    """Replace an If by its branch; return False if the condition is unknown before the run."""
     graph = editor.graph
     condition = graph.constant(node.input(0))
     if node.operator != "If" or condition is None or condition.size != 1:
@@ -48,8 +47,7 @@ def inline(editor: Editor, node: Node) -> bool:
 
 
 def _names(graph: RuntimeGraph, body: RuntimeGraph, node: Node) -> dict[str, str]:
-    """What the branch's values are called in the graph: as they are where they come from there, as the If's
-    results, or anew."""
+    """Return the branch's value names in the graph; outer values and results keep theirs."""
     given = dict(zip(body.outputs, node.outputs, strict=False))
     names = {"": ""}
     for name in body.values:

@@ -27,8 +27,7 @@ _BITS = {
 
 
 def insert(editor: Editor, *, fold: bool) -> None:
-    """Put the Casts around nodes that no provider runs (`provider` ""). fold: constants become float32
-    themselves."""
+    """Put Casts around nodes that no provider runs. fold: convert constants themselves."""
     _free_lonely(editor)
     made: dict[str, str] = {}
     for node in editor.order():
@@ -78,7 +77,7 @@ def _free_lonely(editor: Editor) -> None:
 
 
 def _operand(editor: Editor, name: str, *, fold: bool) -> str:
-    """The value as float32."""
+    """Return the name of the value converted to float32."""
     value = editor.value(name)
     single = editor.new_value(name, value.shape, value.symbols, INSERTED + name)
     editor.value(single).dtype = _SINGLE
@@ -92,7 +91,7 @@ def _operand(editor: Editor, name: str, *, fold: bool) -> str:
 
 
 def _result(editor: Editor, node: Node, place: int) -> None:
-    """The node makes float32, and a Cast the value it made before."""
+    """Let the node make float32, and a Cast its former value."""
     name = node.outputs[place]
     value = editor.value(name)
     single = editor.new_value(name, value.shape, value.symbols, INSERTED + name)

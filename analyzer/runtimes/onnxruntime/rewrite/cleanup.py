@@ -35,7 +35,7 @@ _NOT_SHARED = frozenset(
 
 
 def run(editor: Editor) -> None:
-    """Nodes that do nothing go; a node whose result is a graph output stays."""
+    """Remove nodes that do nothing, but not those whose result is a graph output."""
     for node in editor.order():
         if _does_nothing(editor, node):
             bypass(editor, node)
@@ -50,8 +50,8 @@ def bypass(editor: Editor, node: Node) -> None:
 
 
 def _give_result(editor: Editor, node: Node) -> None:
-    """An Identity whose result is the graph's goes too, if nobody else reads what it copies and a node makes
-    that: that node makes the result itself."""
+    """Remove an Identity that makes a graph output if nothing else reads its input: the node before makes the
+    output."""
     source, result = node.inputs[0], node.outputs[0]
     maker = editor.maker.get(source)
     if (
@@ -66,8 +66,8 @@ def _give_result(editor: Editor, node: Node) -> None:
 
 
 def _does_nothing(editor: Editor, node: Node) -> bool:
-    """Removed is what has one input, or one that a node beside it makes (`graph_utils::CanRemoveNode`): a
-    Slice of what the caller gives stays."""
+    """Return whether the node can go (`graph_utils::CanRemoveNode`): it does nothing and has one input, or
+    one that a node makes."""
     rule = NO_OPERATION.get(node.operator)
     if rule is None or not node.inputs or not node.inputs[0] or not node.outputs[0]:
         return False
@@ -82,13 +82,13 @@ def _identity(editor: Editor, node: Node) -> bool:  # noqa: ARG001
 
 
 def _dropout(editor: Editor, node: Node) -> bool:  # noqa: ARG001
-    """In inference; with a third input the model itself says whether it trains."""
+    """Return whether a Dropout does nothing: in inference; with a third input the model may train."""
     return len(node.inputs) < 3 or not node.inputs[2]
 
 
 def _cast(editor: Editor, node: Node) -> bool:
-    """To the type it has, or where only its shape is asked for (`PreShapeNodeElimination`, from operator set
-    13 on)."""
+    """Return whether a Cast does nothing: to the same type, or if only the shape is read
+    (`PreShapeNodeElimination`, from operator set 13 on)."""
     source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
     if source.dtype and source.dtype == result.dtype:
         return True
@@ -101,7 +101,7 @@ def _cast(editor: Editor, node: Node) -> bool:
 
 
 def _expand(editor: Editor, node: Node) -> bool:
-    """To the shape it has, all of it numbers."""
+    """Return whether an Expand keeps the shape, all of it numbers."""
     source, result = editor.value(node.inputs[0]).symbols, editor.value(node.outputs[0]).symbols
     return source is not None and source == result and all(isinstance(size, int) for size in source)
 
@@ -118,7 +118,7 @@ def _neutral(editor: Editor, node: Node) -> bool:
 
 
 def _slice(editor: Editor, node: Node) -> bool:
-    """From 0 to the largest number, in steps of 1, on every axis it names."""
+    """Return whether a Slice keeps everything: from 0 to the end in steps of 1 on all its axes."""
     operands = [editor.graph.constant(name) if name else None for name in node.inputs[1:]]
     starts, ends = (
         operands[:2] if len(operands) > 1 else (node.attributes.get("starts"), node.attributes.get("ends"))
@@ -144,8 +144,7 @@ NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
 
 
 def share_constants(editor: Editor) -> None:
-    """Constants of at most eight elements and of equal values, type and shape are one constant, unless a
-    subgraph reads them."""
+    """Merge equal constants of at most eight elements, unless a subgraph reads them."""
     first: dict[tuple[Any, ...], str] = {}
     for name in list(editor.graph.initializers):
         value = editor.value(name)

@@ -44,6 +44,7 @@ def _wants_host(node: Node, name: str) -> bool:
 
 
 def _connect(editor: Editor, name: str, on_host: bool) -> None:
+    """Insert a copy of a value for the nodes that want it on the other side (host or device)."""
     apart = [
         node
         for node in editor.users(name)
@@ -64,6 +65,7 @@ def _connect(editor: Editor, name: str, on_host: bool) -> None:
 
 
 def _duplicate(editor: Editor, name: str) -> None:
+    """Give host and device users of a constant a copy each."""
     graph: RuntimeGraph = editor.graph
     users = editor.users(name)
     host = [node for node in users if _wants_host(node, name)]

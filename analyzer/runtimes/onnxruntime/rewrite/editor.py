@@ -36,14 +36,13 @@ class Editor:
                 del users[index]
 
     def order(self) -> list[Node]:
-        """The nodes as they are now in topological order, which is found anew only after an edit."""
+        """Return the nodes in topological order, computed again only after an edit."""
         if self._order is None or self._order[0] != self.changes:
             self._order = self.changes, topological(self.graph)
         return list(self._order[1])
 
     def ordered(self, *operators: str) -> list[Node]:
-        """The nodes of these operators as they are now, in topological order; where there are none, nothing
-        is ordered."""
+        """Return the nodes of these operators in topological order."""
         if self._operators is None or self._operators[0] != self.changes:
             self._operators = self.changes, frozenset([node.operator for node in self.graph.nodes.values()])
         if self._operators[1].isdisjoint(operators):
@@ -68,11 +67,11 @@ class Editor:
         return self.graph.nodes[next(iter(users))]
 
     def value(self, name: str) -> Value:
-        """The value of that name."""
+        """Return the value of that name."""
         return self.graph.values[name]
 
     def is_constant(self, name: str) -> bool:
-        """Whether the value is an initializer that nobody may override."""
+        """Return whether the value is an initializer that cannot be overridden."""
         return self.graph.is_constant(name)
 
     def set_input(self, node: Node, place: int, name: str) -> None:
@@ -94,7 +93,7 @@ class Editor:
             self._count(name, node.index, 1)
 
     def replace_uses(self, old: str, new: str) -> None:
-        """Everyone who reads `old` reads `new` instead."""
+        """Let all readers of `old` read `new`."""
         for node in self.users(old):
             for place, name in enumerate(node.inputs):
                 if name == old:
@@ -155,7 +154,7 @@ class Editor:
         return name
 
     def take_output(self, node: Node, place: int, name: str) -> None:
-        """Let the node make another value in place of one that nobody reads any more."""
+        """Let the node make another value in place of one that is no longer read."""
         self.changes += 1
         self.maker.pop(node.outputs[place], None)
         node.outputs[place] = name

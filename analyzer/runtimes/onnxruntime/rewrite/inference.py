@@ -79,8 +79,7 @@ def _open(graph: RuntimeGraph, name: str) -> bool:
 
 
 def _merged(known: Symbols | None, found: Symbols) -> Symbols:
-    """A number that was found takes the place of a name, what was unknown becomes what was found
-    (`mergeInShapeInfo` of ONNX)."""
+    """Merge shapes: found numbers replace names and unknowns (`mergeInShapeInfo` of ONNX)."""
     if known is None or len(known) != len(found):
         return found if known is None else known
     return tuple(

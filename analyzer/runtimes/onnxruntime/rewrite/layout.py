@@ -28,19 +28,18 @@ _TYPES = ("float32", "float16")
 
 
 def to_channels_last(editor: Editor) -> None:
-    """Wrap every layout-sensitive CUDA kernel of four dimensions, then let the Transposes move down and
-    cancel."""
+    """Wrap layout-sensitive 4-D CUDA kernels; Transposes then move down and cancel."""
     for node in editor.order():
         value = editor.value(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.domain or node.op not in KERNELS or value is None or value.dtype not in _TYPES:
             continue
         rank = len(value.symbols or ())
         if rank == 4:
-            _wrap(editor, node, rank)
+            _wrap_in_transposes(editor, node, rank)
     transposes.run(editor, layout=True)
 
 
-def _wrap(editor: Editor, node: Node, rank: int) -> None:
+def _wrap_in_transposes(editor: Editor, node: Node, rank: int) -> None:
     last = (0, *range(2, rank), 1)
     first = (0, rank - 1, *range(1, rank - 1))
     transpose_input(editor, node, 0, last)

@@ -6,9 +6,8 @@
    for, or done before a transformer could (dimension overrides are bound with the inputs).
 
 The names are ONNX Runtime's classes. Source: `core/optimizer/graph_transformer_utils.cc`
-(`GenerateTransformers`,
-`GenerateRewriteRules`), `core/session/inference_session.cc` (`TransformGraph`); the classes in the library of
-1.30 (`tests/data/ort/transformers.txt`).
+(`GenerateTransformers`, `GenerateRewriteRules`), `core/session/inference_session.cc` (`TransformGraph`); the
+classes in the library of 1.30 (`tests/data/ort/transformers.txt`).
 """
 
 from __future__ import annotations
@@ -87,12 +86,12 @@ def named() -> frozenset[str]:
 
 
 def names() -> tuple[str, ...]:
-    """Every transformer something is said about, in alphabetical order."""
+    """Return all transformers listed here, in alphabetical order."""
     return tuple(sorted({*FOLLOWED, *ELSEWHERE, *named()}))
 
 
 def about(name: str) -> tuple[str, str] | None:
-    """What is done about a transformer, and where or why; None for one nobody has looked at."""
+    """Return how a transformer is treated, and where or why; None if it is not listed."""
     if name in FOLLOWED:
         return "followed", FOLLOWED[name]
     if name in named():

@@ -35,7 +35,7 @@ class Unmodelled:
     chain: bool = False
 
     def may_change(self, graph: RuntimeGraph) -> bool:
-        """Whether the graph, or one inside it, has what the transformers work on."""
+        """Return whether the graph, or a subgraph, has what the transformers work on."""
         nodes = list(graph.walk())
         if not self.chain:
             return {node.operator for node in nodes}.issuperset(self.needs)
@@ -75,7 +75,7 @@ _BEHIND_QUANTIZATION = Unmodelled(("TransposeOptimizer",), BASIC, ("Transpose", 
 
 
 def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
-    """A line for each transformer that may change this graph beyond what is predicted."""
+    """Return a line for each transformer that may change this graph and is not modelled."""
     operators = {node.operator for node in graph.walk()}
     lines = []
     for entry in TRANSFORMERS:

@@ -42,8 +42,7 @@ class Classes:
     """
 
     def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
-        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no
-        polynomials."""
+        """Group operators. Raises NotTheSame if numbers of one with scratch are no polynomials."""
         self._profile = profile
         self.class_of: list[int] = []
         self.latest: list[KernelAllocations] = []
@@ -65,13 +64,13 @@ class Classes:
         self.steps = [allocations.steps for allocations in self.latest]
 
     def at(self, batch: int) -> list[tuple[int, KernelAllocations]]:
-        """What the classes that vary allocate, each with its number. Raises ArithmeticError."""
+        """Return (class number, allocations) of each varying class. Raises ArithmeticError."""
         return [
             (number, kernel_allocations(operator(batch), self._profile)) for number, operator in self._varying
         ]
 
     def at_many(self, batches: Sequence[int]) -> Iterator[tuple[int, list[Variant]]]:
-        """The same at many batches: of each class that varies its variants.
+        """Yield (class number, variants) of each varying class at many batches.
 
         A batch at which a number is no whole one is in none of them.
         """
@@ -79,7 +78,9 @@ class Classes:
             yield number, list(self._many(operator, np.array(batches, np.int64)))
 
     def _many(self, operator: AtBatch, batches: Integers) -> Iterator[Variant]:
-        def asked(lanes: Integers) -> KernelAllocations | None:
+        """Yield (lanes, allocations) of a class at several batches, together where its rule allows it."""
+
+        def allocations_at(lanes: Integers) -> KernelAllocations | None:
             try:
                 if len(lanes) == 1:
                     return kernel_allocations(operator(int(batches[lanes[0]])), self._profile)
@@ -91,13 +92,12 @@ class Classes:
             except ArithmeticError:
                 return None
 
-        for lanes, allocations in in_parts(np.arange(len(batches)), asked):
+        for lanes, allocations in in_parts(np.arange(len(batches)), allocations_at):
             if allocations is not None:
                 yield lanes, allocations
 
     def learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> bool:
-        """Take these for what their classes allocate; whether there are steps or libraries that were not
-        known."""
+        """Take these as the classes' allocations; return whether steps or libraries are new."""
         news = False
         for number, allocations in found:
             known, self.latest[number] = self.latest[number], allocations
@@ -107,8 +107,7 @@ class Classes:
         return news
 
     def sizes(self) -> list[int]:
-        """The size of each step that has one, class by class, at the last batch asked about: 0 for a step
-        that is left out there."""
+        """Return all step sizes, class by class, at the last batch; 0 for an absent step."""
         found: list[int] = []
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             found += _sizes(allocations, steps)
@@ -117,7 +116,7 @@ class Classes:
     def sizes_at(
         self, classes: Sequence[tuple[int, list[Variant]]], batch_count: int
     ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """`sizes` at many batches, a column each, of what was learned; and at which batches they hold.
+        """Return `sizes` at many batches, a column each, and at which batches they hold.
 
         They do not where a variant has its steps in another order than its class, or loads other libraries.
         """
@@ -138,16 +137,15 @@ class Classes:
         return found, holds
 
     def smaller(self, first: int) -> dict[int, Sequence[int]]:
-        """What plans are asked for instead, by the number of their size; the first step's size has number
-        `first`."""
+        """Return fallback plans' smaller workspaces by size number, counted from `first`."""
         found: dict[int, Sequence[int]] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             by_name = {
-                _name(step): step.smaller
+                _step_key(step): step.smaller
                 for step in allocations.steps
                 if isinstance(step, Take) and step.smaller
             }
-            for name in [_name(step) for step in steps if _has_size(step)]:
+            for name in [_step_key(step) for step in steps if _has_size(step)]:
                 if name in by_name:
                     found[first] = by_name[name]
                 first += 1
@@ -159,16 +157,16 @@ def _has_size(step: Step) -> bool:
 
 
 def _sizes(allocations: KernelAllocations, steps: tuple[Step, ...]) -> list[Any]:
-    """The size of each of `steps` that has one, as `allocations` has it: 0 where the step is left out."""
+    """Return the size of each of `steps` in `allocations`, 0 for an absent step."""
     sized = [step for step in allocations.steps if _has_size(step)]
     if len(allocations.steps) == len(steps):
         return [step.nbytes for step in sized if not isinstance(step, Give)]
-    by_name = {_name(step): step.nbytes for step in sized if not isinstance(step, Give)}
-    return [by_name.get(_name(step), 0) for step in steps if _has_size(step)]
+    by_name = {_step_key(step): step.nbytes for step in sized if not isinstance(step, Give)}
+    return [by_name.get(_step_key(step), 0) for step in steps if _has_size(step)]
 
 
-def _name(step: Step) -> Signature:
-    """What makes a step the same one at another batch."""
+def _step_key(step: Step) -> Signature:
+    """Return a key that identifies a step at every batch."""
     match step:
         case Take(token=token, keep=keep):
             return ("take", token, keep)
@@ -179,25 +177,24 @@ def _name(step: Step) -> Signature:
 
 
 def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
-    """`known` with the steps of `seen` that it lacks, each in its place; `seen` alone where the orders
-    contradict."""
-    if [_name(step) for step in known] == [_name(step) for step in seen]:
+    """Return `known` with the missing steps of `seen` inserted; `seen` if their orders contradict."""
+    if [_step_key(step) for step in known] == [_step_key(step) for step in seen]:
         return known
     merged: list[Step] = []
     left, right = list(known), list(seen)
     while left and right:
-        here, there = _name(left[0]), _name(right[0])
+        here, there = _step_key(left[0]), _step_key(right[0])
         if here == there:
             merged.append(left.pop(0))
             right.pop(0)
-        elif all(_name(step) != here for step in right):
+        elif all(_step_key(step) != here for step in right):
             merged.append(left.pop(0))
-        elif all(_name(step) != there for step in left):
+        elif all(_step_key(step) != there for step in left):
             merged.append(right.pop(0))
         else:
             return seen
     merged += left + right
-    left_out = {_name(step) for step in merged} - {_name(step) for step in seen}
+    left_out = {_step_key(step) for step in merged} - {_step_key(step) for step in seen}
     # A result is never left out: without one it is another variant.
     if any(name[0] == "output" for name in left_out):
         return seen
@@ -205,21 +202,20 @@ def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]
 
 
 def _signature(operator: Operator) -> Signature:
-    """Everything a scratch rule may look at: no storage, no place, and of the phase only whether it is the
-    backward pass."""
+    """Return everything a scratch rule may read, without storages, and whether it is backward."""
     return (
         operator.name,
         operator.phase is Phase.BACKWARD,
-        _shown(operator.arguments),
-        _shown(operator.outputs),
-        tuple([(name, _shown(value)) for name, value in operator.keywords.items()]),
+        _comparable(operator.arguments),
+        _comparable(operator.outputs),
+        tuple([(name, _comparable(value)) for name, value in operator.keywords.items()]),
         operator.settings,
     )
 
 
-def _shown(argument: Argument) -> Any:
+def _comparable(argument: Argument) -> Any:
     if type(argument) is TensorMeta:
         return (argument.shape, argument.stride, argument.dtype, argument.offset)
     if type(argument) is tuple:
-        return tuple([_shown(part) for part in argument])
+        return tuple([_comparable(part) for part in argument])
     return (type(argument), argument)  # 1, 1.0 and True are no equal arguments

@@ -6,10 +6,10 @@ that in order, the allocator serves it. Only what cannot differ between two batc
 
 1. Scratch rules are asked as seldom as can be (`classes.py`), and for many batches at once.
 2. `eager` only moves sizes about, it never looks at them. So it runs once with a number in place of each
-   size, and what comes out is the program's **script**: which request has which size.
-3. The script has every step seen so far; what a batch leaves out has no bytes there. It is written anew when
-   a batch brings a step that is not in it.
-4. A batch is then its sizes put into the script and simulated.
+   size, and what comes out is the program's **template**: which request has which size.
+3. The template has every step seen so far; what a batch leaves out has no bytes there. It is made anew when a
+   batch brings a step that is not in it.
+4. A batch is then its sizes put into the template and simulated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from analyzer.runtimes.timeline import Server, iteration_start
 
 
 @dataclass(frozen=True, slots=True)
-class _Script:
+class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
@@ -73,20 +73,19 @@ class EagerBatches:
         self._classes = Classes(self._program, profile)
         made = make_allocator(conf, profile)
         self._fast = made.settings if has_fast_path(made) else None
-        self._script: _Script | None = None
+        self._template: _Template | None = None
         self._prepared: dict[int, Integers] = {}
         self._last: tuple[int, Integers] | None = None
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Works out the sizes at many batches at once, and writes the script once for all; the others `at`
-        finds itself."""
+        """Compute sizes at many batches together, and the template of events once."""
         if not batches:
             return
         self._last = None
         classes = list(self._classes.at_many(batches))
         for number, variants in classes:
             if self._classes.learn([(number, allocations) for _, allocations in variants]):
-                self._script = None
+                self._template = None
         found, holds = self._classes.sizes_at(classes, len(batches))
         storages = np.repeat(np.array(self._storages, np.int64)[:, None], len(batches), axis=1)
         try:
@@ -95,22 +94,21 @@ class EagerBatches:
                 holds &= whole
         except NotTogether:
             return
-        if self._script is None:
-            self._script = self._written()
+        if self._template is None:
+            self._template = self._make_template()
             self._prepared.clear()
         every = np.concatenate([storages, found])
         for place in np.flatnonzero(holds).tolist():
             self._prepared[batches[place]] = every[:, place]
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
-        """The figures there, under a limit as `Prediction.limited` takes it, for which the smaller workspaces
-        of cuDNN's fallback plans are needed too. Raises ArithmeticError as `Polynomial.at`."""
+        """Return the figures at a batch, under a limit as `Prediction.limited` takes it (which needs the
+        smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
         prepared = self._prepared.get(batch)
         if limit is not None and prepared is not None:
-            # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the variants
-            # say.
+            # Prepared sizes tell whether it runs; only the variants have the fallback plans' workspaces.
             found = self._figures(batch, prepared, {}, limit)
-            if not found.fails or not self._script or not self._script.plans:
+            if not found.fails or not self._template or not self._template.plans:
                 return found
             prepared = None
         sizes = self._sizes(batch) if prepared is None else prepared
@@ -120,29 +118,29 @@ class EagerBatches:
     def _figures(
         self, batch: int, sizes: Integers, smaller: dict[int, Sequence[int]], limit: Limit | None
     ) -> Figures:
-        """A batch's sizes simulated. smaller: number of a size → what its plan is asked for instead."""
-        if self._script is None:
-            self._script = self._written()
-        script, refused = self._script, 0
+        """Simulate a batch's sizes. smaller: fallback workspaces by size number."""
+        if self._template is None:
+            self._template = self._make_template()
+        template, refused = self._template, 0
         returned: bool | None = None
-        if not smaller and script.fast_events is not None and self._fast is not None:
+        if not smaller and template.fast_events is not None and self._fast is not None:
             units = -(-sizes // UNIT_BYTES)
             allocated, reserved, served, returned = peaks(
-                script.fast_events, units, script.fast_setup_count, self._fast, limit and limit.nbytes
+                template.fast_events, units, template.fast_setup_count, self._fast, limit and limit.nbytes
             )
         else:
-            made = (
+            allocator = (
                 limited(self._conf, self._profile, *limit)
                 if limit is not None
                 else make_allocator(self._conf, self._profile)
             )
-            served, refused = _simulate(script, sizes.tolist(), smaller, made)
-            allocated, reserved = made.peak_allocated, made.peak_reserved
+            served, refused = _simulate(template, sizes.tolist(), smaller, allocator)
+            allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
         return Figures(
             batch,
             allocated,
             reserved,
-            device_used(reserved, script.libraries, self._profile, self._graph.communicators),
+            device_used(reserved, template.libraries, self._profile, self._graph.communicators),
             self._naive(batch).total,
             not served,
             refused,
@@ -150,11 +148,11 @@ class EagerBatches:
         )
 
     def _sizes(self, batch: int) -> Integers:
-        """Every size at one batch, with what the classes allocate there."""
+        """Return every storage and kernel allocation size at one batch."""
         if self._last is not None and self._last[0] == batch:  # once with room, once under a limit
             return self._last[1]
         if self._classes.learn(self._classes.at(batch)):
-            self._script = None
+            self._template = None
             self._prepared.clear()
         sizes = self._storages.copy()
         for index, polynomial in self._program.storages.items():
@@ -162,8 +160,8 @@ class EagerBatches:
         self._last = (batch, np.array(sizes + self._classes.sizes(), np.int64))
         return self._last[1]
 
-    def _written(self) -> _Script:
-        """Which request has which size: `eager` run once with a number in place of each size."""
+    def _make_template(self) -> _Template:
+        """Return the template: run `eager` once with a number in place of each size."""
         numbers = itertools.count(len(self._storages))
         numbered = [
             dataclasses.replace(allocations, steps=_numbered(steps, numbers))
@@ -179,11 +177,11 @@ class EagerBatches:
         plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
         setup, rest = _fast_events(events[:setup_count]), _fast_events(events[setup_count:])
         fast = None if setup is None or rest is None else _numbered_keys(setup + rest)
-        return _Script(events, setup_count, asked.libraries, plans, fast, len(setup or ()))
+        return _Template(events, setup_count, asked.libraries, plans, fast, len(setup or ()))
 
 
 def _fast_events(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | None:
-    """The events as (key, which size) and (key, FREE); None where they say more than that to an allocator."""
+    """Return the events as (key, size number) and (key, FREE); None if there are others that matter."""
     found: list[tuple[int, int]] = []
     for event in events:
         if isinstance(event, Malloc) and not event.stream:
@@ -196,22 +194,19 @@ def _fast_events(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | N
 
 
 def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
-    """The events with keys counted from 0."""
+    """Return the events with keys numbered from 0."""
     places: dict[int, int] = {}
     rows = [(places.setdefault(key, len(places)), number) for key, number in events]
     return np.array(rows, np.int64).reshape(-1, 2)
 
 
 def _simulate(
-    script: _Script, sizes: list[int], smaller: dict[int, Sequence[int]], allocator: PyTorchAllocator
+    template: _Template, sizes: list[int], smaller: dict[int, Sequence[int]], allocator: PyTorchAllocator
 ) -> tuple[bool, int]:
-    """A batch's sizes put into the script and simulated. Peaks count from the first iteration, as in
-    `timeline`. Whether all requests were served, and how often a plan had no room.
-
-    smaller: number of a size → what its plan is asked for instead.
-    """
+    """Simulate the template with a batch's sizes. Return whether all requests were served, and how often a
+    plan had no room. Peaks count from the first iteration. smaller: fallback workspaces by size number."""
     server = Server(allocator)
-    for events in (script.events[: script.setup_count], script.events[script.setup_count :]):
+    for events in (template.events[: template.setup_count], template.events[template.setup_count :]):
         allocator.reset_peaks()
         for event in events:
             try:
@@ -227,7 +222,7 @@ def _simulate(
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:
-    """The steps with numbers in place of their sizes."""
+    """Return the steps with numbers in place of their sizes."""
     return tuple(
         [
             step

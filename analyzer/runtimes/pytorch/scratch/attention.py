@@ -1,9 +1,8 @@
 """Scaled dot-product attention: the memory-efficient, flash and cuDNN kernels, forward and backward.
 
 1. **Random state.** The efficient kernel returns its seed and offset in host memory; from torch 2.14 on those
-   of a call without dropout are on the device, and come first. cuDNN's are on the device and
-   come first, flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops
-   out.
+   of a call without dropout are on the device, and come first. cuDNN's are on the device and come first,
+   flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops out.
 2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied;
    then the three gradients; then `delta` (float32, one a query and head), which for float32 is a product of
    the outputs' size summed over the last dimension and transposed; then the kernel's workspace: per batch and
@@ -115,8 +114,7 @@ def _heads_first(operator: Operator, tensors: Iterable[TensorMeta | None]) -> li
 
 
 def _jagged(operator: Operator, query: TensorMeta, key: TensorMeta) -> tuple[int, int, int]:
-    """How many sequences there are, and the longest of queries and of keys: of rows behind each other, as
-    their arguments say."""
+    """Return the number of packed sequences, and the longest of queries and of keys."""
     rows = operator.tensor("cu_seqlens_q")
     if rows is None or not rows.element_count:
         return query.shape[0], query.shape[2], key.shape[2]
@@ -282,7 +280,7 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
-    """The split count with at least 85 % of the best occupancy (`num_splits_heuristic`, flash_api.cpp)."""
+    """Return the split count with at least 85 % of the best occupancy (`num_splits_heuristic`)."""
     if blocks >= 0.8 * slots:
         return 1
     most = min(128, slots, key_blocks)
@@ -332,7 +330,7 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
 
 
 def _ragged_flash_backward(operator: Operator, script: Script) -> None:
-    """Of rows behind each other: an accumulator of all of them and 128 more a sequence (`mha_varlen_bwd`,
+    """Allocate for packed sequences: an accumulator of all rows and 128 more per sequence (`mha_varlen_bwd`,
     flash_api.cpp)."""
     query, rows = operator.tensor("query"), operator.tensor("cum_seq_q")
     script.outputs()

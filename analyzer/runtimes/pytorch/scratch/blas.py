@@ -4,15 +4,14 @@
    thread keeps the one it took first, from 2.15 on each call takes one and gives it back.
 2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the
    second matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the
-   bias fused. Torch
-   2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once per thread, 2.12 to 2.14 none besides
-   cuBLAS's, 2.15 one for the call and none of cuBLAS's. It is never more than cuBLAS's own (measured with
-   `CUBLAS_WORKSPACE_CONFIG` unset,
-   `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
+   bias fused. Torch 2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once per thread, 2.12 to
+   2.14 none besides cuBLAS's, 2.15 one for the call and none of cuBLAS's. It is never more than cuBLAS's own
+   (measured with `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and
+   none).
 3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's
    length; otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions
-   likewise. The second one is copied
-   first: BLAS goes by columns, so that it is asked for the product's transpose.
+   likewise. The second one is copied first: BLAS goes by columns, so that it is asked for the product's
+   transpose.
 4. BLAS conjugates a matrix only while it transposes it. A conjugated one that is read as it lies is copied.
 5. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
 
@@ -57,8 +56,7 @@ def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> N
 def _cublas_workspace(script: Script, device: DeviceProfile) -> None:
     """Every product through cuBLAS takes the thread's workspace the first time, after its result is
     allocated, and keeps it: 32 MiB on compute capability 9.x (10.x and 12.x since torch 2.12), about 8 MiB on
-    others, or what
-    `CUBLAS_WORKSPACE_CONFIG` says: the profile has the size, `with_workspaces`
+    others, or what `CUBLAS_WORKSPACE_CONFIG` says: the profile has the size, `with_workspaces`
     (`runtimes/pytorch/settings.py`) puts the variable and the release in. Training takes two, since autograd
     runs the backward pass on a thread of its own. From torch 2.15 on a call gives it back
     (cublas-call-workspace). Before torch 2.0 cuBLAS used memory of its own, which the allocator does not see.
@@ -116,7 +114,7 @@ def _cublaslt_each_call(script: Script, device: DeviceProfile) -> None:
 
 
 def _cublaslt_bytes(device: DeviceProfile) -> int:
-    """What cuBLASLt may use where it has a workspace of its own: never more than cuBLAS."""
+    """Return cuBLASLt's own workspace, at most cuBLAS's."""
     return min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes)
 
 
@@ -188,8 +186,7 @@ def _product(
 
 
 def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
-    """Whether BLAS is called: not for a result, or for a factor, of no elements (one has none where the other
-    has)."""
+    """Return whether BLAS is called: not for a result or factors without elements."""
     result = operator.outputs[0]
     return bool(result is not None and result.element_count and (factor is None or factor.element_count))
 
@@ -325,8 +322,7 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
 
 
 def triangular_systems(script: Script, device: DeviceProfile, systems: int, unknowns: int) -> list[int]:
-    """What solving a stack of triangular systems takes besides result and copies: tokens of what is held
-    until the operator's end."""
+    """Allocate for a stack of triangular systems; return tokens held until the end."""
     held = []
     if systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
         basis = Basis.EXACT if unknowns <= _UNKNOWNS_OF_CUBLAS else Basis.BOUNDED

@@ -13,21 +13,20 @@
    and positions, and runs last. Depthwise backward: weight before data, the incoming gradient contiguous.
 6. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
    call does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every
-   equal call that
-   follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask for.
+   equal call that follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask
+   for.
 7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as
    the largest any plan asks for, halved while there is no room, and has the allocator empty its cache after
    them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`). A few
    kernels it tries make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`,
-`convolution_backward`,
-`check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
-`cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`, `try_configs`), `cuda/DepthwiseConv2d.cu`;
-orders checked against recorded allocation histories.
+`convolution_backward`, `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h`
+(`cudnn_conv_suggest_memory_format`), `cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`,
+`try_configs`), `cuda/DepthwiseConv2d.cu`; orders checked against recorded allocation histories.
 
-Not modelled: plans that cuDNN builds but cannot run, convolutions too
-large for 32-bit indices, output padding beyond the stride (PyTorch's own column-buffer kernels).
+Not modelled: plans that cuDNN builds but cannot run, convolutions too large for 32-bit indices, output
+padding beyond the stride (PyTorch's own column-buffer kernels).
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class _Geometry:
 
 
 def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
-    """The arguments that say how the kernel moves over the input: a number for each spatial dimension, or one
-    for all."""
+    """Return padding, stride and dilation, one number per spatial dimension, or one for all."""
 
     def expanded(given: tuple[int, ...] | None, default: int) -> tuple[int, ...]:
         values = given or (default,)
@@ -139,7 +137,7 @@ def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry,
 
 
 def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
-    """`use_cudnn_depthwise`."""
+    """Return PyTorch's `use_cudnn_depthwise`."""
     if _wants_channels_last(source, weight):
         return True
     if source.dtype != "float16" or weight.dtype != "float16" or len(source.shape) != 4:
@@ -223,8 +221,7 @@ def _workspace(
 def _at_batches(
     choices: Choices, call: Convolution, batches: Lanes, settings: ConvolutionSettings
 ) -> tuple[Any, Basis]:
-    """The same at many batch sizes, all asked at once; what is asked for instead where there is no room is
-    left out."""
+    """Return workspaces at many batches, asked together, without fallback plans."""
     others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
     if settings.benchmark or any(isinstance(size, Lanes) for size in others):
         raise NotTogether
@@ -268,7 +265,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 
 def _settings(operator: Operator) -> ConvolutionSettings:
-    """What the program had set of cuDNN when it called the operator."""
+    """Return the cuDNN settings at the operator's call."""
     settings = operator.settings
     return ConvolutionSettings(
         "benchmark" in settings, "deterministic" in settings, "no_tf32" not in settings

@@ -1,18 +1,16 @@
 """Kernels that read contiguous tensors alone: which of an operator's tensors are copied, and when.
 
 1. Before the results: the input of `kthvalue`, of `median` along a dimension and of `_adaptive_avg_pool3d`;
-   input and indices of
-   `max_unpool2d` and `max_unpool3d`; the gradient of `fractional_max_pool2d`.
+   input and indices of `max_unpool2d` and `max_unpool3d`; the gradient of `fractional_max_pool2d`.
 2. After them: the input of `adaptive_max_pool3d` (those of which nothing else is to be said are
    `pooling.py`'s contiguous-only).
 3. Besides: `renorm` takes a factor a row, `unfold`'s gradient the positions along its dimension, a mean by
    `scatter_reduce` counts.
 
 Source: `aten/src/ATen/native/cuda/` `Sorting.cpp` (`kthvalue_cuda_template`), `AdaptiveAveragePooling3d.cu`,
-`AdaptiveMaxPooling3d.cu`,
-`MaxUnpooling.cu`, `FractionalMaxPool2d.cu`, `UnfoldBackwardKernel.cu`; `aten/src/ATen/native/`
-`Normalization.cpp` (`renorm_out`),
-`TensorAdvancedIndexing.cpp` (`scatter_reduce_two`); orders and sizes as recorded (H200, torch 2.11,
+`AdaptiveMaxPooling3d.cu`, `MaxUnpooling.cu`, `FractionalMaxPool2d.cu`, `UnfoldBackwardKernel.cu`;
+`aten/src/ATen/native/` `Normalization.cpp` (`renorm_out`), `TensorAdvancedIndexing.cpp`
+(`scatter_reduce_two`); orders and sizes as recorded (H200, torch 2.11,
 `tests/data/h200/operators_layouts.json.gz`).
 """
 

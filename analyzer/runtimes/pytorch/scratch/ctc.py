@@ -39,9 +39,8 @@ def ctc_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::_ctc_loss_backward", name="ctc-loss-grad")
 def ctc_loss_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The lengths, `log_beta` and the gradient; in a large problem, then the sum of both tables over blanks
-    and what
-    `logsumexp` takes for it. Where losses may be infinite, the result is chosen from the gradient and zero at
-    the end.
+    and what `logsumexp` takes for it. Where losses may be infinite, the result is chosen from the gradient
+    and zero at the end.
     """
     del device
     scores, alpha = operator.tensor("log_probs"), operator.tensor("log_alpha")

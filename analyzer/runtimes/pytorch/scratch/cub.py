@@ -17,17 +17,15 @@
 Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`, `InvokePasses`), `dispatch_scan.cuh`,
 `dispatch_unique_by_key.cuh`, `dispatch_merge_sort.cuh` (CCCL, as vendored by CUDA 13). Tile sizes follow the
 compute capability of the code that runs (`cub/device/dispatch/tuning`). Those of 9.0 are read off recorded
-requests (H200, torch 2.11, 100 to 320,000
-elements: `tests/data/operators_h200.json.gz`; in small steps: `h200/operators_tiles.json.gz`). The others,
-and how many thread blocks of a pass run at once, are PyTorch 2.11's own binary's, asked under the emulated
-CUDA runtime, which gives all of the
-9.0 ones again (`python -m benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what
-the binaries of torch 2.6 to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of
-12.6 and 12.8, later ones of CUDA 13.
+requests (H200, torch 2.11, 100 to 320,000 elements: `tests/data/operators_h200.json.gz`; in small steps:
+`h200/operators_tiles.json.gz`). The others, and how many thread blocks of a pass run at once, are PyTorch
+2.11's own binary's, asked under the emulated CUDA runtime, which gives all of the 9.0 ones again (`python -m
+benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what the binaries of torch 2.6
+to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of 12.6 and 12.8, later ones of
+CUDA 13.
 
 Not modelled: builds of a release with another CUDA; how many blocks of a pass over 1-byte keys run at once
-until torch 2.9 (8.0 to
-8.9: fewer, a quarter less).
+until torch 2.9 (8.0 to 8.9: fewer, a quarter less).
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _OF_PYTORCH = ("float16", "bfloat16", "complex32", "complex64", "complex128")
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """What one thread block works on at once, in elements.
+    """Elements one thread block processes at once.
 
     pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without
     values. distinct: by bytes of a value. later_unique: of `unique` since torch 2.13. by_key: of a scan
@@ -134,7 +132,7 @@ _LATER_UNIQUE = Span(since=(2, 13))
 
 
 def tiles_of(device: DeviceProfile) -> Tiles:
-    """Of the code that runs on a device."""
+    """Return the tiles of the code that runs on a device."""
     return next(tiles for since, tiles in _SINCE.items() if device.compute_capability >= since)
 
 
@@ -173,7 +171,7 @@ def radix_sort_bytes(
 
 
 def _control(device: DeviceProfile) -> tuple[int, ...]:
-    """The control word of CUDA 13's scans and selections, which has a part of its own."""
+    """Return the bytes of the control word that CUDA 13's scans and selections add."""
     return (1,) if device.releases["torch"] in _HAS_CONTROL else ()
 
 
@@ -216,8 +214,7 @@ def unique_bytes(device: DeviceProfile, count: int) -> int:
 
 
 def count_bytes(device: DeviceProfile, count: int) -> int:
-    """Temporary bytes to count the flags among `count`: 4 for every thread block that is started; 1 byte for
-    what one block counts."""
+    """Return bytes to count flags among `count`: 4 for every thread block; 1 for a single block."""
     if count <= _COUNT_TILE:
         return 1
     blocks = device.max_threads_per_sm // _COUNT_THREADS
@@ -234,8 +231,7 @@ def select_bytes(device: DeviceProfile, count: int) -> int:
 
 
 def changes_bytes(device: DeviceProfile, count: int) -> int:
-    """Temporary bytes to number the runs of equal values, a 32-bit sum of flags: look-back entries of 8 bytes
-    a tile."""
+    """Return bytes to number runs of equal values: look-back entries of 8 bytes a tile."""
     return _kept_bytes(device, count, tiles_of(device).changes)
 
 
@@ -245,21 +241,18 @@ def distinct_bytes(device: DeviceProfile, count: int, value_bytes: int) -> int:
 
 
 def runs_bytes(count: int) -> int:
-    """Temporary bytes to keep how long every run of equal values is as well: look-back entries of 8 bytes a
-    tile."""
+    """Return bytes to also store the lengths of runs: look-back entries of 8 bytes a tile."""
     return aliased_bytes((-(-count // _RUNS_TILE) + _PADDING_TILES) * 8, 1)
 
 
 def merge_sort_bytes(count: int, key_bytes: int = 8, value_bytes: int = 8) -> int:
-    """Temporary bytes to sort by merging: second buffers of keys and values, and an entry of 8 bytes for each
-    tile."""
+    """Return bytes of a merge sort: second key and value buffers, and 8 bytes a tile."""
     tiles = -(-count // _MERGE_TILE)
     return aliased_bytes((tiles + 1) * 8, count * key_bytes, count * value_bytes)
 
 
 def merge_sort_keys_bytes(count: int, key_bytes: int = 8) -> int:
-    """Temporary bytes to sort keys alone by merging: a second buffer, and an entry of 8 bytes for each
-    tile."""
+    """Return bytes of a merge sort of keys: a second buffer, and 8 bytes a tile."""
     return aliased_bytes((-(-count // _MERGE_KEYS_TILE) + 1) * 8, count * key_bytes)
 
 

@@ -1,9 +1,8 @@
 """Gradients of distances between points: a row of products for every pair, summed up.
 
 Source: `aten/src/ATen/native/Distance.cpp` (`_cdist_backward`), `cuda/DistanceKernel.cu`
-(`cdist_backward_kernel_impl`,
-`pdist_backward_kernel_impl`); orders and sizes as PyTorch's own host code asks under the emulated runtime
-(torch 2.11).
+(`cdist_backward_kernel_impl`, `pdist_backward_kernel_impl`); orders and sizes as PyTorch's own host code asks
+under the emulated runtime (torch 2.11).
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@
    Counts take 8 bytes an element, and keep them too.
 
 Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's
-`dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`,
-`dispatch_reduce_by_key.cuh`; `cuda/Unique.cu` (`unique_dim_cuda_template`). Orders and sizes as recorded
-(H200, torch 2.11,
+`dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`, `dispatch_reduce_by_key.cuh`; `cuda/Unique.cu`
+(`unique_dim_cuda_template`). Orders and sizes as recorded (H200, torch 2.11,
 `tests/data/h200/operators_masks.json.gz`); of rows, under the emulated runtime.
 
 Not modelled: flags (`bool`), which are counted instead.
@@ -71,7 +70,7 @@ def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script
         return
     dim = operator.argument("dim")
     if dim is not None and (dim != 0 or len(source.shape) != 1):
-        _rows(operator, device, script, source, sorts=False)
+        _distinct_rows(operator, device, script, source, sorts=False)
         return
     script.temporary(contiguous_copy_bytes(source))
     inverse, counts = operator.argument("return_inverse"), operator.argument("return_counts")
@@ -85,10 +84,12 @@ def unique_rows(operator: Operator, device: DeviceProfile, script: Script) -> No
     """
     source = operator.tensor("self")
     if source is not None and source.element_count:
-        _rows(operator, device, script, source, sorts=not operator.name.endswith("consecutive"))
+        _distinct_rows(operator, device, script, source, sorts=not operator.name.endswith("consecutive"))
 
 
-def _rows(operator: Operator, device: DeviceProfile, script: Script, source: TensorMeta, sorts: bool) -> None:
+def _distinct_rows(
+    operator: Operator, device: DeviceProfile, script: Script, source: TensorMeta, sorts: bool
+) -> None:
     dim = operator.integer("dim") % max(len(source.shape), 1)
     first = [dim, *(place for place in range(len(source.shape)) if place != dim)]
     flat = replace(

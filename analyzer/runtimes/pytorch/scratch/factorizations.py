@@ -41,7 +41,7 @@ ELEMENTS = {
 
 
 def count_of(tensor: TensorMeta) -> int:
-    """How many matrices there are."""
+    """Return the number of matrices in a stack."""
     return math.prod(tensor.shape[:-2])
 
 
@@ -52,20 +52,20 @@ def in_turn(script: Script, count: int, nbytes: int) -> None:
 
 
 def reported(script: Script, count: int, nbytes: int) -> None:
-    """A report of what went wrong, and a work area for one matrix after the other."""
+    """Allocate an error report, and a work area used by one matrix after the other."""
     info = script.temporary(INFO_BYTES)
     in_turn(script, count, nbytes)
     script.release(info)
 
 
 def looked_at(script: Script, count: int) -> None:
-    """The host asks whether all went well."""
+    """Allocate for the host's check of the errors."""
     for token in [script.temporary(_ONE_BYTE) for _ in range(2 if count == 1 else 1)]:
         script.release(token)
 
 
 def addressed(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
-    """By cuBLAS, from arrays of addresses."""
+    """Allocate for cuBLAS's batched routines, which take arrays of addresses."""
     tokens = [script.temporary(count * POINTER_BYTES) for _ in range(arrays)]
     take_workspace(script, device)
     for token in tokens[::-1]:
@@ -83,7 +83,7 @@ def typed(tensor: TensorMeta | None) -> TensorMeta | None:
 
 
 def solvable(tensor: TensorMeta | None) -> TensorMeta | None:
-    """The matrices of a call, where they have elements besides."""
+    """Return the call's matrices if they have elements."""
     return tensor if (tensor := typed(tensor)) is not None and tensor.element_count else None
 
 

@@ -12,8 +12,8 @@
    so.
 
 Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_exec_fft`, `_fft_c2r_cufft`,
-`use_optimized_cufft_path`),
-`CuFFTPlanCache.h` (`as_cufft_embed`); 1,707 transforms recorded (H200, `benchmarks/fourier.py`).
+`use_optimized_cufft_path`), `CuFFTPlanCache.h` (`as_cufft_embed`); 1,707 transforms recorded (H200,
+`benchmarks/fourier.py`).
 
 Not modelled: bfloat16, which newer versions of PyTorch transform; results of both sides (`onesided` false) of
 several dimensions done in parts. Both are named by the note.
@@ -46,8 +46,7 @@ _NAMED = 3
 
 
 class _Transform:
-    """Writes one operator's plans, one after the other. unlike: the lengths of plans that nothing recorded is
-    like."""
+    """Writes one operator's plans in order. unlike: lengths unlike any recorded plan's."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -56,8 +55,7 @@ class _Transform:
     def run(
         self, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
     ) -> TensorMeta:
-        """One plan over `dims`, in their order, into a result of `shape`, which is returned as it then lies
-        in memory."""
+        """Run one plan over `dims`, in their order; return its result of `shape` as it lies in memory."""
         rest = [dim for dim in range(len(shape)) if dim not in dims]
         rest.sort(key=lambda dim: -source.stride[dim])
         real = not {source.dtype, dtype} <= _WHOLE
@@ -83,8 +81,7 @@ class _Transform:
     def complex_parts(
         self, source: TensorMeta, dims: tuple[int, ...], second: Callable[[], object] | None = None
     ) -> TensorMeta:
-        """Complex transforms over all of `dims`, three at a time, the innermost first; `second` takes the
-        other buffer.
+        """Transform over all of `dims`, three at a time, innermost first.
 
         The first part writes into a buffer that is there, the second into the other, and so on in turns.
         """
@@ -121,7 +118,7 @@ def complex_to_real(operator: Operator, _device: DeviceProfile, script: Script) 
 
 
 def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
-    """What the operator allocates; returned, the lengths unlike any recorded."""
+    """Allocate what the operator does; return the transform lengths unlike any recorded."""
     source = operator.inputs[0]
     dims = tuple(dim % max(len(source.shape), 1) for dim in operator.integers("dim") or ())
     if not dims or not source.element_count:
@@ -140,7 +137,7 @@ def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
 
 
 def _complex(transform: _Transform, source: TensorMeta, dims: tuple[int, ...]) -> None:
-    """The result is the first buffer after an odd number of parts, the second after an even one."""
+    """Transform complex numbers; the result is the first buffer after an odd number of parts."""
     first, second = _buffers(transform.script, _parts(dims), bytes_of(source))
     first()
     transform.complex_parts(source, dims, second)
@@ -168,7 +165,7 @@ def _parts(dims: tuple[int, ...]) -> int:
 
 
 def _buffers(script: Script, turns: int, nbytes: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """How to take the two buffers that so many plans write in turns: one of them is the result."""
+    """Return functions that take the two buffers the plans alternate; one is the result."""
     result, other = partial(script.output, 0), partial(script.temporary, nbytes)
     return (result, other) if turns % 2 else (other, result)
 
@@ -176,8 +173,7 @@ def _buffers(script: Script, turns: int, nbytes: int) -> tuple[Callable[[], obje
 def _run_aligned(
     transform: _Transform, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
 ) -> TensorMeta:
-    """Real numbers must start where a complex one may: else they are copied first, the last dimension
-    innermost."""
+    """Run on real numbers, copied first unless aligned as complex ones."""
     if source.offset % 2:
         transform.script.temporary(bytes_of(source))
         order = [*(dim for dim in range(len(shape)) if dim != dims[-1]), dims[-1]]
@@ -204,8 +200,7 @@ def _at_once(dims: tuple[int, ...]) -> bool:
 
 
 def _must_copy(source: TensorMeta, rest: list[int], dims: tuple[int, ...]) -> bool:
-    """Whether the dimensions at `rest` do not fold into one, or cuFFT cannot follow the strides
-    (`as_cufft_embed`).
+    """Return whether the batch dimensions do not fold into one (`as_cufft_embed`).
 
     It follows where each stride is a multiple of the next one inside; none is 0; and, in half precision, the
     last is 1.
@@ -226,7 +221,7 @@ def _must_copy(source: TensorMeta, rest: list[int], dims: tuple[int, ...]) -> bo
 
 
 def _strides_in(order: list[int], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a tensor without gaps whose dimensions lie in this order, the innermost last."""
+    """Return strides of a dense tensor with this order of dimensions, the innermost last."""
     strides = contiguous_strides(tuple(shape[dim] for dim in order))
     return tuple(strides[order.index(dim)] for dim in range(len(shape)))
 
@@ -236,7 +231,7 @@ def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
 
 
 def notes_on_transforms(operators: Iterable[Operator]) -> Iterator[str]:
-    """Transforms unlike any that was recorded, by their sizes."""
+    """Yield notes on transforms unlike any recorded, with their sizes."""
     found = dict.fromkeys(
         sizes
         for operator in operators

@@ -3,10 +3,9 @@
 1. **Embedding** looks up a flattened index, copied if it cannot be flattened in place (an expanded one).
 2. **Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds
    straight into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and
-   sums those first, in
-   float32: index arrays of the index's length, and one row a partial segment; or, where the segments alone
-   would not fill the GPU, adds partial segments up atomically (16-bit floats into a float32 copy of the
-   result). Bags of embeddings always sort.
+   sums those first, in float32: index arrays of the index's length, and one row a partial segment; or, where
+   the segments alone would not fill the GPU, adds partial segments up atomically (16-bit floats into a
+   float32 copy of the result). Bags of embeddings always sort.
 3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed
    dimension), makes the values contiguous, sorts the linear index with its positions, and adds row by row.
    Without accumulation it is pointwise. The functional form first clones into the result. Steps over
@@ -185,7 +184,7 @@ def _index_tensors(operator: Operator) -> tuple[TensorMeta | None, ...]:
 
 
 def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> None:
-    """Several indices of unlike strides are all made contiguous (`AdvancedIndex`)."""
+    """Make several indices of different strides contiguous (`AdvancedIndex`)."""
     given = tuple(index for index in indices if index is not None)
     if len(given) < 2:
         return
@@ -275,7 +274,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
-    """The largest and the smallest index are read back (`wrapIndexOnce`); autograd's own calls skip this."""
+    """Read back the largest and smallest index (`wrapIndexOnce`); autograd's calls do not."""
     if script.torch_release in BOTH_AT_ONCE:
         extremes = both_extremes(script, device, entry)
         for _ in extremes:

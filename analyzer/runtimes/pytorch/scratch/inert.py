@@ -134,5 +134,5 @@ def is_inert(name: str) -> bool:
 
 
 def operators() -> tuple[str, ...]:
-    """Every name in the table, as operators are written."""
+    """Return every operator of the table, with its namespace."""
     return tuple(f"aten::{name}" for names in _BY_MECHANISM.values() for name in names.split())

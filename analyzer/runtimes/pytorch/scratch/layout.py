@@ -106,7 +106,7 @@ def turned(tensor: TensorMeta) -> TensorMeta:
 
 
 def broadcast_shape(tensors: Sequence[TensorMeta]) -> tuple[int, ...]:
-    """The shape that all of them are brought to."""
+    """Return the shape the tensors broadcast to."""
     shape = [1] * max(len(tensor.shape) for tensor in tensors)
     for tensor in tensors:
         for dim, size in enumerate(tensor.shape, len(shape) - len(tensor.shape)):
@@ -135,8 +135,7 @@ def contiguous_copy_bytes(tensor: TensorMeta | None) -> int:
 
 
 def accumulator_dtype(dtype: str) -> str:
-    """The type CUDA kernels compute in (`at::opmath_type`): float32 for 16-bit floats, else the type
-    itself."""
+    """Return the type kernels compute in (`at::opmath_type`): float32 for 16-bit floats."""
     if dtype in _ACCUMULATE_IN_FLOAT:
         return "float32"
     return "complex64" if dtype == "complex32" else dtype

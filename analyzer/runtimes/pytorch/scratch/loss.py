@@ -34,8 +34,7 @@ _NO_REDUCTION = 0
 
 
 def _elements(operator: Operator) -> TensorMeta | None:
-    """Every element's loss, as a tensor: the broadcast of input and target, laid out as a pointwise
-    result."""
+    """Return all elements' losses as a tensor: input and target broadcast, pointwise layout."""
     source, target = operator.tensor("self"), operator.tensor("target")
     if source is None or target is None:
         return None

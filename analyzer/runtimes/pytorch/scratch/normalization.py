@@ -75,6 +75,7 @@ def _rows_backward(
     script: Script,
     wanted: tuple[bool, ...],
 ) -> None:
+    """Allocate for the gradients of a row-wise normalization: copies, results and partial sums."""
     grad, source, weight = (operator.tensor(name) for name in ("grad_out", "input", "weight"))
     if grad is None or source is None:
         return
@@ -151,8 +152,7 @@ def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
 
 
 def _is_persistent(source: TensorMeta) -> bool:
-    """`getCudnnBatchNormMode` asks the input's suggested memory format; ambiguous shapes count as
-    contiguous."""
+    """Return whether `getCudnnBatchNormMode` is persistent; ambiguous formats are contiguous."""
     return len(source.shape) > 2 and suggests_channels_last(source)
 
 

@@ -8,8 +8,7 @@ nothing else.
 
 Source: `aten/src/ATen/native/cuda/` `DilatedMaxPool2d.cu`, `DilatedMaxPool3d.cu`, `AveragePool2d.cu`,
 `AveragePool3d.cu`, `AdaptiveAveragePooling.cu`, `AdaptiveMaxPooling2d.cu`, `UpSample*.cu`,
-`ReflectionPad.cu`,
-`ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`, `ScanKernels.cpp` (`cummax`, `cummin`).
+`ReflectionPad.cu`, `ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`, `ScanKernels.cpp` (`cummax`, `cummin`).
 
 Not modelled: results that are resized in place by the caller.
 """

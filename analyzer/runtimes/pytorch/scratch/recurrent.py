@@ -11,10 +11,9 @@ and cells.
    gradients of biases are sums over the batch.
 
 Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp`
-(`_cudnn_rnn`,
-`_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda` and their
-backward); orders and the 24 bytes of dropout's state from recorded histories (H200). Not modelled: double
-backward.
+(`_cudnn_rnn`, `_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda`
+and their backward); orders and the 24 bytes of dropout's state from recorded histories (H200). Not modelled:
+double backward.
 """
 
 from __future__ import annotations
@@ -71,10 +70,9 @@ def _layer(operator: Operator, device: DeviceProfile, backward: bool = False) ->
 
 
 def _algorithm(layer: Recurrent, device: DeviceProfile, backward: bool) -> Algorithm:
-    """What PyTorch asks cuDNN for (`get_algo`): nothing special of packed sequences, projections and float64;
-    persistent kernels of small layers (`use_rnn_persist_small_h`), and in float16 of some of one layer
-    (`use_persist_common_heuristics`,
-    `use_persist_device_heuristics`)."""
+    """Return the algorithm PyTorch asks cuDNN for (`get_algo`): "standard" for packed sequences, projections
+    and float64; persistent kernels for small layers (`use_rnn_persist_small_h`) and some float16 layers
+    (`use_persist_common_heuristics`, `use_persist_device_heuristics`)."""
     if layer.rows is not None or layer.projection or layer.dtype == "float64":
         return "standard"
     kind = layer.mode.partition("_")[0]

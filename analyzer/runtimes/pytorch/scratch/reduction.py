@@ -123,7 +123,7 @@ def staging(
 
 
 def _output_vector(loop: IteratedLoop, element_bytes: int, offset: int) -> int:
-    """How many neighbouring results one load serves: 4, 2 or 1, as alignment, extent and strides divide."""
+    """Return how many neighbouring results one load serves: 4, 2 or 1, by alignment, extent and strides."""
     fastest = loop.reduced_dim_count
     vector = 4
     others = (stride // element_bytes for dim, stride in enumerate(loop.strides[-1]) if dim != fastest)
@@ -197,8 +197,7 @@ BOTH_AT_ONCE = Span(since=(2, 13))
 
 
 def made_contiguous(script: Script, source: TensorMeta) -> TensorMeta:
-    """The tensor as a reduction of all its elements reads it, copied where it is not contiguous
-    (`ReduceAllOps.cpp`)."""
+    """Return the tensor a full reduction reads, copied if not contiguous (`ReduceAllOps.cpp`)."""
     script.temporary(contiguous_copy_bytes(source))
     return contiguous_like(source)
 

@@ -44,7 +44,7 @@ _LOADING = tuple(_LIBRARY_BY_PREFIX)
 
 @dataclass(frozen=True, slots=True)
 class KernelAllocations:
-    """An operator's allocations, the library families it loads, and whether these are all it takes."""
+    """An operator's allocations, its library families, and whether they are complete."""
 
     steps: tuple[Step, ...]
     libraries: frozenset[str]
@@ -57,22 +57,22 @@ _FIELDS = [(field.name, getattr(Operator, field.name).__set__) for field in fiel
 _NAME = vars(Operator)["name"].__set__
 
 
-def _found(name: str) -> ScratchRule | None:
+def _rule_named(name: str) -> ScratchRule | None:
     return OF_OPERATOR.get(name) or OF_OPERATOR.get(name.partition(".")[0])
 
 
 def rule_for(name: str) -> ScratchRule | None:
-    """The rule of an operator: the one under its full name, else the one without its overload."""
-    return _found(name.removesuffix(_DEFAULT))
+    """Return an operator's rule: under its full name, else without the overload."""
+    return _rule_named(name.removesuffix(_DEFAULT))
 
 
 def is_known(name: str) -> bool:
-    """Whether an operator's scratch memory is understood: a rule tells it, or it is inert."""
+    """Return whether an operator's scratch is known: it has a rule or is inert."""
     return rule_for(name) is not None or is_inert(name)
 
 
 def kernel_allocations(operator: Operator, device: DeviceProfile) -> KernelAllocations:
-    """The allocations of one call on one device, in order."""
+    """Return the allocations of one call on one device, in order."""
     found = rule_for(operator.name)
     count = len(operator.outputs)
     if found is None and _needs_nothing(operator.name):
@@ -84,7 +84,7 @@ def kernel_allocations(operator: Operator, device: DeviceProfile) -> KernelAlloc
         operator = _renamed(operator, operator.name.removesuffix(_DEFAULT))
     script = Script(len(operator.outputs), found.name if found is not None else "", device.releases["torch"])
     if found is not None:
-        _tell(found, operator, device, script)
+        _run_rule(found, operator, device, script)
     known = found is not None or is_inert(operator.name)
     if _loads(operator.name):
         script.library(
@@ -94,7 +94,7 @@ def kernel_allocations(operator: Operator, device: DeviceProfile) -> KernelAlloc
 
 
 def _renamed(operator: Operator, name: str) -> Operator:
-    """The operator under another name; `dataclasses.replace` takes several times as long."""
+    """Return the operator under another name, faster than `dataclasses.replace`."""
     made = object.__new__(Operator)
     for field, keep in _FIELDS:
         keep(made, getattr(operator, field))
@@ -104,18 +104,18 @@ def _renamed(operator: Operator, name: str) -> Operator:
 
 @cache
 def _needs_nothing(name: str) -> bool:
-    """Whether an operator without a rule is known to need none, and loads no library."""
+    """Return whether an operator without a rule is inert and loads no library."""
     name = name.removesuffix(_DEFAULT)
     return is_inert(name) and not _loads(name)
 
 
 def _loads(name: str) -> bool:
-    """Whether an operator loads a library's code because of what it is."""
+    """Return whether an operator of this name loads a library's code."""
     return name.startswith(_LOADING) and not name.startswith(_OWN_KERNELS)
 
 
-def _tell(found: ScratchRule, operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Run the rule. Raises RuleError for what goes wrong in one that is not this project's own."""
+def _run_rule(found: ScratchRule, operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Run the rule. Raises RuleError for an error of a rule that is not this project's."""
     if found.code.__module__.startswith("analyzer."):
         found.code(operator, device, script)
         return

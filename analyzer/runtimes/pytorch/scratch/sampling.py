@@ -52,8 +52,7 @@ def _dense(like: TensorMeta, shape: tuple[int, ...], dtype: str) -> TensorMeta:
 
 
 def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
-    """The token of the largest or smallest value, once it is there; of what is not contiguous a copy is
-    read."""
+    """Allocate a largest or smallest value, with a contiguous copy; return its token."""
     width = dtype_bytes(source.dtype)
     found = script.temporary(width)
     with script.function():

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class Basis(enum.Enum):
-    """How sure a number of bytes is."""
+    """How a number of bytes is known."""
 
     EXACT = "exact"
     MEASURED = "measured"
@@ -63,15 +63,12 @@ class Basis(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule
-    named.
+    """Takes a temporary, or with `keep` a thread's workspace of that name, by the rule named.
 
     plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans,
-    asked for one after the other where
-        there is no room. assumed, less: as of `Malloc`.
+        asked for one after the other where there is no room. assumed, less: as of `Malloc`.
     tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan
-    yet, and once it is given
-        back the allocator's cache is emptied.
+        yet, and once it is given back the allocator's cache is emptied.
     """
 
     token: int
@@ -88,15 +85,14 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """The temporary `token` is given back."""
+    """Frees the temporary `token`."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Result number `index` is allocated, if it is a new storage; `nbytes` overrides the captured size, by
-    the rule named."""
+    """Allocates result `index` if it is a new storage; `nbytes` overrides the captured size."""
 
     index: int
     nbytes: int | None = None
@@ -108,8 +104,7 @@ Step: TypeAlias = Take | Give | Output
 
 @dataclass(slots=True)
 class Script:
-    """Records what a rule says; `finish` adds the results nobody mentioned and gives back the temporaries
-    still held.
+    """Records a rule's steps; `finish` adds remaining results and frees open temporaries.
 
     host_outputs: results that are never allocated on the device. rule: the name of the rule, or part of one,
     at work.
@@ -134,8 +129,7 @@ class Script:
         assumed: int = 0,
         less: int | None = None,
     ) -> int:
-        """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for
-        `release`."""
+        """Take `nbytes` (0: nothing) until `release` or the operator's end; return a token."""
         token = self._next
         self._next += 1
         if nbytes > 0:
@@ -144,8 +138,8 @@ class Script:
         return token
 
     def trials(self, nbytes: int, basis: Basis, plan: str, assumed: int = 0) -> None:
-        """The first time the thread needs a plan of that name: `nbytes`, of which `assumed` are not known,
-        while all are tried, then an empty cache.
+        """Take `nbytes` (`assumed` of them unknown) while all plans are tried, the first time a thread needs
+        this plan; then empty the cache.
 
         Where there is no room for them half is taken, and so on.
         """
@@ -165,48 +159,45 @@ class Script:
         self.steps += [trials, Give(token)]
 
     def release(self, token: int) -> None:
-        """Give the temporary back now."""
+        """Free the temporary now."""
         if token in self._open:
             self._open.remove(token)
             self.steps.append(Give(token))
 
     @contextlib.contextmanager
     def function(self) -> Iterator[None]:
-        """While open, a function of PyTorch's runs: at its end it gives back what it holds, the last taken
-        first."""
+        """While open, a PyTorch function runs; at its end its memory is freed, last first."""
         before = set(self._open)
         yield
         for token in [token for token in reversed(self._open) if token not in before]:
             self.release(token)
 
     def workspace(self, name: str, nbytes: int, basis: Basis = Basis.EXACT) -> None:
-        """A library workspace kept for good, one per thread; only the first request of a thread allocates."""
+        """Take a library's workspace, which each thread allocates once and keeps."""
         if nbytes > 0:
             self.steps.append(Take(self._next, nbytes, basis, keep=name, rule=self.rule))
             self._next += 1
 
     def output(self, index: int, nbytes: int | None = None) -> None:
-        """Result `index` is allocated now; `nbytes` where its shape does not tell (cuDNN's reserve, a shrunk
-        loss)."""
+        """Allocate result `index`; `nbytes` if its shape does not tell (cuDNN's reserve)."""
         if index < self.output_count and index not in self.host_outputs:
             self.steps.append(Output(index, nbytes, "" if nbytes is None else self.rule))
 
     def outputs(self) -> None:
-        """All results not yet mentioned are allocated now, in order."""
+        """Allocate all results not yet allocated, in order."""
         mentioned = {step.index for step in self.steps if isinstance(step, Output)} | self.host_outputs
         self.steps.extend(Output(index) for index in range(self.output_count) if index not in mentioned)
 
     def on_host(self, index: int) -> None:
-        """Result `index` lives in host memory: it takes nothing of the device."""
+        """Mark result `index` as host memory, which takes nothing of the device."""
         self.host_outputs.add(index)
 
     def library(self, family: str) -> None:
-        """The operator loads this library family's modules ("cublas", "cudnn", "cusolver", "cufft") the first
-        time."""
+        """Load a library family ("cublas", "cudnn", "cusolver", "cufft") the first time."""
         self.libraries.add(family)
 
     def finish(self) -> tuple[Step, ...]:
-        """All of it, in order."""
+        """Allocate remaining results, free what is open, and return all steps."""
         if not any(isinstance(step, Output) for step in self.steps):
             self.steps[:0] = [
                 Output(index) for index in range(self.output_count) if index not in self.host_outputs
@@ -224,8 +215,7 @@ Tell: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
 
 @dataclass(frozen=True, slots=True)
 class ScratchRule:
-    """A rule under its name. operators: those it covers, none for a part. sure: how the bytes it takes may be
-    known.
+    """A named rule. operators: those it covers, none for a part. sure: how its bytes are known.
 
     span: the releases of torch it holds for.
     """
@@ -317,7 +307,7 @@ def _bases(sure: Basis | tuple[Basis, ...]) -> tuple[Basis, ...]:
 
 
 def _same(one: ScratchRule, other: ScratchRule) -> bool:
-    """Whether they are one definition, run twice."""
+    """Return whether both are one definition, run twice."""
     first, second = one.code, other.code
     return (first.__module__, first.__qualname__, file_of(first)) == (
         second.__module__,

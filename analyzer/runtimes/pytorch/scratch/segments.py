@@ -46,7 +46,7 @@ def segments(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def _checks(lengths: TensorMeta, device: DeviceProfile, script: Script) -> None:
-    """That none is negative, and that each row sums up to the whole."""
+    """Allocate for the checks that no length is negative and that each row sums to the whole."""
     least = script.temporary(_INDEX_BYTES)
     sum_over(script, device, lengths)
     script.release(least)

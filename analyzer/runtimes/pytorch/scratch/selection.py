@@ -8,9 +8,8 @@
 3. **masked_scatter** sums up the mask, 8 bytes an element.
 
 Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp`
-(`masked_select_out_cuda_impl`,
-`masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh` (`cub.py`).
-Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+(`masked_select_out_cuda_impl`, `masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh`
+(`cub.py`). Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
 
 Not modelled: more than 2^31 elements.
 """
@@ -78,8 +77,8 @@ def looked_through(
 def selected(
     source: TensorMeta, indices: Sequence[TensorMeta | None], values: TensorMeta, written: bool = False
 ) -> int | None:
-    """How many positions a mask among the indices has, by the values it selects; None where values that are
-    written are spread over all of them."""
+    """Return how many positions a mask among the indices selects, from the shape of `values`; None where the
+    values written are broadcast over all of them."""
     covered = [1 if index is None or index.dtype not in MASKS else len(index.shape) for index in indices]
     behind = len(source.shape) - sum(covered)
     given = [place for place, index in enumerate(indices) if index is not None]

@@ -37,7 +37,7 @@ PATH = Path(__file__).with_suffix(".json")
 
 @cache
 def table() -> dict[str, str]:
-    """The steps of every kernel ("aten::mode"), those of the newest release that was asked."""
+    """Return the steps of every kernel ("aten::mode"), of the newest recorded release."""
     found: dict[str, str] = {}
     for release in json.loads(PATH.read_text("utf-8")).values():
         found |= release

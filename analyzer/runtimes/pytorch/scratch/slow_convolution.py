@@ -7,9 +7,8 @@ cuBLAS.
 3. A transposed one with a bias adds it as a product with ones.
 
 Source: `aten/src/ATen/native/cuda/` `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`,
-`NaiveConvolutionTranspose2d.cu` and `3d.cu`,
-`DepthwiseConv2d.cu`; orders and sizes as PyTorch's own host code asks under the emulated runtime (torch
-2.11).
+`NaiveConvolutionTranspose2d.cu` and `3d.cu`, `DepthwiseConv2d.cu`; orders and sizes as PyTorch's own host
+code asks under the emulated runtime (torch 2.11).
 
 Not modelled: gradients.
 """

@@ -84,7 +84,7 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: int) -> None:
-    """What sorting along a dimension takes besides its results."""
+    """Allocate for a sort along a dimension, besides its results."""
     size, stride = _along(source, dim)
     if size <= _SMALL_SORT:
         row = script.temporary(size * _INDEX_BYTES)
@@ -161,8 +161,7 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def _middle(script: Script, device: DeviceProfile, count: int) -> int:
-    """The token of the place in the middle: how many are no numbers is taken from how many there are, and
-    halved."""
+    """Allocate the middle position (elements less NaNs, halved); return its token."""
     flags = TensorMeta(0, (count,), (1,), "bool", 0)
     held = [script.temporary(count), script.temporary(_INDEX_BYTES)]
     numbers, copy = converted(script, flags, "int64")
@@ -232,8 +231,7 @@ def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, size: int) -> None:
-    """What finding the largest k of rows of `size` elements takes besides its results, if thread blocks share
-    a row."""
+    """Allocate for the largest k of rows of `size`, if thread blocks share a row."""
     rows = source.element_count // size
     least = next((elements for most, elements in _SHARED_ROWS if rows <= most), 400)
     if size < least:

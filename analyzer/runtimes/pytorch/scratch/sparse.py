@@ -10,11 +10,9 @@
    for the maximum, where it was.
 
 Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseBlasImpl.cpp`
-(`spmm`,
-`spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`, `cuda/EmbeddingBag.cu`; order and
-sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052
-entries (H200, torch
-2.11, `tests/data/h200`).
+(`spmm`, `spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`, `cuda/EmbeddingBag.cu`; order
+and sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052
+entries (H200, torch 2.11, `tests/data/h200`).
 
 Not modelled: cuSPARSE on other GPUs.
 

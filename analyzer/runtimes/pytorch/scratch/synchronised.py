@@ -33,8 +33,7 @@ def _has_channels_innermost(tensor: TensorMeta) -> bool:
 
 
 def _merged_copy_bytes(tensor: TensorMeta) -> int:
-    """Bytes of `tensor.reshape(samples, channels, -1)`: none where the last dimensions already lie behind
-    each other."""
+    """Bytes of `tensor.reshape(samples, channels, -1)`; 0 if its last dimensions merge."""
     inner = [(n, step) for n, step in zip(tensor.shape[2:], tensor.stride[2:], strict=True) if n != 1]
     merges = all(outer[1] == within[0] * within[1] for outer, within in itertools.pairwise(inner))
     return 0 if merges else bytes_of(tensor)

@@ -33,8 +33,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class IteratedLoop:
-    """The iterated shape, fastest dimension first, and each operand's strides in bytes; `result_count` come
-    first."""
+    """Shape, fastest dimension first, and operands' strides in bytes; `result_count` come first."""
 
     shape: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
@@ -42,7 +41,7 @@ class IteratedLoop:
 
     @property
     def element_count(self) -> int:
-        """Iterations in all."""
+        """Number of iterations."""
         count = 1
         for size in self.shape:
             count *= size
@@ -73,8 +72,7 @@ class IteratedLoop:
         )
 
     def parts(self) -> Iterator[IteratedLoop]:
-        """This loop, halved along the dimension with the largest extent in bytes until 32-bit offsets reach
-        everything."""
+        """Yield the loop, halved along its largest extent until 32-bit offsets suffice."""
         if self.fits_32bit():
             yield self
             return

@@ -10,9 +10,9 @@ gradients.
    input's and again for the weight's. A gradient that is not contiguous is copied.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolution_backward`),
-`cuda/ConvolutionMM2d.cu`,
-`cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and `3d.cu`; order and sizes as
-PyTorch's own host code asks under the emulated runtime (torch 2.11, tests/data/emulation/without_cudnn.json).
+`cuda/ConvolutionMM2d.cu`, `cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and
+`3d.cu`; order and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11,
+tests/data/emulation/without_cudnn.json).
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Windows:
         return not self.transposed and not self.dilated and len(self.weight.shape) == _PLANE
 
     def share(self, tensor: TensorMeta) -> int:
-        """Bytes of one group's part."""
+        """Return the bytes of one group's part of a tensor."""
         return bytes_of(tensor) // self.groups
 
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
-    """The result, and what it takes."""
+    """Allocate the result and the scratch."""
     copies = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in (windows.source, windows.weight)]
     if windows.groups == 1:
         _one_forward(script, device, windows, bias, 0)
@@ -92,7 +92,7 @@ def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool)
 
 
 def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> list[int]:
-    """A sample's columns, the ones that add a transposed one's bias, and cuBLAS; what is still held."""
+    """Allocate a sample's columns, a bias's ones, and cuBLAS's workspace; return tokens still held."""
     held = []
     if not windows.plain or windows.moved:
         held.append(script.temporary(windows.columns))
@@ -104,7 +104,7 @@ def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool
 
 
 def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool, nbytes: int) -> int:
-    """One group: a temporary of `nbytes`, or the result."""
+    """Allocate for one group's forward: a temporary of `nbytes`, which is returned, or the result if 0."""
     volumes = windows.transposed and len(windows.weight.shape) == _VOLUME
     # The result is made like the input first, and resized.
     before = script.temporary(windows.share(windows.source)) if volumes else -1
@@ -120,7 +120,7 @@ def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: 
 def backward(
     script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
 ) -> None:
-    """The gradients that are wanted (of input, weight, bias), and what they take."""
+    """Allocate the wanted gradients (of input, weight, bias) and the scratch."""
     copy = script.temporary(contiguous_copy_bytes(windows.source) if wanted[0] or wanted[1] else 0)
     if windows.groups == 1:
         _one_backward(script, device, windows, grad, wanted, None)
@@ -148,8 +148,7 @@ def _one_backward(
     wanted: tuple[bool, ...],
     sizes: tuple[int, int, int] | None,
 ) -> list[tuple[int, int]]:
-    """One group: the results, or temporaries of these sizes, which are returned, each with its result's
-    place."""
+    """Allocate one group's backward: results, or temporaries of `sizes`, which are returned."""
     made: list[tuple[int, int]] = []
 
     def result(index: int) -> None:

@@ -61,14 +61,13 @@ KNOWN_CONTRIB = frozenset(
 
 
 def scratch(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """What the node's kernel takes besides its outputs, as far as that is known."""
+    """Return the (bytes, basis) of scratch buffers the node's kernel takes besides its outputs, if known."""
     rule = RULES[node.provider].get(node.kernel)
     return [] if rule is None else [(n, basis) for n, basis in rule.takes(node, graph, settings) if n > 0]
 
 
 def takes_scratch(node: Node) -> bool:
-    """Whether the node's kernel may take anything, at some size: there is a rule, or nothing is known of
-    it."""
+    """Return whether the node may need scratch at some size, or nothing is known of it."""
     return node.kernel in RULES[node.provider] or unknown(node)
 
 
@@ -105,6 +104,6 @@ def _is_function(op: str) -> bool:
 
 
 def before_outputs(node: Node) -> bool:
-    """Kernels that take their scratch before their outputs."""
+    """Return whether the kernel takes its scratch before its outputs."""
     rule = RULES[node.provider].get(node.kernel)
     return rule is not None and rule.before_outputs

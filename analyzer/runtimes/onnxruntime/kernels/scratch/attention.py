@@ -127,7 +127,7 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -
 
 
 def _sizes(node: Node, graph: RuntimeGraph) -> _Sizes | None:
-    """None where shapes are not known."""
+    """Return the dimensions of the attention call, None if shapes are unknown."""
     query, key, value = (shape_of(graph, name) for name in node.inputs[:3])
     rank = len(query)
     if rank not in (3, 4) or len(key) != rank or len(value) != rank:

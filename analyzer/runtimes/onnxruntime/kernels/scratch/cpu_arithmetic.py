@@ -84,7 +84,7 @@ def _cpu_where(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
 
 
 def broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape two operands have together."""
+    """Return the shape two operands broadcast to."""
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
     return tuple(max(a, b) if min(a, b) else 0 for a, b in zip(left, right, strict=True))

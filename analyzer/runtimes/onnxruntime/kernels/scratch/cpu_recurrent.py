@@ -24,7 +24,7 @@ def _sizes(node: Node, graph: RuntimeGraph) -> tuple[int, int, int, int] | None:
 
 
 def _directions(node: Node) -> tuple[bool, ...]:
-    """For each direction, whether it runs backwards."""
+    """Return, for each direction of the layer, whether it runs backwards."""
     direction = node.attributes.get("direction", "forward")
     return (False, True) if direction == "bidirectional" else (direction == "reverse",)
 

@@ -22,7 +22,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, Ker
 def taken(
     rule: Estimate, node: Node, graph: RuntimeGraph, settings: KernelSettings, lane_count: int
 ) -> Takes:
-    """What the rule says of the node; sizes may be `Lanes`, zero in lanes where there is no such request."""
+    """Return the rule's scratch for a node; sizes may be `Lanes`, zero in lanes without the request."""
     if not lane_count:
         return rule(node, graph, settings)
 
@@ -52,7 +52,7 @@ def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
 
 
 def _joined(found: list[tuple[Integers, Takes]], lane_count: int) -> Takes:
-    """The requests of all lanes. How sure they are is said as where there are most of them."""
+    """Join the requests of all lanes, with the basis of the part that has most."""
     takes = max((takes for _, takes in found), key=len)
     sizes = np.zeros((len(takes), lane_count), np.int64)
     for lanes, there in found:

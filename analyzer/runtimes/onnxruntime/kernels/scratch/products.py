@@ -32,7 +32,7 @@ def _matmul(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
 
 
 def _batch(node: Node, graph: RuntimeGraph, place: int) -> tuple[int, ...]:
-    """The axes of an operand that count matrices: all but the last two, or all but the first and the last."""
+    """Return an operand's batch axes: all but the last two, or all but the first and last."""
     shape = shape_of(graph, node.inputs[place])
     return shape[1:-1] if node.attributes.get(f"transBatch{'AB'[place]}", 0) else shape[:-2]
 

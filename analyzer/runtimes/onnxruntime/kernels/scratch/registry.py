@@ -21,7 +21,7 @@ Takes = list[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
-    """What decides scratch: provider, convolution search mode, device, threads of the CPU provider."""
+    """Settings that decide scratch: provider, convolution search mode, device, CPU provider's threads."""
 
     provider: str
     search: str
@@ -44,8 +44,7 @@ RULES: dict[str, dict[str, KernelRule]] = {"cuda": {}, "cpu": {}}
 
 
 def rule(provider: str, *operators: str, before_outputs: bool = False) -> Callable[[Estimate], Estimate]:
-    """Register a function as the provider's rule for these operators, with their domain in front unless that
-    is ONNX's."""
+    """Register a provider's rule for these operators, with their domain unless it is ONNX's."""
 
     def register(takes: Estimate) -> Estimate:
         for operator in operators:

@@ -73,7 +73,7 @@ def _resize(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
 
 
 def _antialiased(source: tuple[int, ...], shape: tuple[int, ...], reach: int) -> Takes:
-    """reach: of the filter on either side, in pixels of the smaller image."""
+    """Return the tables of an antialiased resize. reach: of the filter on either side, in pixels."""
     takes = [8 * len(shape), 4 * shape[-1]]
     for before, after in zip(source[-2:], shape[-2:], strict=True):
         window = 2 * math.ceil(reach * max(1.0, before / max(after, 1))) + 1

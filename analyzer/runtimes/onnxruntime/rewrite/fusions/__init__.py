@@ -60,8 +60,7 @@ BASIC, EXTENDED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A fusion's turn: at a level, for these providers, in models of operator sets from `opset` to the one
-    `before`."""
+    """A fusion's turn: level, providers, and operator sets from `opset` to before `before`."""
 
     level: int
     fusion: Fusion

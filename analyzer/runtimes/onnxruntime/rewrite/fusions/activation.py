@@ -101,8 +101,7 @@ def _by_power(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
 
 
 def _by_products(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
-    """x and the nodes of sqrt(2/pi) x (1 + 0.044715 x x), from the innermost product on
-    (`CheckFirstFormula`)."""
+    """Match sqrt(2/pi) x (1 + 0.044715 x x); return x and the nodes (`CheckFirstFormula`)."""
     factors = [name for name in node.inputs if close_to(scalar(editor, name), 0.044715)]
     found = chain(editor, node, "Mul", "Add", "Mul") if factors else None
     if found is None:

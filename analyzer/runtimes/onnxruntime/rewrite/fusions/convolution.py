@@ -68,8 +68,7 @@ def conv_mul(editor: Editor, node: Node) -> None:
 
 
 def _constant_operation(editor: Editor, node: Node, op: str) -> Node | None:
-    """The only reader of a Conv whose weights are constants, if it joins the result with a constant second
-    operand."""
+    """Return the only reader of a constant-weight Conv if its other operand is constant."""
     after = editor.only_user(node)
     if not is_op(after, op) or len(after.inputs) != 2 or after.inputs[0] != node.outputs[0]:
         return None
@@ -82,8 +81,7 @@ def _constant_operation(editor: Editor, node: Node, op: str) -> Node | None:
 
 
 def _one_a_channel(weights: tuple[int, ...], constant: tuple[int, ...], missing: tuple[int, ...]) -> bool:
-    """Whether a constant has one element a filter, at the channels' axis, ones elsewhere; the batch's may be
-    missing."""
+    """Return whether a constant has one element a filter, on the channels' axis."""
     axis = 1 - (len(weights) - len(constant))
     if len(weights) - len(constant) not in missing or constant[axis] != weights[0]:
         return False
@@ -91,7 +89,7 @@ def _one_a_channel(weights: tuple[int, ...], constant: tuple[int, ...], missing:
 
 
 def _absorb(editor: Editor, node: Node, after: Node, *, bias_like: str = "") -> None:
-    """The Conv with new weights, and a bias of one element a filter, makes the result of what followed it."""
+    """Let the Conv, with new weights and a bias, make the result of the node after it."""
     inputs = [node.inputs[0], constant_like(editor, node.inputs[1])]
     bias = node.input(2)
     if bias or bias_like:
@@ -164,8 +162,8 @@ def pad(editor: Editor, node: Node) -> None:
 
 
 def _zeros_around(editor: Editor, node: Node) -> tuple[int, ...] | None:
-    """What a Pad adds before each axis from the third on, then behind each; None if it adds elsewhere,
-    something else than zeros, or nobody knows."""
+    """Return a Pad's zeros before, then after each axis from the third on; None if it pads elsewhere, with
+    other values, or unknown amounts."""
     if node.attributes.get("mode", "constant") != "constant" or len(node.inputs) > _PAD_INPUTS:
         return None
     if editor.graph.opset < _PAD_INPUTS_OPSET:

@@ -33,7 +33,7 @@ class Fusion:
 
     @property
     def operators(self) -> frozenset[str]:
-        """Every operator it knows."""
+        """Every operator the fusion reads, removes or makes."""
         return frozenset((*self.begins, *self.takes, *self.makes))
 
 

@@ -12,7 +12,7 @@ OPTIONAL_BIAS = 11  # operator set from which on Gemm's third input may be missi
 
 
 def biases(rows: int | str, columns: int | str) -> tuple[Symbols, ...]:
-    """The shapes of what Gemm adds to a matrix of this shape: [N], [1, N], [M, 1] or [M, N]."""
+    """Return the bias shapes Gemm adds to such a matrix: [N], [1, N], [M, 1] or [M, N]."""
     return ((columns,), (1, columns), (rows, 1), (rows, columns))
 
 

@@ -40,7 +40,7 @@ def integer_to_float(editor: Editor, node: Node) -> None:
 
 
 def _first_maker(editor: Editor, node: Node, op: str) -> Node | None:
-    """The first operand's maker that is such a node."""
+    """Return the first operand's maker that is such a node."""
     makers = (editor.maker.get(name) for name in node.inputs)
     return next((maker for maker in makers if is_op(maker, op)), None)
 

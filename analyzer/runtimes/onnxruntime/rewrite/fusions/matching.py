@@ -15,7 +15,7 @@ def is_op(node: Node | None, *ops: str) -> TypeGuard[Node]:
 
 
 def maker_of(editor: Editor, node: Node, place: int) -> Node | None:
-    """The node that makes an input; None for what the graph is given, and for an input that is not there."""
+    """Return the node that makes an input; None for graph inputs and absent ones."""
     return editor.maker.get(node.inputs[place]) if place < len(node.inputs) else None
 
 
@@ -52,8 +52,7 @@ def replace(
     editor: Editor, last: Node, rest: list[Node], op: str, inputs: list[str], domain: str = "",
     attributes: dict[str, Any] | None = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """A fused node in place of `last` and the nodes before it, called like its operator unless a name is
-    given."""
+    """Replace `last` and the nodes before it by a fused node, named for its operator by default."""
     editor.add(
         op if name is None else name, op, inputs, list(last.outputs), attributes, domain, last.provider
     )

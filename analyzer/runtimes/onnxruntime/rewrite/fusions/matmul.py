@@ -42,6 +42,7 @@ def matmul_add_rest(editor: Editor, node: Node) -> None:
 
 
 def _matmul_add(editor: Editor, node: Node, *, keep_attention: bool) -> None:
+    """Fuse MatMul and the Add of a bias into Gemm; stacked rows are reshaped to a matrix."""
     add = editor.only_user(node)
     if not is_op(add, "Add"):
         return

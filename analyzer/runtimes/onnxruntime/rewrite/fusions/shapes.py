@@ -23,8 +23,8 @@ _INPUTS_OPSET = 13  # from it on, the sizes of Split's parts and the axes of Uns
 )
 def reshape(editor: Editor, node: Node) -> None:
     """A target shape put together from constants and sizes is a constant: 0 for a size that stays in its
-    place, -1 for one other. Otherwise a Reshape and what follows it to shapes that
-    are known, Reshapes, Squeezes and Unsqueezes, are one Reshape (`FuseContiguousReshapes`)."""
+    place, -1 for one other. Otherwise a Reshape and what follows it to shapes that are known, Reshapes,
+    Squeezes and Unsqueezes, are one Reshape (`FuseContiguousReshapes`)."""
     if node.attributes.get("allowzero", 0):
         return
     if not _to_constant(editor, node):
@@ -121,6 +121,7 @@ def gather_slice_to_split(editor: Editor) -> None:
 
 
 def _split_one(editor: Editor, name: str) -> None:
+    """Replace Gathers or Slices that cover one axis of a value by a single Split."""
     symbols = editor.value(name).symbols
     parts = [user for user in editor.users(name) if is_op(user, "Gather", "Slice") and user.inputs[0] == name]
     if symbols is None or len(parts) < 2:

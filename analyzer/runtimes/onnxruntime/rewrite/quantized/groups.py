@@ -12,10 +12,9 @@ extended).
    stays float on x86. Before, a Q and DQ of int8 that only read each other become uint8 there.
 4. MatMul with weights of 4 bits in blocks behind a DQ becomes MatMulNBits, on the CUDA provider too.
 
-Source:
-`core/optimizer/qdq_transformer/selectors_actions/` (`qdq_selector_action_transformer.cc`, `qdq_selectors.cc`,
-`qdq_actions.cc`),
-`qdq_s8_to_u8.cc`, `core/framework/node_unit.cc` (`CanCreateNodeGroup`).
+Source: `core/optimizer/qdq_transformer/selectors_actions/` (`qdq_selector_action_transformer.cc`,
+`qdq_selectors.cc`, `qdq_actions.cc`), `qdq_s8_to_u8.cc`, `core/framework/node_unit.cc`
+(`CanCreateNodeGroup`).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Group:
 
     @property
     def result(self) -> Node:
-        """The only Q."""
+        """The group's only QuantizeLinear."""
         return self.results[0]
 
 
@@ -92,7 +91,7 @@ def signed_to_unsigned(editor: Editor) -> None:
 
 
 def to_integers(editor: Editor) -> None:
-    """Every group that the CPU provider has an integer operator for, in execution order."""
+    """Replace every group that has an integer operator on the CPU provider, in execution order."""
     for node in editor.order():
         if node.index not in editor.graph.nodes or node.domain:
             continue
@@ -129,7 +128,7 @@ def _group(editor: Editor, node: Node) -> Group | None:
 
 
 def _redundant(editor: Editor, clip: Node, result: Node) -> bool:
-    """Whether what the Q holds lies within what the Relu or Clip lets pass."""
+    """Return whether the Q's range lies within that of the Relu or Clip."""
     zero = scalar_of(editor, result.inputs[ZERO_POINT]) if has_zero_point(result) else 0
     limits = _LIMITS.get(quantized_type(editor, result))
     if zero is None or limits is None:
@@ -159,7 +158,7 @@ def _types(editor: Editor, group: Group) -> list[str]:
     return [quantized_type(editor, node) for node in (*group.sources, *group.results)]
 
 
-def _put(
+def _replace_group(
     editor: Editor, group: Group, op: str, domain: str, inputs: list[str], outputs: list[str], **extra: Any
 ) -> bool:
     """The integer operator in the group's place."""
@@ -201,7 +200,7 @@ def _drop(editor: Editor, group: Group, *, wide: bool, narrow: bool) -> bool:
     return True
 
 
-def _moving(editor: Editor, group: Group) -> bool:
+def _drop_around_data_movement(editor: Editor, group: Group) -> bool:
     return _drop(editor, group, wide=True, narrow=False)
 
 
@@ -210,8 +209,7 @@ def _resampling(editor: Editor, group: Group) -> bool:
 
 
 def _choosing(editor: Editor, group: Group) -> bool:
-    """MaxPool and reductions to the largest or least: the scale must be positive, or the order would
-    change."""
+    """Drop around MaxPool and min/max reductions, whose scale must be positive."""
     if group.node.op == "MaxPool" and since_version("MaxPool", editor.graph.opset) != 12:
         return False
     scale = scalar_of(editor, group.result.inputs[SCALE]) if group.results else None
@@ -219,7 +217,7 @@ def _choosing(editor: Editor, group: Group) -> bool:
 
 
 def _position(editor: Editor, group: Group) -> bool:
-    """ArgMax: the order of integers is that of what they stand for."""
+    """Drop around ArgMax: integers have the order of the values they represent."""
     if group.clip is not None or len(group.sources) != 1:
         return False
     source = group.sources[0]
@@ -242,7 +240,7 @@ def _split(editor: Editor, group: Group) -> bool:
         return False
     by_output = {result.inputs[0]: result.outputs[0] for result in group.results}
     outputs = [by_output[name] for name in node.outputs if name]
-    return _put(editor, group, "Split", "", [source.inputs[0], *node.inputs[1:]], outputs)
+    return _replace_group(editor, group, "Split", "", [source.inputs[0], *node.inputs[1:]], outputs)
 
 
 def _unary(editor: Editor, group: Group) -> bool:
@@ -251,7 +249,7 @@ def _unary(editor: Editor, group: Group) -> bool:
         return False
     inputs = [*_operands(editor, group.sources[0]), *_operands(editor, group.result)[1:]]
     extra = {"opset": since_version("Softmax", editor.graph.opset)} if group.node.op == "Softmax" else {}
-    return _put(
+    return _replace_group(
         editor, group, f"QLinear{group.node.op}", MICROSOFT, inputs, list(group.result.outputs), **extra
     )
 
@@ -262,7 +260,9 @@ def _binary(editor: Editor, group: Group) -> bool:
         return False
     inputs = [name for source in group.sources for name in _operands(editor, source)]
     inputs += _operands(editor, group.result)[1:]
-    return _put(editor, group, f"QLinear{group.node.op}", MICROSOFT, inputs, list(group.result.outputs))
+    return _replace_group(
+        editor, group, f"QLinear{group.node.op}", MICROSOFT, inputs, list(group.result.outputs)
+    )
 
 
 def _concat(editor: Editor, group: Group) -> bool:
@@ -271,7 +271,7 @@ def _concat(editor: Editor, group: Group) -> bool:
         return False
     inputs = _operands(editor, group.result)[1:]
     inputs += [name for source in group.sources for name in _operands(editor, source)]
-    return _put(editor, group, "QLinearConcat", MICROSOFT, inputs, list(group.result.outputs))
+    return _replace_group(editor, group, "QLinearConcat", MICROSOFT, inputs, list(group.result.outputs))
 
 
 def _where(editor: Editor, group: Group) -> bool:
@@ -283,7 +283,7 @@ def _where(editor: Editor, group: Group) -> bool:
     inputs = [group.node.inputs[0]]
     inputs += [name for source in group.sources for name in _operands(editor, source)]
     inputs += _operands(editor, group.result)[1:]
-    return _put(editor, group, "QLinearWhere", MICROSOFT, inputs, list(group.result.outputs))
+    return _replace_group(editor, group, "QLinearWhere", MICROSOFT, inputs, list(group.result.outputs))
 
 
 def _conv(editor: Editor, group: Group) -> bool:
@@ -299,7 +299,7 @@ def _conv(editor: Editor, group: Group) -> bool:
         bias = [group.sources[2].inputs[0]]
     inputs = [name for source in group.sources[:2] for name in _operands(editor, source)]
     inputs += [*_operands(editor, group.result)[1:], *bias]
-    return _put(editor, group, "QLinearConv", "", inputs, list(group.result.outputs))
+    return _replace_group(editor, group, "QLinearConv", "", inputs, list(group.result.outputs))
 
 
 def _matmul(editor: Editor, group: Group) -> bool:
@@ -313,9 +313,9 @@ def _matmul(editor: Editor, group: Group) -> bool:
         if quantized_type(editor, group.result) != data:
             return False
         inputs = [*left, *right, *_operands(editor, group.result)[1:]]
-        return _put(editor, group, "QLinearMatMul", "", inputs, list(group.result.outputs))
+        return _replace_group(editor, group, "QLinearMatMul", "", inputs, list(group.result.outputs))
     inputs = [name for pair in zip(left, right, strict=True) for name in pair]
-    return _put(editor, group, "MatMulIntegerToFloat", MICROSOFT, inputs, list(group.node.outputs))
+    return _replace_group(editor, group, "MatMulIntegerToFloat", MICROSOFT, inputs, list(group.node.outputs))
 
 
 def _gemm(editor: Editor, group: Group) -> bool:
@@ -341,7 +341,7 @@ def _gemm(editor: Editor, group: Group) -> bool:
         outputs = list(group.result.outputs)
     kept = {key: item for key, item in group.node.attributes.items() if key != "beta"}
     group.node.attributes = kept
-    return _put(editor, group, "QGemm", MICROSOFT, inputs, outputs)
+    return _replace_group(editor, group, "QGemm", MICROSOFT, inputs, outputs)
 
 
 def _by_blocks(editor: Editor, node: Node) -> None:
@@ -399,7 +399,7 @@ ACTIONS: dict[str, Callable[[Editor, Group], bool]] = {
             "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Squeeze", "Tile",
             "Transpose", "Unsqueeze",
         ),
-        _moving,
+        _drop_around_data_movement,
     ),
     "ArgMax": _position,
     **dict.fromkeys(("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax"), _unary),

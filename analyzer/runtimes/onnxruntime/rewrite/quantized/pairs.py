@@ -6,8 +6,8 @@
 3. An **edge** leads from a value to one place of a node that reads it, or (no node) to the graph's result.
 
 Source: `core/optimizer/qdq_transformer/qdq_util.cc` (`IsQDQPairSupported`,
-`QOrDQNodeHasConstantScalarScaleAndZeroPoint`,
-`MatchQNode`, `MatchDQNode`), `core/graph/graph_utils.cc` (`GetNodeOutputEdges`).
+`QOrDQNodeHasConstantScalarScaleAndZeroPoint`, `MatchQNode`, `MatchDQNode`), `core/graph/graph_utils.cc`
+(`GetNodeOutputEdges`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def dequantizes(node: Node | None) -> TypeGuard[Node]:
 
 
 def is_scalar(editor: Editor, name: str) -> bool:
-    """Of rank 0, or one element."""
+    """Return whether the value has rank 0 or one element."""
     return bool(name) and editor.value(name).shape in ((), (1,))
 
 
@@ -93,8 +93,7 @@ def scalar_of(editor: Editor, name: str) -> Any:
 
 
 def edges(editor: Editor, value: str) -> list[Edge]:
-    """Every use of a value by operands of nodes, in the order of nodes, then of places; the graph's result
-    last."""
+    """Return every use of a value as a node's operand, by node and place; the graph's result last."""
     found = [
         Edge(value, node, place)
         for node in editor.users(value)

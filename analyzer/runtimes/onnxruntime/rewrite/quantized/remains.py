@@ -45,15 +45,14 @@ def drop_activations(editor: Editor) -> None:
 
 
 def _relu(editor: Editor, after: Node) -> bool:
-    """Whether the zero point is the least value; of other types than whole numbers of 8 and 16 bits nothing
-    is asked."""
+    """Return whether the zero point is the least value of the type (8 or 16 bits; others pass)."""
     zero = scalar_of(editor, after.inputs[ZERO_POINT])
     limits = _LIMITS.get(editor.value(after.inputs[ZERO_POINT]).dtype)
     return zero is not None and (limits is None or int(zero) == limits[0])
 
 
 def _clip(editor: Editor, node: Node, after: Node) -> bool:
-    """Whether what the Q can hold lies within the Clip's constant bounds."""
+    """Return whether the Q's range lies within the Clip's constant bounds."""
     scale, zero = (scalar_of(editor, after.inputs[place]) for place in (SCALE, ZERO_POINT))
     limits = _LIMITS.get(editor.value(after.inputs[ZERO_POINT]).dtype)
     if scale is None or zero is None or limits is None or editor.value(after.inputs[SCALE]).shape != ():
@@ -73,8 +72,7 @@ def _bound(editor: Editor, node: Node, place: int, attribute: str, default: floa
 
 
 def clean_up(editor: Editor) -> None:
-    """A DQ and the Qs that take its step back go, if each Q has one reader, or is the graph's result and has
-    none."""
+    """Remove a DQ and the Qs that undo it, if each Q has one reader or is an unread result."""
     for node in editor.ordered(*DEQUANTIZES):
         if node.index not in editor.graph.nodes:
             continue

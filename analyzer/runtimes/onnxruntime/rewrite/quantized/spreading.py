@@ -58,7 +58,7 @@ _INT32 = 6  # TensorProto.DataType
 
 
 def spread(editor: Editor) -> None:
-    """What level basic does for quantization at the end of each round."""
+    """Apply the quantization steps at the end of each round of level basic."""
     propagate(editor)
     quantize_weights(editor)
     one_reader_each(editor)
@@ -100,8 +100,7 @@ def _remove_double(editor: Editor, first: Node) -> None:
 
 
 def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[Any, Any] | None:
-    """Scale and zero point that hold what both ranges share; () if they are equal, None if they are not
-    known."""
+    """Return scale and zero point of the common range; () if equal, None if unknown."""
     names = [(node.inputs[SCALE], node.inputs[ZERO_POINT]) for node in (one, other)]
     if names[0] == names[1]:
         return ()
@@ -122,7 +121,7 @@ def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[A
 
 
 def propagate(editor: Editor) -> None:
-    """Pairs around what only moves elements: before each Q, then behind each DQ."""
+    """Insert pairs around nodes that only move elements: before each Q, then after each DQ."""
     order = editor.ordered(*QUANTIZES, *DEQUANTIZES)
     for node in order:
         if quantizes(node) and constant_scalars(editor, node):
@@ -148,6 +147,7 @@ def _before(editor: Editor, node: Node) -> Edge | None:
 
 
 def _backward(editor: Editor, node: Node) -> None:
+    """Move a QuantizeLinear up past nodes that only move data."""
     edge = _before(editor, node)
     while edge is not None:
         maker = editor.maker.get(edge.value)
@@ -162,6 +162,7 @@ def _backward(editor: Editor, node: Node) -> None:
 
 
 def _forward(editor: Editor, node: Node) -> None:
+    """Move a DequantizeLinear down past nodes that only move data."""
     uses = edges(editor, node.outputs[0])
     if len(uses) != 1 or uses[0].node is None:
         return
@@ -300,8 +301,8 @@ def _new(editor: Editor, like: str, stem: str, dtype: str) -> str:
 
 
 def one_reader_each(editor: Editor) -> None:
-    """A DQ that several operands read is repeated for each but the first; one that is the graph's result, or
-    that a subgraph reads, for each."""
+    """Repeat a DQ with several readers for each but the first; for each, if a subgraph or the output reads
+    it."""
     for node in editor.ordered(*DEQUANTIZES):
         uses = edges(editor, node.outputs[0])
         readers = [edge for edge in uses if edge.node is not None]
@@ -323,8 +324,7 @@ def one_reader_each(editor: Editor) -> None:
 
 
 def dequantize_scalars(editor: Editor) -> None:
-    """A constant scalar that a Where chooses beside a dequantized operand comes out of a DQ of one
-    element."""
+    """Make a constant scalar of a Where a DQ result if its other operand is dequantized."""
     for node in editor.ordered("Where"):
         if len(node.inputs) != 3:
             continue

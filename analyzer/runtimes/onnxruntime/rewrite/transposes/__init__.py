@@ -29,8 +29,7 @@ _UNKNOWN_RANK = 5
 
 
 def run(editor: Editor, *, layout: bool = False) -> None:
-    """One pass over the graph, in execution order. `layout`: after a layout change its Transposes are pushed
-    at any cost."""
+    """Pass over the graph once in execution order. `layout`: push a layout's Transposes at any cost."""
     nodes = editor.order()
     leading: set[str] = set()
     for node in reversed(nodes):
@@ -45,7 +44,7 @@ def run(editor: Editor, *, layout: bool = False) -> None:
             maker = editor.maker.get(name)
             if maker is not None and is_transpose(maker):
                 perm = perm_of(editor, maker)
-                if perm is not None and _process(editor, maker, node, perm, place, leading, layout):
+                if perm is not None and _push_or_merge(editor, maker, node, perm, place, leading, layout):
                     break
 
 
@@ -60,7 +59,7 @@ def _rank(value: Value) -> int:
 
 
 def _cost(editor: Editor, node: Node, perm: Perm, leading: set[str]) -> int:
-    """What pushing costs: negative where it is worth it."""
+    """Return the cost of pushing a Transpose past the node; negative if worth it."""
     cost = 0
     for place in inputs_of(editor, node):
         name = node.inputs[place]
@@ -82,7 +81,7 @@ def _cost(editor: Editor, node: Node, perm: Perm, leading: set[str]) -> int:
     return cost
 
 
-def _process(
+def _push_or_merge(
     editor: Editor, transpose: Node, node: Node, perm: Perm, place: int, leading: set[str], layout: bool
 ) -> bool:
     if not _handled(node) or place not in inputs_of(editor, node):

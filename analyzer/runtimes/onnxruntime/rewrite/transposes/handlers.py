@@ -44,6 +44,7 @@ _SOFTMAX = frozenset({"Softmax", "Hardmax", "LogSoftmax"})
 
 
 def _broadcast(editor: Editor, node: Node, perm: Perm) -> bool:
+    """Push through an elementwise operator whose operands broadcast."""
     for place in inputs_of(editor, node):
         symbols = editor.value(node.inputs[place]).symbols
         if symbols is None or len(symbols) > len(perm):
@@ -78,6 +79,7 @@ def _broadcast(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _with_axis(editor: Editor, node: Node, perm: Perm, default: int | None) -> bool:
+    """Push through an operator with one axis, which is renumbered."""
     axis = _moved_axis(node, perm, default)
     if axis is None:
         return False
@@ -87,7 +89,7 @@ def _with_axis(editor: Editor, node: Node, perm: Perm, default: int | None) -> b
 
 
 def _moved_axis(node: Node, perm: Perm, default: int | None) -> int | None:
-    """Where the node's axis lies before the Transpose; None without one, or with one that cannot be."""
+    """Return the node's axis before the Transpose; None if it has none or an invalid one."""
     axis = node.attributes.get("axis", default)
     return perm[axis] if axis is not None and -len(perm) <= axis < len(perm) else None
 
@@ -187,7 +189,7 @@ def _tile(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _shape(editor: Editor, node: Node, perm: Perm) -> bool:
-    """The sizes are read before the Transpose and put in its order by a Gather."""
+    """Read the sizes before the Transpose and permute them by a Gather."""
     start = int(node.attributes.pop("start", 0))
     end = node.attributes.pop("end", None)
     chosen = perm[start : None if end is None else int(end)]
@@ -226,7 +228,7 @@ def _unary(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _softmax(editor: Editor, node: Node, perm: Perm) -> bool:
-    """From operator set 13 on the axis is one, before it the first of several."""
+    """Push through a Softmax of one axis (operator set 13); older ones flatten later axes."""
     return _with_axis(editor, node, perm, -1) if editor.graph.opset >= 13 else False
 
 

@@ -40,7 +40,7 @@ def permuted(sizes: tuple[_Size, ...] | None, perm: Perm) -> tuple[_Size, ...] |
 
 
 def without(perm: Perm, removed: list[int]) -> Perm:
-    """The permutation of what is left when these axes of the untransposed tensor are removed."""
+    """Return the permutation of the remaining axes after these untransposed ones are removed."""
     kept = [axis for axis in perm if axis not in removed]
     ranks = {axis: place for place, axis in enumerate(sorted(kept))}
     return tuple(ranks[axis] for axis in kept)

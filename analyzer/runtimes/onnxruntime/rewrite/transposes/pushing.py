@@ -93,7 +93,7 @@ def transpose_output(editor: Editor, node: Node, place: int, perm: Perm) -> None
 
 
 def merge(editor: Editor, transpose: Node, node: Node, perm: Perm) -> bool:
-    """Two Transposes in a row, `node` the second, become one, or none if they cancel."""
+    """Merge two consecutive Transposes (`node` second) into one or none; return whether it did."""
     second = perm_of(editor, node)
     if second is None or len(second) != len(perm):
         return False
@@ -101,8 +101,7 @@ def merge(editor: Editor, transpose: Node, node: Node, perm: Perm) -> bool:
 
 
 def merge_by(editor: Editor, transpose: Node, node: Node, perm: Perm, second: Perm) -> bool:
-    """A Transpose and a node behind it that permutes by `second` become one Transpose, or none if they
-    cancel."""
+    """Merge a Transpose and a node that permutes by `second` into one Transpose or none."""
     if second == inverse_of(perm):
         _cancel(editor, transpose.inputs[0], node)
     else:

@@ -71,7 +71,7 @@ def _change(editor: Editor, node: Node) -> tuple[tuple[int, ...], tuple[int, ...
 
 
 def _sizes(before: tuple[int, ...], target: list[int], zero_is_zero: bool) -> tuple[int, ...] | None:
-    """What the target says of these sizes; None if it cannot be (`FinalizeReshapeShape`)."""
+    """Return the shape a Reshape's target gives for these sizes; None if invalid (`FinalizeReshapeShape`)."""
     sizes = list(target)
     for axis, size in enumerate(sizes):
         if size == 0 and not zero_is_zero:
@@ -87,8 +87,7 @@ def _sizes(before: tuple[int, ...], target: list[int], zero_is_zero: bool) -> tu
 
 
 def _as_transpose(before: tuple[int, ...], after: tuple[int, ...]) -> Perm | None:
-    """The permutation that the change of sizes is; None if it is none. Sizes of 1 may move, all others keep
-    their order."""
+    """Return the permutation a Reshape is (only sizes of 1 move), None if it is none."""
     if len(before) != len(after):
         return None
     left, perm = list(range(len(before))), []
@@ -117,15 +116,14 @@ def _split(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[int, .
 
 
 def _into_transpose(editor: Editor, node: Node) -> Node:
-    """A Transpose in place of the Reshape, which is another node; what it reads and how is set by whoever
-    merges it."""
+    """Replace the Reshape by a new Transpose; the caller sets its input and permutation when it merges it."""
     made = editor.add("Transpose", "Transpose", [node.inputs[0]], list(node.outputs), {}, "", node.provider)
     editor.remove(node)
     return made
 
 
 def _first(editor: Editor, node: Node, perm: Perm, parts: list[tuple[int, ...]]) -> None:
-    """The Reshape reads what the Transpose read, and a Transpose behind it moves the parts."""
+    """Let the Reshape read the Transpose's input, and move the parts by a Transpose after it."""
     inverse = inverse_of(perm)
     transpose_input(editor, node, 0, inverse)
     sizes = [size for place in inverse for size in parts[place]]
