@@ -231,6 +231,7 @@ class _Replay:
 
     def _drop(self, address: int, size: int) -> None:
         self._blocks.drop(address, size)
+        self._small.pop(address, None)  # another pool's segment may come to lie there
         if address in self._held:
             nbytes, since = self._held.pop(address)
             self._gone.append(HeldRange(address, nbytes, since, max(len(self.events) - 1, since)))

@@ -61,6 +61,26 @@ def test_blocks_are_split_and_joined_as_pytorch_does() -> None:
     assert not any("off by" in note for note in found.notes)
 
 
+def test_a_segment_where_one_of_the_other_pool_lay_splits_as_its_own() -> None:
+    """What is left of a large block is split off above 1 MiB, of a small one always."""
+    base = 1 << 40
+    found = estimate(
+        seen(
+            [
+                ("segment_alloc", base, 20 * MIB),
+                ("alloc", base, 19 * MIB + 512),
+                ("free_completed", base, 19 * MIB + 512),
+                ("segment_free", base, 20 * MIB),
+                ("segment_alloc", base, 2 * MIB),
+                ("alloc", base, MIB + 512 - 1024),
+                ("alloc", base + MIB - 512, 512),
+            ],
+            counters={"allocated_bytes": MIB, "reserved_bytes": 2 * MIB},
+        )
+    )
+    assert found.timeline.allocated == (20 * MIB, 0, MIB - 512, MIB)
+
+
 def test_the_page_has_the_estimates_that_are_known() -> None:
     """The naive sum and liveness are of a graph, and there is none."""
     events = [("segment_alloc", 0, 2 * MIB), ("alloc", 0, 512)]

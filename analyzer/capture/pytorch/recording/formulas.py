@@ -31,6 +31,11 @@ aten = torch.ops.aten
 
 _CLASSIFIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
 _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+# Since torch 2.15 each is a formula in C++, which overwrites its own result.
+_LARGER_OR_SMALLER = (
+    "MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0", "ClampBackward0",
+    "ClampMaxBackward1", "ClampMinBackward1",
+)  # fmt: skip
 _EXTREMES = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
 
 
@@ -51,7 +56,7 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
     aten.put.default: {"TakeBackward0": aten.put_.default},
     aten.masked_scatter.default: {"MaskedSelectBackward0": aten.masked_scatter_.default},
     aten.diagonal_scatter.default: {"LinalgEighBackward0": _onto_diagonal},
-    aten.masked_fill.Scalar: {"Atan2Backward0": aten.masked_fill_.Scalar},
+    aten.masked_fill.Scalar: dict.fromkeys(("Atan2Backward0", *_LARGER_OR_SMALLER), aten.masked_fill_.Scalar),
     aten.logical_and.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_and_.default),
     aten.logical_or.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_or_.default),
     aten.sub.Tensor: dict.fromkeys(_CLASSIFIES, aten.sub_.Tensor),
@@ -68,6 +73,8 @@ def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
         return func
     # These write over nothing where the pass is differentiated itself, and the gradient of a target
     # multiplies `-input` to another tensor.
+    if name in _LARGER_OR_SMALLER and not is_own:  # until torch 2.14 it is the gradient
+        return func
     if name in _CLASSIFIES and (torch.is_grad_enabled() or not is_own or previous is aten.neg.default):
         return func
     return found

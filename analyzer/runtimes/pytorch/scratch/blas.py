@@ -229,8 +229,6 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     "aten::addmv_",
     "aten::dot",
     "aten::vdot",
-    "aten::addbmm",
-    "aten::addbmm_",
 )
 def vector_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product with a vector, or of vectors: the result, and cuBLAS's workspace, unless a matrix has no
@@ -239,6 +237,18 @@ def vector_product(operator: Operator, device: DeviceProfile, script: Script) ->
     if _multiplies(
         operator, operator.tensor("mat", "self") if operator.name.rstrip("_").endswith("mv") else None
     ):
+        take_workspace(script, device)
+
+
+@rule("aten::addbmm", "aten::addbmm_", name="sum-of-products")
+def summed_products(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A sum of products: the result, then one matrix after the other is multiplied and added to it.
+
+    Source: `aten/src/ATen/native/LinearAlgebra.cpp` (`addbmm_impl_`).
+    """
+    script.outputs()
+    matrices = operator.tensor("batch1")
+    for _ in range(matrices.shape[0] if matrices is not None and matrices.element_count else 0):
         take_workspace(script, device)
 
 

@@ -23,6 +23,7 @@ import math
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.libraries import cusolver
+from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.blas import _SYSTEMS_IN_TURN, _UNKNOWNS_IN_TURN, take_workspace
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, turned
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce, reduced_dims
@@ -32,6 +33,10 @@ POINTER_BYTES, INFO_BYTES, INDEX_BYTES = 8, 4, 8
 _ONE_BYTE = 1
 _MANY = 1 << 30  # right sides
 _SURE = (Basis.EXACT, Basis.MEASURED)
+# In 2.11's binary MAGMA factorizes what is not square and larger batches, and Jacobi's method finds the
+# eigenvalues of float32. In 2.15's cuSOLVER takes all symmetric matrices of a batch at once, and cuBLAS all
+# square ones. The releases in between were not asked.
+_WITHOUT_MAGMA = Span((2, 15))
 ELEMENTS = {
     "float32": cusolver.ELEMENTS["S"],
     "float64": cusolver.ELEMENTS["D"],
@@ -203,7 +208,8 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
     """LU factors, in place. Without pivots these are counted up, and of one complex matrix what is no number
     is replaced."""
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
-    if rows == columns and count == 1:
+    without_magma = script.torch_release in _WITHOUT_MAGMA
+    if (rows == columns and count == 1) or (rows != columns and without_magma):
         in_turn(script, 1, cusolver.getrf_bytes(ELEMENTS[matrix.dtype], rows, columns))
         if not pivoted and ELEMENTS[matrix.dtype].is_complex:
             tokens = [
@@ -211,7 +217,7 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
             ]
             for token in tokens[::-1]:
                 script.release(token)
-    elif rows == columns and (rows <= 16 or (rows <= 128 and count <= 16)):
+    elif without_magma or (rows == columns and (rows <= 16 or (rows <= 128 and count <= 16))):
         addressed(script, device, count)
     else:  # MAGMA's
         take_workspace(script, device)
@@ -247,10 +253,11 @@ def _solved(
             script.release(indices)
         if not adjoint:
             tokens += [script.temporary(row), script.temporary(rows), script.temporary(nbytes)]
-        if count > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
-            addressed(script, device, count, 2)
-            addressed(script, device, count, 2)
-        take_workspace(script, device)
+        for _ in range(2):  # the lower factor, then the upper one
+            if count > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
+                addressed(script, device, count, 2)
+            else:
+                take_workspace(script, device)
         if adjoint:
             script.release(script.temporary(nbytes))
         for token in tokens[::-1]:
@@ -302,7 +309,9 @@ def eigh(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.temporary(bytes_of(matrix))
     script.temporary(count * INFO_BYTES)
     of = ELEMENTS[matrix.dtype]
-    if matrix.dtype == "float32" and 32 <= size <= 512 and (count == 1 or size > 32):
+    if script.torch_release in _WITHOUT_MAGMA:
+        in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))
+    elif matrix.dtype == "float32" and 32 <= size <= 512 and (count == 1 or size > 32):
         in_turn(script, count, cusolver.syevj_bytes(of, 1, 0, size))
     elif count > 1 and size <= 32:
         in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))

@@ -126,13 +126,11 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     if layer is None or source is None:
         return
     script.library("cudnn")
-    sent = []
-    for gradient, like in (("grad_output", "output"), ("grad_hy", "hx"), ("grad_cy", "cx")):
-        grad, made_like = operator.tensor(gradient), operator.tensor(like)
-        if grad is None and made_like is not None:
-            grad = contiguous_like(made_like)
-            script.temporary(bytes_of(grad))
-        sent.append(grad)
+    sent = [operator.tensor(name) for name in ("grad_output", "grad_hy", "grad_cy")]
+    for index, like in enumerate([operator.tensor(name) for name in ("output", "hx", "cx")]):
+        if sent[index] is None and like is not None:
+            sent[index] = zeros = contiguous_like(like)
+            script.temporary(bytes_of(zeros))
     copy_bytes = contiguous_copy_bytes(_time_major(operator, source))
     grad_bytes, *state_bytes = (
         contiguous_copy_bytes(grad and (grad if number else _time_major(operator, grad)))

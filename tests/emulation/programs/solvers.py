@@ -1,0 +1,22 @@
+"""Symmetric eigenvalues and LU factors of one matrix and of many: from torch 2.15 on MAGMA and Jacobi's method have none of them."""
+
+import torch
+
+for size, count in ((40, 16), (100, 5), (600, 3), (20, 100), (33, 300), (40, 1)):
+    matrices = torch.eye(size, device="cuda").expand(count, size, size).contiguous()
+    torch.linalg.eigh(matrices)
+    torch.linalg.eigvalsh(matrices.double())
+
+for rows, columns, count in ((200, 200, 4), (40, 40, 100), (300, 280, 3), (280, 300, 1), (130, 130, 17)):
+    matrices = torch.randn(count, rows, columns, device="cuda")
+    torch.linalg.lu_factor_ex(matrices)
+    torch.linalg.lu_factor_ex(matrices.to(torch.cfloat))
+    if rows == columns:
+        torch.linalg.solve_ex(matrices, torch.randn(count, rows, 5, device="cuda"))
+        torch.linalg.inv_ex(matrices)
+
+torch.addbmm(
+    torch.randn(30, 50, device="cuda"),
+    torch.randn(7, 30, 20, device="cuda"),
+    torch.randn(7, 20, 50, device="cuda"),
+)
