@@ -77,6 +77,16 @@ def addressed(script: Script, device: DeviceProfile, count: int, arrays: int = 1
         script.release(token)
 
 
+def triangular(script: Script, device: DeviceProfile, count: int, unknowns: int) -> None:
+    """Systems of both triangular factors, one after the other: cuBLAS has each factor's systems at once, from
+    their addresses, or solves few large ones in turn."""
+    for _ in range(2):
+        if count > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
+            addressed(script, device, count, 2)
+        else:
+            take_workspace(script, device)
+
+
 def at_once(rows: int, count: int) -> bool:
     """Whether so many matrices are factorized into Q and R together."""
     return rows <= 256 and count >= max(2, rows // 16)
@@ -132,13 +142,25 @@ def choleskied(operator: Operator, matrix: TensorMeta, script: Script) -> None:
 @rule("aten::cholesky_inverse", "aten::_cholesky_solve_helper", name="cholesky-solve")
 def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A copy of the factor beside the result, and for one matrix what went wrong: before the result, where a
-    system is solved."""
+    system is solved, until torch 2.14. Since 2.15 an inverse is solved for from an identity matrix, and
+    several systems as triangular ones.
+    """
     solved = operator.tensor("A")
     matrix = typed(operator.tensor("A", "self"))
     if matrix is None:
         script.outputs()
         return
-    alone = count_of(matrix) == 1
+    count = count_of(matrix)
+    alone = count == 1
+    if script.torch_release in _WITHOUT_MAGMA:
+        script.outputs()
+        identity = script.temporary(bytes_of(matrix) if solved is None else 0)
+        if alone:
+            reported(script, 1, bytes_of(matrix))
+        else:
+            triangular(script, device, count, matrix.shape[-1])
+        script.release(identity)
+        return
     if solved is not None:
         script.temporary(INFO_BYTES if alone else 0)
     script.outputs()
@@ -253,11 +275,7 @@ def _solved(
             script.release(indices)
         if not adjoint:
             tokens += [script.temporary(row), script.temporary(rows), script.temporary(nbytes)]
-        for _ in range(2):  # the lower factor, then the upper one
-            if count > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
-                addressed(script, device, count, 2)
-            else:
-                take_workspace(script, device)
+        triangular(script, device, count, unknowns)
         if adjoint:
             script.release(script.temporary(nbytes))
         for token in tokens[::-1]:
