@@ -160,6 +160,7 @@ def any_true() -> tuple[bool, str] | None:
 
 
 def _for_whoever_asks(answers: Mapping[tuple[str, str], _Answer]) -> _Answer | None:
+    """Return the table's answer for the file and function of the code that asks; None if it has none."""
     path, function = _place(_asking())
     return next(
         (answer for (ending, name), answer in answers.items() if path.endswith(ending) and name == function),

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
+aten = torch.ops.aten
 MOST = 1 << 28
 _AT_ONCE = 1 << 20
 _UNSEEDED = 0x5F7365656465645F  # the seed that the default generator says it has until the program seeds it
@@ -76,10 +77,9 @@ def normal_numbers(tensor: torch.Tensor) -> int:
     return (count + _SIXTEEN * (count % _SIXTEEN > 0)) * (2 if wide else 1)
 
 
-aten = torch.ops.aten
 _NUMBERS: dict[Any, Callable[[torch.Tensor], int]] = {
     aten.normal_.default: normal_numbers,
     aten.uniform_.default: even_numbers,
-    aten.random_.to: lambda tensor: tensor.numel(),
-    getattr(aten.random_, "from"): lambda tensor: tensor.numel(),
+    aten.random_.to: torch.Tensor.numel,
+    getattr(aten.random_, "from"): torch.Tensor.numel,
 }

@@ -31,7 +31,7 @@ aten = torch.ops.aten
 
 _CLASSIFIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
 _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-# Since torch 2.15 each is a formula in C++, which overwrites its own result.
+# Since torch 2.15 these overwrite their own result.
 _LARGER_OR_SMALLER = (
     "MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0", "ClampBackward0",
     "ClampMaxBackward1", "ClampMinBackward1",
@@ -71,10 +71,10 @@ def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
     found = by_node.get(name, by_node.get(""))
     if found is None:
         return func
+    if name in _LARGER_OR_SMALLER and not is_own:  # until torch 2.14 they fill a copy of the gradient
+        return func
     # These write over nothing where the pass is differentiated itself, and the gradient of a target
     # multiplies `-input` to another tensor.
-    if name in _LARGER_OR_SMALLER and not is_own:  # until torch 2.14 it is the gradient
-        return func
     if name in _CLASSIFIES and (torch.is_grad_enabled() or not is_own or previous is aten.neg.default):
         return func
     return found

@@ -131,16 +131,14 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
         if sent[index] is None and like is not None:
             sent[index] = zeros = contiguous_like(like)
             script.temporary(bytes_of(zeros))
+    output_grad, *state_grads = sent
     copy_bytes = contiguous_copy_bytes(_time_major(operator, source))
-    grad_bytes, *state_bytes = (
-        contiguous_copy_bytes(grad and (grad if number else _time_major(operator, grad)))
-        for number, grad in enumerate(sent)
-    )
+    grad_bytes = contiguous_copy_bytes(output_grad and _time_major(operator, output_grad))
     workspace_bytes = layer.training_workspace_bytes()
 
     held = [script.temporary(nbytes) for nbytes in (copy_bytes, grad_bytes)]
     script.output(0)
-    held += [script.temporary(nbytes) for nbytes in state_bytes]
+    held += [script.temporary(contiguous_copy_bytes(grad)) for grad in state_grads]
     script.output(1)
     script.output(2)
     held.append(script.temporary(workspace_bytes, Basis.MEASURED))
