@@ -16,20 +16,22 @@ from collections.abc import Iterator
 
 from analyzer.libraries.cudnn.backend import Cudnn, CudnnError
 from analyzer.libraries.cudnn.convolution import PYTORCH, Plan, Question
+from analyzer.libraries.cudnn.on_cublas import ENGINES
 
 
 def wanted(question: Question, plans: Iterator[Plan]) -> Iterator[Plan]:
     """Yield all plans, or only those that are tried while there is room.
 
     PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32
-    that is not on tensor cores.
+    that is not on tensor cores. The first that needs no GPU tells how likely one on cuBLAS adds up parts.
     """
-    deterministic, strict = False, question.dtype != "float32"
+    deterministic, strict, listed = False, question.dtype != "float32", False
     for plan in plans:
         yield plan
         deterministic |= plan.deterministic
         strict |= not plan.tensor_core
-        if not question.whole and (question.searcher != PYTORCH or (deterministic and strict)):
+        listed |= plan.engine not in ENGINES[question.operation].values()
+        if not question.whole and listed and (question.searcher != PYTORCH or (deterministic and strict)):
             return
 
 
@@ -40,7 +42,8 @@ def main(library: str, cublaslt: str) -> None:
     if cublaslt:
         ctypes.CDLL(cublaslt, mode=ctypes.RTLD_GLOBAL)
     cudnn = Cudnn(library, device_json=sys.stdin.readline().strip())
-    print(json.dumps(cudnn.version), file=answers, flush=True)
+    about = {"version": cudnn.version, "ranks_unusable": cudnn.ranks_unusable()}
+    print(json.dumps(about), file=answers, flush=True)
     for line in sys.stdin:
         found = []
         for fields in json.loads(line):

@@ -42,6 +42,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 _AT_ONCE = 256
 _MOST_ENDS = 3
 _SECONDS = 120.0
+_RANKED = 1  # version of a cache file whose lists include the engines that need a GPU
 
 
 def _folder() -> Path:
@@ -72,7 +73,8 @@ class Asker:
     def __init__(self, library: Library | None, description: str, cache: Path = _CACHE) -> None:
         self._library, self._description = library, description
         self.lists_compiled = _STAND_IN is not None
-        asked = f"{self.release}\n{description}\n{self.lists_compiled}"
+        self.ranks_unusable = False
+        asked = f"{self.release}\n{description}\n{self.lists_compiled}\nranked"
         digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
         self._path = cache / "cudnn" / f"{digest}.sqlite"
         self._known: dict[Question, tuple[Plan, ...] | None] = {}
@@ -82,6 +84,11 @@ class Asker:
         self._owner = 0
         self._ends = 0
         self._read = False
+
+    @property
+    def has_library(self) -> bool:
+        """Return whether new questions can be answered."""
+        return self._library is not None
 
     @property
     def release(self) -> Release | None:
@@ -163,8 +170,9 @@ class Asker:
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(self._description + "\n")
             process.stdin.flush()
-            started = bool(process.stdout.readline())
-        except OSError:
+            self.ranks_unusable = json.loads(process.stdout.readline())["ranks_unusable"]
+            started = True
+        except (OSError, ValueError):
             started = False
         if not started:
             self.close()
@@ -189,6 +197,7 @@ class Asker:
         self._read = True
         if self._path.is_file():
             with suppress(sqlite3.Error, ValueError, TypeError), sqlite3.connect(self._path) as file:
+                self.ranks_unusable = file.execute("pragma user_version").fetchone() == (_RANKED,)
                 for asked, answered in file.execute("select question, answer from answers"):
                     plans = json.loads(answered)
                     self._known[Question.read(json.loads(asked))] = (
@@ -207,6 +216,8 @@ class Asker:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with sqlite3.connect(self._path, timeout=10) as file:
                 file.execute("create table if not exists answers (question text primary key, answer text)")
+                if self.ranks_unusable:
+                    file.execute(f"pragma user_version = {_RANKED}")
                 file.executemany("insert or replace into answers values (?, ?)", rows)
 
 

@@ -16,21 +16,30 @@ plans' workspaces:
 4. Engine 23 is left out of 3-D data gradients, as PyTorch leaves it out (`plan_errata_exception`).
 
 The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`): then
-neither a GPU nor a driver is needed. The heuristics take 2 milliseconds, each plan a third of one.
+neither a GPU nor a driver is needed. The heuristics take 2 milliseconds, each plan a third of one. Engines
+built on cuBLAS need a GPU, and a list without one lacks them. But cuDNN's log names every engine that its
+heuristics ranked and this process could not use, in order: `engine_config_support_checks`, a message of
+level "info". Asked for its first plan, then its first two, and so on, it names those before each; what they
+take is computed (`on_cublas.py`).
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`,
-`run_single_conv`); the enumerators: `cudnn_graph.h` of cuDNN 9.
+`run_single_conv`); the enumerators: `cudnn_graph.h` of cuDNN 9; the log: NVIDIA cuDNN, "Error reporting and
+API logging" (`cudnnSetCallback`). In 662 of 662 convolutions asked on an H100, and in 98.5 % for five other
+compute capabilities, the plans up to the first that needs no GPU are those a GPU's process lists
+(`tests/data/h100/first_plans.json.gz`, cuDNN 9.19).
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from analyzer.libraries.cudnn.convolution import HEURISTICS, PYTORCH, Plan, Question, strides_of
 from analyzer.libraries.cudnn.enumerators import CONVOLUTIONS, Attribute, Descriptor, Kind
+from analyzer.libraries.cudnn.on_cublas import plans_on_cublas
 from analyzer.libraries.cudnn.splits import ENGINES
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
@@ -45,6 +54,15 @@ _ELEMENTS: dict[int, Any] = {
 }
 _TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
+_Callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_IN_PLACE = 10  # plans whose places among the unusable are asked for one by one: benchmark mode times those
+_LOG_INFO = 1 << 3  # CUDNN_SEV_INFO_EN
+_SUPPORT_CHECKS, _ENGINE_ID = b"engine_config_support_checks", re.compile(rb'"engineId":(\d+)')
+# Asked whether the log names unusable engines: without a GPU the one that multiplies matrices is always.
+_PRODUCT = Question(
+    PYTORCH, "forward", "float32", False, (8, 64, 32, 32), (64, 64, 1, 1), (8, 64, 32, 32),
+    (0, 0), (1, 1), (1, 1),
+)  # fmt: skip
 
 
 class CudnnError(RuntimeError):
@@ -67,6 +85,8 @@ class Cudnn:
         self._handle = ctypes.c_void_p()
         self._device: ctypes.c_void_p | None = None
         self._open: list[ctypes.c_void_p] = []
+        self._unusable: list[int] = []
+        self._log = _Callback(self._read_log)
         if device_json is None:
             self._check(self._lib.cudnnCreate(ctypes.byref(self._handle)), "cudnnCreate")
         else:
@@ -86,6 +106,12 @@ class Cudnn:
         self._lib.cudnnGetVersion.restype = ctypes.c_size_t
         return int(self._lib.cudnnGetVersion())
 
+    def ranks_unusable(self) -> bool:
+        """Return whether plans include engines that only a process with a GPU can use, in their places."""
+        if self._device is None:
+            return True
+        return any(configuration is None for configuration, _ in self._configurations(_PRODUCT))
+
     def device_json(self, device: int = 0) -> str:
         """cuDNN's own description of a GPU of this machine, which another machine can use in its place."""
         descriptor = self._create(Descriptor.DEVICEPROP)
@@ -98,13 +124,18 @@ class Cudnn:
         return text.value.decode()
 
     def plans(self, question: Question) -> Iterator[Plan]:
-        """Yield the plans that can be built, in the order they are tried.
+        """Yield the plans that can be built, in the order they are tried; on a GPU, also those on cuBLAS.
 
         Each is built when it is asked for.
         """
         mark = len(self._open)
+        on_cublas = {plan.engine: plan for plan in plans_on_cublas(question.convolution()).values()}
         try:
             for configuration, engine in self._configurations(question):
+                if configuration is None:
+                    if plan := on_cublas.pop(engine, None):
+                        yield plan
+                    continue
                 index, notes = self._get(engine, Attribute.ENGINE_GLOBAL_INDEX), self._notes(engine)
                 if question.searcher == PYTORCH and (_DOWN_CONVERT in notes or _is_errata(question, index)):
                     continue
@@ -126,14 +157,17 @@ class Cudnn:
         mark = len(self._open)
         try:
             for configuration, engine in self._configurations(question):
+                if configuration is None:
+                    continue
                 index = self._get(engine, Attribute.ENGINE_GLOBAL_INDEX)
                 nbytes = None if index in unbuilt else self._workspace_bytes(configuration)
                 yield index, self._knobs(configuration), nbytes
         finally:
             self._close(mark)
 
-    def _configurations(self, question: Question) -> Iterator[tuple[ctypes.c_void_p, ctypes.c_void_p]]:
-        """Yield every (configuration, engine) the heuristics list."""
+    def _configurations(self, question: Question) -> Iterator[tuple[ctypes.c_void_p | None, Any]]:
+        """Yield every (configuration, engine) the heuristics rank; (None, its index) for an engine that this
+        process, without a GPU, cannot use."""
         graph = self._graph(question)
         for mode in HEURISTICS[question.searcher]:
             heuristic = self._create(Descriptor.ENGINEHEUR)
@@ -144,11 +178,35 @@ class Cudnn:
                     heuristic, Attribute.ENGINEHEUR_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device.value]
                 )
             if self._lib.cudnnBackendFinalize(heuristic) == 0:
-                for configuration in self._list(
-                    heuristic, Attribute.ENGINEHEUR_RESULTS, Descriptor.ENGINECFG, _MOST_RESULTS
-                ):
-                    (engine,) = self._list(configuration, Attribute.ENGINECFG_ENGINE, Descriptor.ENGINE, 1)
-                    yield configuration, engine
+                yield from self._ranked(heuristic)
+
+    def _ranked(self, heuristic: ctypes.c_void_p) -> Iterator[tuple[ctypes.c_void_p | None, Any]]:
+        """Yield a heuristic's results in order, and between them the engines the log calls unusable."""
+        seen = unusable = 0
+        for most in (*range(1, _IN_PLACE + 1), _MOST_RESULTS) if self._device else (_MOST_RESULTS,):
+            self._unusable.clear()
+            self._lib.cudnnSetCallback(_LOG_INFO if self._device else 0, None, self._log)
+            found = self._list(heuristic, Attribute.ENGINEHEUR_RESULTS, Descriptor.ENGINECFG, most)
+            self._lib.cudnnSetCallback(0, None, None)
+            yield from ((None, index) for index in self._unusable[unusable:])
+            unusable = len(self._unusable)
+            for configuration in found[seen:]:
+                (engine,) = self._list(configuration, Attribute.ENGINECFG_ENGINE, Descriptor.ENGINE, 1)
+                yield configuration, engine
+            seen = len(found)
+            if seen < most:
+                return
+
+    def _read_log(self, _severity: int, _data: object, _about: object, message: int) -> None:
+        """Keep the engines a message of cuDNN's log says cannot be used; its lines end in a null byte, the
+        message in two."""
+        line = ctypes.string_at(message)
+        if _SUPPORT_CHECKS not in line:
+            return
+        while line:
+            self._unusable += map(int, _ENGINE_ID.findall(line))
+            message += len(line) + 1
+            line = ctypes.string_at(message)
 
     def _workspace_bytes(self, configuration: ctypes.c_void_p) -> int | None:
         """Return the workspace bytes of the configuration's plan; None if it cannot be built."""

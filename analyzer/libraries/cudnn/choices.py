@@ -5,8 +5,9 @@ the library, else bounded.
    release or there is none.
 2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9
    a few engines take other bytes than a description says: `splits.py`.
-3. Engines built on cuBLAS (`on_cublas.py`) are missing in its list. They come first for most convolutions
-   that are plain matrix products, and for some others: where is decided as cuDNN decided on a GPU
+3. Engines built on cuBLAS (`on_cublas.py`) come first for most convolutions that are plain matrix products,
+   and for some others. Without a GPU cuDNN cannot use them; its log says where it ranks them (`backend.py`).
+   For a recorded call, and for a release whose log does not say, it is decided as cuDNN decided on a GPU
    (`first_plan.py`).
 4. Engines compiled at run time take no workspace, and come first for most depthwise convolutions. Where the
    asker cannot have them listed (`Asker.lists_compiled`) the answer for such a one may be nothing.
@@ -40,7 +41,7 @@ from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
-from analyzer.libraries.cudnn.on_cublas import product_bytes
+from analyzer.libraries.cudnn.on_cublas import ENGINES, product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
@@ -153,10 +154,17 @@ class Choices:
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         """Return the plans with those that a description does not list, as a GPU's handle would list them."""
-        first, *others = self._first_plans.with_unlisted(call, plans)  # looks at a description's bytes
+        if self._ranked():
+            first, *others = self._first_plans.with_splits(call, plans)
+        else:
+            first, *others = self._first_plans.with_unlisted(call, plans)  # looks at a description's bytes
         if call.w_shape[1] == 1 < call.groups and self._asker is not None and not self._asker.lists_compiled:
             others = [Plan(UNKNOWN_ENGINE, 0, share_first=0.5), *others]
         return tuple(self.by_handle(call, plan) for plan in (first, *others))
+
+    def _ranked(self) -> bool:
+        """Return whether the asker's lists include the plans on cuBLAS."""
+        return self._asker is not None and self._asker.ranks_unusable
 
     def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
         if self._asker is None or not questions:
@@ -184,7 +192,7 @@ class Choices:
             return None
         source = self._source()
         figure = settings.figure(call.dtype, trial=trial)
-        if figure is None:
+        if figure is None or (source != MEASURED and self._library_knows_better(call)):
             return None
         if settings.benchmark and not trial:
             winner = self._winner(call)
@@ -201,6 +209,10 @@ class Choices:
             return Workspace.known(nbytes, source)
         plans = self._first_plans.with_unlisted(call, [Plan(UNKNOWN_ENGINE, nbytes)])
         return self._of_plans(call, plans, settings, trial)
+
+    def _library_knows_better(self, call: Convolution) -> bool:
+        """Return whether a plan on cuBLAS may come before the recorded one, and cuDNN can be asked where."""
+        return self._asker is not None and self._asker.has_library and bool(self._first_plans.possible(call))
 
     def _winner(self, call: Convolution) -> int | None:
         """Return the recorded workspace of the plan that won the timing, None if unknown."""
@@ -253,7 +265,8 @@ class Choices:
         if not trial:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
             return Workspace(chosen[0].workspace_bytes, 0, max(timed, on_cublas), UNKNOWN)
-        most = max((plan.workspace_bytes for plan in chosen if plan.share_first is None), default=0)
+        others = [plan for plan in chosen if plan.engine not in ENGINES[call.operation].values()]
+        most = max((plan.workspace_bytes for plan in others), default=0)
         if on_cublas > most:
             nbytes = on_cublas if call.dtype == "float32" else most
             return Workspace(nbytes, most, on_cublas, UNKNOWN)

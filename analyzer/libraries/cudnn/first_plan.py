@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
-from analyzer.libraries.cudnn.on_cublas import PRODUCT, is_single_product, plans_on_cublas
+from analyzer.libraries.cudnn.on_cublas import ENGINES, PRODUCT, is_single_product, plans_on_cublas
 
 # How near to 0 or 1 a share decides.
 SURE = 0.01
@@ -76,6 +76,19 @@ class FirstPlans:
         ours.sort(key=lambda plan: -(plan.share_first or 0))
         before = [plan for plan in ours if (plan.share_first or 0) >= 0.5]
         return (*before, plans[0], *ours[len(before) :], *plans[1:])
+
+    def with_splits(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+        """Return a list that includes the plans on cuBLAS, a single product's marked where it may add up
+        parts."""
+        product = ENGINES[call.operation][PRODUCT]
+        listed = next((plan for plan in plans if plan.engine not in ENGINES[call.operation].values()), None)
+        single = is_single_product(call)
+        return tuple(
+            plan._replace(split=listed is None or self._splits(call, features(call, listed, plan)))
+            if plan.engine == product and single
+            else plan
+            for plan in plans
+        )
 
     def _splits(self, call: Convolution, values: Sequence[float]) -> bool:
         """Whether a single product's sum may be added up in parts."""

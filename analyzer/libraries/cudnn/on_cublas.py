@@ -10,7 +10,7 @@
    numbers, and of 5 x 5, outputs of 9 x 9, 13 x 13 numbers; strides of one. They take a float32 transform of
    each tile of what is read and of the result, and of each filter; the batch is rounded up to 16, but for
    weights of 3 x 3. Where channels come last float32 tensors are laid out anew besides.
-3. **Fourier transforms** (forward 3, data 50, weight 18): `transforms.py`.
+3. **Fourier transforms** (forward 3 and 4, data 5 and 50, weight 18): `transforms.py`.
 
 Source: cuDNN 9.19 asked in a process that has an H100, for six descriptions, 26 November 2026
 (`python -m benchmarks cudnn unlisted`). Where one of these is first the bytes are as computed here to 400
@@ -24,12 +24,12 @@ from __future__ import annotations
 import math
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
-from analyzer.libraries.cudnn.transforms import transforms_bytes
+from analyzer.libraries.cudnn.transforms import tiles_bytes, transforms_bytes
 
-PRODUCT, WINOGRAD, TRANSFORMS = "product", "winograd", "transforms"
+PRODUCT, WINOGRAD, TRANSFORMS, TILES = "product", "winograd", "transforms", "tiles"
 ENGINES = {
-    "forward": {PRODUCT: 58, WINOGRAD: 6, TRANSFORMS: 3},
-    "data": {PRODUCT: 63, WINOGRAD: 7, TRANSFORMS: 50},
+    "forward": {PRODUCT: 58, WINOGRAD: 6, TRANSFORMS: 3, TILES: 4},
+    "data": {PRODUCT: 63, WINOGRAD: 7, TRANSFORMS: 50, TILES: 5},
     "weight": {PRODUCT: 62, WINOGRAD: 17, TRANSFORMS: 18},
 }
 # Of a sum in parts: output tiles of 128 x 128, channels rounded up to 32, blocks at once, positions a part.
@@ -46,6 +46,7 @@ def plans_on_cublas(call: Convolution) -> dict[str, Plan]:
         PRODUCT: product_bytes(call),
         WINOGRAD: winograd_bytes(call),
         TRANSFORMS: transforms_bytes(call),
+        TILES: tiles_bytes(call),
     }
     return {
         kind: Plan(ENGINES[call.operation][kind], nbytes, tensor_core=kind == PRODUCT)

@@ -1,5 +1,5 @@
-"""Workspaces of cuDNN's engines that multiply Fourier transforms (forward 3, gradient of the input 50, of the
-weights 18), which no description lists where there is no GPU (`on_cublas.py`).
+"""Workspaces of cuDNN's engines that multiply Fourier transforms (forward 3 and 4, gradient of the input 5
+and 50, of the weights 18), which no description lists where there is no GPU (`on_cublas.py`).
 
 1. They compute with cuBLAS, ask for a device even where a description stands for it, and so are missing in
    its list. Benchmark mode tries all plans of a handle's list, and theirs are the largest by far: 8.7 GB
@@ -7,8 +7,8 @@ weights 18), which no description lists where there is no GPU (`on_cublas.py`).
 2. They exist for float32 convolutions of two dimensions with strides of one. **Forward and for the weights**
    padded planes of up to 256 elements a side are transformed to squares of a power of two, n * (n / 2 + 1)
    complex numbers: transforms of what is read lie beside each other, those of the result in their place, and
-   all of it twice. **For the input** tiles of 32 by 32 are transformed, of each image two at once where it
-   has more than one.
+   all of it twice. **For the input (50), and by engines 4 and 5,** tiles of 32 by 32 are transformed (by 4
+   and 5 of 1 by 32 where images and filters are one row), of each image two at once where it has more.
 3. Besides, the weights are laid out anew (the output's gradient for the gradient of the weights; nothing for
    that of the input), and all tensors of more than one place where they lie in NHWC; input and output where
    there are groups and several samples.
@@ -23,6 +23,7 @@ is computed here to 128 bytes, of 1,173 for the weights 1,149, of 760 for the in
 where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an H200 of
 networks people use take it to the byte (`tests/data/h200/convolution_plans.json.gz`).
 
+Engines 4 and 5: all 20 of `first_plans.json.gz` to the byte (compute capability 7.5 to 12.0).
 Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision,
 listed for 1 in 60 calls.
 """
@@ -41,45 +42,62 @@ _ALIGNMENT = 16
 
 
 def transforms_bytes(call: Convolution) -> int | None:
-    """Return the engine's workspace bytes for this call; None if the engine does not run it."""
+    """Return the workspace bytes of engines 3, 50 and 18 for this call; None if they do not run it."""
     spatial, kernel = call.x_shape[2:], call.w_shape[2:]
-    if call.dtype != "float32" or len(spatial) != 2 or max(call.stride) > 1 or call.groups > _MOST_GROUPS:
+    if not _applies(call):
         return None
-    if any(step > 1 and size > 1 for step, size in zip(call.dilation, kernel, strict=True)):
-        return None
-    if call.operation != "weight" and any(
-        pad >= size for pad, size in zip(call.padding, kernel, strict=True)
-    ):
+    if call.operation == "data":
+        return None if min(kernel) == 1 else tiles_bytes(call)
+    padded = max(size + 2 * pad for size, pad in zip(spatial, call.padding, strict=True))
+    if padded > _MOST:
         return None
     (n, c), (k, c_group) = call.x_shape[:2], call.w_shape[:2]
+    images, filters, results = n * c, k * c_group, n * k
+    read, made, laid = images + filters, results, call.w_shape
+    if call.operation == "weight":
+        read, made, laid = images + results, filters, call.y_shape
+    transformed = 2 * _plane(max(_LEAST, 1 << (padded - 1).bit_length())) * max(read, made)
+    return transformed + ELEMENT_BYTES[call.dtype] * math.prod(laid) + _copies(call)
+
+
+def tiles_bytes(call: Convolution) -> int | None:
+    """Return the workspace bytes of engines 4 and 5 for this call; None if they do not run it."""
+    spatial, kernel = call.x_shape[2:], call.w_shape[2:]
+    if call.operation == "weight" or not _applies(call) or max(kernel) > _TILE:
+        return None
+    one_row = spatial[0] == kernel[0] == 1
+    if min(kernel) == 1 and not one_row:
+        return None
+    (n, c), (k, c_group) = call.x_shape[:2], call.w_shape[:2]
+    tiles = math.prod(
+        -(-size // (_TILE - filter_size + 1)) for size, filter_size in zip(spatial, kernel, strict=True)
+    )
+    plane = _plane(_TILE) // _TILE if one_row else _plane(_TILE)
+    return plane * (k * c_group + min(tiles, _TILES_AT_ONCE) * n * (c + k)) + _copies(call)
+
+
+def _applies(call: Convolution) -> bool:
+    """Return whether the convolution is one these engines compute."""
+    kernel = call.w_shape[2:]
+    if call.dtype != "float32" or len(kernel) != 2 or max(call.stride) > 1 or call.groups > _MOST_GROUPS:
+        return False
+    if any(step > 1 and size > 1 for step, size in zip(call.dilation, kernel, strict=True)):
+        return False
+    return call.operation == "weight" or all(
+        pad < size for pad, size in zip(call.padding, kernel, strict=True)
+    )
+
+
+def _copies(call: Convolution) -> int:
+    """Bytes of the tensors that are laid out anew."""
     x, w, y = (
         ELEMENT_BYTES[call.dtype] * math.prod(shape) for shape in (call.x_shape, call.w_shape, call.y_shape)
     )
-    if call.operation == "data":
-        if min(kernel) == 1 or max(kernel) > _TILE:
-            return None
-        tiles = math.prod(
-            -(-size // (_TILE - filter_size + 1)) for size, filter_size in zip(spatial, kernel, strict=True)
-        )
-        transformed = _plane(_TILE) * (k * c_group + min(tiles, _TILES_AT_ONCE) * n * (c + k))
-        laid = 0
-    else:
-        padded = max(size + 2 * pad for size, pad in zip(spatial, call.padding, strict=True))
-        if padded > _MOST:
-            return None
-        images, filters, results = n * c, k * c_group, n * k
-        read, made, laid = images + filters, results, w
-        if call.operation == "weight":
-            read, made, laid = images + results, filters, y
-        transformed = 2 * _plane(max(_LEAST, 1 << (padded - 1).bit_length())) * max(read, made)
-    copies = 0
     if call.channels_last:
         shapes = ((x, call.x_shape), (w, call.w_shape), (y, call.y_shape))
         anew = sum(nbytes for nbytes, shape in shapes if math.prod(shape[2:]) > 1)
-        copies = anew and anew + _ALIGNMENT
-    elif call.groups > 1 and n > 1:
-        copies = x + y
-    return transformed + laid + copies
+        return anew and anew + _ALIGNMENT
+    return x + y if call.groups > 1 and call.x_shape[0] > 1 else 0
 
 
 def _plane(side: int) -> int:

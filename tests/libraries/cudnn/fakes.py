@@ -21,6 +21,8 @@ class FakeAsker:
 
     release = (9, 19)
     lists_compiled = True
+    has_library = False
+    ranks_unusable = False
 
     def __init__(
         self, plans: Mapping[Convolution, tuple[Plan, ...] | None], others: tuple[Plan, ...] | None = None

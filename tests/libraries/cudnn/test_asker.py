@@ -26,7 +26,7 @@ PRETENDED = """
 import json, os, sys
 device = json.loads(sys.stdin.readline())
 if device["deviceVer"] == 666: os.abort()
-print(91900, flush=True)
+print(json.dumps({"version": 91900, "ranks_unusable": True}), flush=True)
 for line in sys.stdin:
     with open(sys.argv[1], "a") as log: log.write(line)
     found = []

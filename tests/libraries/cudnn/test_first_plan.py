@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
-from analyzer.libraries.cudnn.choices import UNKNOWN, _first_workspace
+from analyzer.devices import load
+from analyzer.libraries.cudnn.asker import Asker
+from analyzer.libraries.cudnn.backend import Cudnn
+from analyzer.libraries.cudnn.choices import UNKNOWN, _first_workspace, description_of
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
 from analyzer.libraries.cudnn.on_cublas import (
@@ -19,7 +24,21 @@ from analyzer.libraries.cudnn.on_cublas import (
     product_bytes,
     winograd_bytes,
 )
+from analyzer.libraries.cudnn.transforms import tiles_bytes
+from tests.libraries.cudnn.fakes import LIBRARIES
 from tests.paths import DATA
+
+needs_cudnn = pytest.mark.skipif(
+    not LIBRARIES, reason="no cuDNN here: pip install 'gpu-memory-analyzer[cudnn]'"
+)
+_GPUS = {
+    "sm75": "t4",
+    "sm80": "a100",
+    "sm86": "rtx3090",
+    "sm89": "rtx4090",
+    "sm90": "h100",
+    "sm120": "rtx5090",
+}
 
 KEPT = json.loads(gzip.decompress((DATA / "h100/first_plans.json.gz").read_bytes()))
 
@@ -129,6 +148,61 @@ def test_the_order_is_an_h200s_in_programs() -> None:
     assert sum(every.values()) > 1000
     for operation in every:
         assert right[operation] >= 0.96 * every[operation], operation
+
+
+@needs_cudnn
+@pytest.mark.parametrize(("name", "gpu"), _GPUS.items())
+def test_the_log_says_where_they_stand(name: str, gpu: str, tmp_path: Path) -> None:
+    """A third of the answers of a process with an H100, and what cuDNN ranks first here, without any."""
+    asker = Asker(LIBRARIES[0], description_of(load(gpu)), tmp_path)
+    kept = [(Question.read(["pytorch", *fields, False]), plans) for fields, plans in KEPT[name][::3] if plans]
+    found = asker.ask([question for question, _ in kept])
+    asker.close()
+    assert asker.ranks_unusable
+    right = 0
+    for (_, plans), answer in zip(kept, found, strict=True):
+        engine, nbytes = plans[0]
+        first = answer[0] if answer else None
+        right += first is not None and (first.engine == engine or first.workspace_bytes == nbytes)
+    assert right >= (1 if gpu == "h100" else 0.98) * len(kept)
+
+
+def test_the_log_is_read_message_by_message() -> None:
+    """Lines end in a null byte, a message in two; other messages name engines as well, which count for nothing."""
+    cudnn = object.__new__(Cudnn)
+    cudnn._unusable = []
+
+    def message(*lines: bytes) -> int:
+        kept.append(ctypes.create_string_buffer(b"\0".join(lines) + b"\0\0"))
+        return ctypes.addressof(kept[-1])
+
+    kept: list[object] = []
+    cudnn._read_log(3, None, None, message(b"cudnnBackendFinalizeEngineCfgVisualize()", b'{"engineId":40}'))
+    checks = b"function cudnnBackendGetAttribute_CUDNN_ATTR_ENGINEHEUR_RESULTS_engine_config_support_checks() called:"
+    why = b"Warning: CUDNN_STATUS_NOT_SUPPORTED"
+    cudnn._read_log(
+        3, None, None, message(checks, b'{"engineId":18,"smVersion":900}', why, b'{"engineId":17}')
+    )
+    assert cudnn._unusable == [18, 17]
+
+
+def test_a_ranked_list_stays_as_it_is_but_for_sums_in_parts() -> None:
+    order = first_plans("sm90")
+    call = pointwise("weight", channels_last=True, batch=200)
+    product = plans_on_cublas(call)[PRODUCT]
+    marked = order.with_splits(call, [product, Plan(68, 1000)])
+    assert [plan.engine for plan in marked] == [62, 68]
+    assert marked[0].split and not marked[1].split
+    several = pointwise("weight")  # one product an image: no sum over all
+    assert not order.with_splits(several, [plans_on_cublas(several)[PRODUCT], Plan(68, 1000)])[0].split
+
+
+def test_tiles_of_rows_are_rows() -> None:
+    """As an H100's process says (`first_plans.json.gz`, sm75 and sm120)."""
+    row = Convolution("forward", "float32", False, (26, 128, 1, 5), (4, 128, 1, 4), (0, 2), (1, 1), (1, 1))
+    assert tiles_bytes(row) == 8 * 17 * (128 * 4 + 26 * (128 + 4)) == 536_384
+    plane = Convolution("data", "float32", False, (4, 32, 145, 145), (256, 32, 3, 3), (1, 1), (1, 1), (1, 1))
+    assert tiles_bytes(plane) == 8 * 32 * 17 * (256 * 32 + 2 * 4 * (32 + 256)) == 45_678_592
 
 
 def test_an_architecture_that_was_not_asked_puts_products_first() -> None:
