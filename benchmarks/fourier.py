@@ -78,6 +78,16 @@ def cases() -> Iterator[Case]:
         yield "r2c", "float32", (batch, frames, length), ("frames", hop), (2,)
 
 
+def every_length() -> Iterator[Case]:
+    """All short lengths, of one dimension and of two that are equal."""
+    for length, kind in itertools.product(range(2, 601), KINDS):
+        yield kind, "float32", (3, length), None, (1,)
+        if length <= 320:
+            yield kind, "float32", (2, length, length), None, (1, 2)
+        if length <= 256:
+            yield kind, "float64", (2, length, length), None, (1, 2)
+
+
 def made(kind: str, dtype: str, shape: tuple[int, ...], how: Layout, dims: tuple[int, ...]) -> torch.Tensor:
     """The input: zeros."""
     number = DTYPES[dtype][kind != "r2c"]
@@ -127,10 +137,11 @@ def recorded(case: Case) -> dict[str, Any]:
 
 @click.command("measure")
 @click.argument("out", type=Path)
-def main(out: Path) -> None:
+@click.option("--every", is_flag=True, help="Every short length, instead of those people use.")
+def main(out: Path, every: bool) -> None:
     """Record every transform, a row a line."""
     with out.open("w") as file:
-        for number, case in enumerate(cases()):
+        for number, case in enumerate(every_length() if every else cases()):
             if math.prod(case[2]) * (16 if case[1] == "float64" else 8) <= LARGEST_BYTES:
                 file.write(json.dumps(recorded(case)) + "\n")
             if number % 200 == 0:

@@ -47,8 +47,9 @@ class Workspaces:
         real = not (from_complex and to_complex)
         both_sides = real and to_complex and question["row"] == lengths[-1] > 1
         plan = cufft.FourierPlan(
-            lengths, question["batch"], real, real_bytes, strided=question["stride"] != 1 or both_sides
-        )
+            lengths, question["batch"], real, real_bytes, strided=question["stride"] != 1 or both_sides,
+            to_real=not to_complex,
+        )  # fmt: skip
         nbytes = cufft.workspace_bytes(plan)
         self._doubt(
             f"cuFFT plan of {'x'.join(map(str, lengths))}, {plan.batch} times",

@@ -11,8 +11,11 @@
    Bluestein's two, which are one element longer; nothing for one dimension of up to 127 or of small factors.
 5. Where several buffers follow each other each starts at a multiple of 1,024 bytes.
 
+6. Which short lengths have kernels of their own is a list of cuFFT's (`_KERNELS`), not a rule.
+
 Source: cuFFT's manual (Accuracy and Performance: factors up to 127, else Bluestein); sizes as recorded for
-1,707 transforms (H200, cuFFT of CUDA 13.0; `benchmarks/fourier.py`), on which
+1,707 transforms (H200, cuFFT of CUDA 13.0; `benchmarks/fourier.py`) and for every length up to 600 (H100, 27
+November 2026, `python -m benchmarks fourier measure --every`), on which
 `tests/runtimes/pytorch/scratch/test_fourier_recorded.py` tries the rule.
 
 Not modelled: 32,768 and 65,536 in large batches, which take less, and some long lengths of double precision
@@ -59,10 +62,47 @@ _LONGEST_POWER = {2: 2**20, 4: 2**22, 8: 2**22}
 _POWERS_BETWEEN = {2: (4096, 16384), 4: (2**22, 2**22), 8: (4096, 32768)}
 
 
+# Lengths up to the first number that took nothing, as bits: bit n of length n. By kind (of rows of complex
+# numbers, of columns, from and to real numbers) and the bytes of a real number.
+_KERNELS = {
+    ("rows", 4): (
+        600,
+        int(
+            "1febe1fbecf7dddfe13ff877df9feddd89ffff7dfbfb27f5b7bf7f7dff19fe3fff74d7dafdd5f676"
+            "bffe5f3bdafc7fbb30f99fbed79efaf3feb9fbdf3bf7bffbfbbfbfffffffffffffffffc",
+            16,
+        ),
+    ),
+    ("columns", 4): (
+        320,
+        int("12f9d5f232b7fe1d3bd8b87fbb10f11fbe179afad33e19fbde3277bfb1f1bf3ddb9e7bf3bfffffffc", 16),
+    ),
+    ("columns", 8): (256, 0x11C0B82AB910C01F3A039A3AD20E11A99E3037ABB071BA3CDB9E7BF3BFFFFFFFC),
+    ("from real", 4): (
+        600,
+        int(
+            "10410010081004018030001010184410011410503010011002111031401130140810411081112030"
+            "109411115090183110401412111832511411191e3037bbb171bb3ddb9e7bf3bfffffffc",
+            16,
+        ),
+    ),
+    ("from real", 8): (256, 0x114090083110401412011832500411091E3037ABB071BA3CDB9E7BF3BFFFFFFFC),
+    ("to real", 4): (
+        600,
+        int(
+            "10410010081004018030001010184410011410503010011002111031401130140810411081112030"
+            "109411114090083110401412111832511411191e3037bbb071bb3ddb9e7bf3bfffffffc",
+            16,
+        ),
+    ),
+    ("to real", 8): (256, 0x114090083110401412011832500411091E3037ABB071BA3CDB9E7BF3BFFFFFFFC),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class FourierPlan:
-    """A transform of `lengths` (one to three dimensions), `batch` times. real: input or output is real;
-    real_bytes: of one real number.
+    """A transform of `lengths` (one to three dimensions), `batch` times. real: input or output is real
+    (to_real: the output); real_bytes: of one real number.
 
     strided: the numbers of a signal do not follow each other in memory.
     """
@@ -72,6 +112,7 @@ class FourierPlan:
     real: bool
     real_bytes: int
     strided: bool = False
+    to_real: bool = False
 
 
 def workspace_bytes(plan: FourierPlan) -> int:
@@ -88,6 +129,10 @@ def workspace_bytes(plan: FourierPlan) -> int:
 def is_recorded(plan: FourierPlan) -> bool:
     """Return whether plans of such lengths were recorded, so that the workspace is exact."""
     last, dimensions, longest = plan.lengths[-1], len(plan.lengths), max(plan.lengths)
+    kind = ("to real" if plan.to_real else "from real") if plan.real else "rows"
+    columns = plan.lengths[:-1]
+    if _kernel(kind, last, plan) is not None and None not in (_kernel("columns", n, plan) for n in columns):
+        return True
     if dimensions > 1 and longest > (_LONGEST_IN_PLANES if dimensions == 2 else _LONGEST_IN_VOLUMES):
         return False
     if plan.strided and longest > _LONGEST_STRIDED:
@@ -147,12 +192,27 @@ def _odd(plan: FourierPlan) -> int:
         return elements * number_bytes + 2 * _aligned(padded * number_bytes)
     inner = _complex(plan.lengths, elements, plan) if len(plan.lengths) > 1 else 0
     bluestein = inner if any(_is_bluestein(each) for each in plan.lengths) else 0
-    return elements * number_bytes + _aligned(elements * number_bytes) + bluestein
+    second = elements // length * (length + _is_padded(plan))
+    return elements * number_bytes + _aligned(second * number_bytes) + bluestein
+
+
+def _is_padded(plan: FourierPlan) -> bool:
+    """Return whether the second buffer of real planes of odd rows has a number more a row: where columns take
+    several kernels, from real numbers because of a large prime."""
+    if len(plan.lengths) != 2:
+        return False
+    column = plan.lengths[0]
+    if plan.to_real:
+        return _kernel("columns", column, plan) is False
+    return _LARGEST_PRIME_OF_A_KERNEL < _largest_prime(column) < column
 
 
 def _has_real_kernel(plan: FourierPlan) -> bool:
     """Whether the last length has a kernel that takes real numbers as they are."""
     length = plan.lengths[-1]
+    listed = _kernel("to real" if plan.to_real else "from real", length, plan)
+    if listed is not None:
+        return listed
     if _is_power_of_two(length):
         return length <= _LONGEST_KERNEL[plan.real_bytes][0]
     if length % 2 and length <= (_LARGEST_RADIX if len(plan.lengths) == 1 else _LONGEST_ODD_ROW):
@@ -163,12 +223,25 @@ def _has_real_kernel(plan: FourierPlan) -> bool:
     return length <= _SHORT and _largest_prime(length) <= smooth
 
 
+def _kernel(kind: str, length: int, plan: FourierPlan) -> bool | None:
+    """Return whether a length of one or two contiguous dimensions has a kernel; None: not listed."""
+    longest, lengths = _KERNELS.get((kind, plan.real_bytes), (0, 0))
+    if length > longest or plan.strided or len(plan.lengths) > 2:
+        return None
+    return bool(lengths >> length & 1)
+
+
 def _takes_kernels(lengths: tuple[int, ...], plan: FourierPlan) -> bool:
     """Whether a complex transform takes more than one kernel for one of its lengths."""
     power, row = _LONGEST_KERNEL[plan.real_bytes]
     column = _LONGEST_COLUMN[plan.real_bytes]
     dimensions = len(plan.lengths)
     for dim, length in enumerate(lengths):
+        listed = _kernel("rows" if dim == dimensions - 1 else "columns", length, plan)
+        if listed is not None:
+            if not listed:
+                return True
+            continue
         longest = power if _is_power_of_two(length) else row if dim == dimensions - 1 else column
         if length > longest or _LARGEST_PRIME_OF_A_KERNEL < _largest_prime(length) < length:
             return True

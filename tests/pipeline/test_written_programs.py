@@ -1,4 +1,5 @@
-"""Programs that were written to be difficult (`tests/data/h100/written_programs.json.gz`), beside what they took on an H100."""
+"""Programs that were written to be difficult, or drawn by lot (`tests/data/h100/written_programs*.json.gz`), beside what they
+took on an H100."""
 
 from __future__ import annotations
 
@@ -14,15 +15,20 @@ from tests.paths import DATA
 
 WRITTEN: dict[str, dict[str, Any]] = {
     row["name"]: row
-    for row in json.loads(gzip.decompress((DATA / "h100/written_programs.json.gz").read_bytes()))
+    for name in ("written_programs", "written_programs_2")
+    for row in json.loads(gzip.decompress((DATA / f"h100/{name}.json.gz").read_bytes()))
 }
 
 
 # Quick ones that ask cuDNN for nothing.
 @pytest.mark.parametrize(
-    "name", ["linear_attn_chunked", "rope_alibi_window", "paged_kv_cache", "chunked_ce_muon"]
-)
-@pytest.mark.sampled(2)
+    "name",
+    [
+        "linear_attn_chunked", "rope_alibi_window", "paged_kv_cache", "chunked_ce_muon", "sinkhorn_barycentre",
+        "packed_varlen_attention", "kmeans_tsne",
+    ],
+)  # fmt: skip
+@pytest.mark.sampled(3)
 def test_a_program_takes_what_it_took_on_the_h100(tmp_path: Path, name: str) -> None:
     row, script = WRITTEN[name], tmp_path / f"{name}.py"
     script.write_text(row["source"])

@@ -240,7 +240,7 @@ class Choices:
         """Return the workspace of the first plan; a bounded one if no plan is known."""
         call = question.convolution()
         if plans:
-            return _first_workspace(call, self._with_unlisted(call, plans[:1]))
+            return _first_workspace(call, self._with_unlisted(call, plans))
         return self._unknown(call, question.searcher)
 
     def _source(self) -> str:

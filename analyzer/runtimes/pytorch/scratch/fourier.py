@@ -67,6 +67,7 @@ class _Transform:
             real=real,
             real_bytes=_REAL_BYTES[source.dtype],
             strided=(source.stride[dims[-1]] != 1 and not copied) or both_sides,
+            to_real=dtype not in _WHOLE,
         )
         known = is_recorded(plan)
         if not known:
