@@ -17,13 +17,21 @@ from typing import Any, TypeVar
 from analyzer import parallelism, releases
 from analyzer.devices import parse_size
 from analyzer.errors import InputError, OptionError, did_you_mean
-from analyzer.recipes.recipe import ATTENTION, CACHES, LOADING, TASKS
 from analyzer.spec import TensorSpec
 
 MODES = ("infer", "train", "generate")
 LARGEST_SIZE = 2**63 - 1  # dimensions are int64, in PyTorch as in ONNX
 AMP = ("bf16", "fp16")
-# What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
+# Of configurations (`recipes/recipe.py`): tasks by transformers' pipelines and TRL's trainers
+# (`recipes/trainers.py`), and the caches of `generate(cache_implementation=...)`
+# (transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS).
+TASKS = (
+    "causal-lm", "seq2seq", "classification", "vision", "speech", "sft", "dpo", "reward", "grpo",
+)  # fmt: skip
+ATTENTION = ("sdpa", "eager")
+CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
+LOADING = ("device-map", "cpu", "gpu")
+# What is said of a configuration alone, and what of everything else.
 OF_CONFIGS = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
     "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",

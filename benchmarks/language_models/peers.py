@@ -70,20 +70,20 @@ def _fitcheck(recipe: Any, document: dict[str, Any]) -> int | None:
             **{name: getattr(fields, name) for name in fields.__dataclass_fields__},
         )
         quantization = "nf4" if recipe.bits == 4 else "none"
-        double = recipe.bits == 4 and recipe.double
+        double = recipe.bits == 4 and not recipe.no_double_quant
         gpu, precision = GPU_DB["h200"], _SHORT[recipe.dtype]
         if recipe.mode != "train":
             serving = ServingConfig(
-                precision, quantization, double, recipe.length + recipe.new_tokens, recipe.batch
+                precision, quantization, double, recipe.length + recipe.made_tokens, recipe.batch
             )
             return round(estimate_inference(model, serving, gpu).total_mib * 2**20)
         rank, targets = None, ["q_proj"]
-        if recipe.lora is not None:
-            rank = recipe.lora.r
+        if recipe.adapters is not None:
+            rank = recipe.adapters.r
             targets = (
                 list(LORA_TARGETS_FULL)
-                if recipe.lora.targets == ("all-linear",)
-                else list(recipe.lora.targets)
+                if recipe.adapters.targets == ("all-linear",)
+                else list(recipe.adapters.targets)
             )
         training = TrainingConfig(
             precision=precision,
@@ -95,9 +95,9 @@ def _fitcheck(recipe: Any, document: dict[str, Any]) -> int | None:
             seq_len=recipe.length,
             lora_rank=rank,
             lora_targets=targets,
-            grad_checkpoint=recipe.checkpointing,
-            flash_attn=recipe.attention != "eager",
-            grad_accum_steps=recipe.accumulation,
+            grad_checkpoint=recipe.gradient_checkpointing,
+            flash_attn=recipe.attn != "eager",
+            grad_accum_steps=recipe.grad_accumulation,
         )
         return round(estimate(model, training, gpu).total_mib * 2**20)
     except (ValueError, KeyError):
@@ -127,13 +127,13 @@ def _fakegpu(recipe: Any, folder: Path, model: torch.nn.Module, checkout: Path) 
         "--prompt-tokens",
         str(recipe.length),
         "--generated-tokens",
-        str(max(recipe.new_tokens, 1)),
+        str(max(recipe.made_tokens, 1)),
     ]
     told += [
         "--dtype",
         recipe.dtype,
         "--attention-implementation",
-        "eager" if recipe.attention == "eager" else "sdpa",
+        "eager" if recipe.attn == "eager" else "sdpa",
     ]
     command = [
         sys.executable,
@@ -168,7 +168,7 @@ def answers(
         precision = "float32" if recipe.amp is None and recipe.dtype == "float32" else "bfloat16"
         said["accelerate"] = max(estimate_training_usage(full, precision).values())
     elif "num_hidden_layers" in document:
-        length = recipe.length + recipe.new_tokens
+        length = recipe.length + recipe.made_tokens
         cache = compute_safetensors_kv_cache_size(document, _NAMES[recipe.dtype], length, recipe.batch)
         # Of a checkpoint hf-mem reads the sizes of what it holds: what is tied once.
         said["hf-mem"] = sum(parameter.numel() for parameter in model.parameters()) * bits // 8 + cache
