@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 import transformers
 from accelerate import init_empty_weights
@@ -36,8 +37,9 @@ from transformers import AutoConfig
 from analyzer.options import Options
 from analyzer.pipeline.config import recipe_of
 from analyzer.recipes.source import auto_class
+from benchmarks import ROOT
+from benchmarks.harness.pages import table
 
-ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "tests/data/h200/configurations.json"
 OURS = ROOT / "docs/evidence/CONFIGURATIONS.md"
 PAGE = ROOT / "docs/evidence/CONFIGURATIONS_PEERS.md"
@@ -121,35 +123,18 @@ def _fakegpu(recipe: Any, folder: Path, model: torch.nn.Module, checkout: Path) 
     with (folder / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(words)) + words)
         file.truncate(8 + len(words) + at)
-    told = [
-        "--batch-size",
-        str(recipe.batch),
-        "--prompt-tokens",
-        str(recipe.length),
-        "--generated-tokens",
-        str(max(recipe.made_tokens, 1)),
-    ]
-    told += [
-        "--dtype",
-        recipe.dtype,
-        "--attention-implementation",
-        "eager" if recipe.attn == "eager" else "sdpa",
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "fakegpu",
-        "estimate-llm",
-        "--model-dir",
-        str(folder),
-        "--json",
-        str(folder / "said.json"),
-        *told,
-    ]
+    said = folder / "said.json"
+    told = {
+        "model-dir": folder, "json": said, "batch-size": recipe.batch, "prompt-tokens": recipe.length,
+        "generated-tokens": max(recipe.made_tokens, 1), "dtype": recipe.dtype,
+        "attention-implementation": "eager" if recipe.attn == "eager" else "sdpa",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "fakegpu", "estimate-llm"]
+    command += [word for name, value in told.items() for word in (f"--{name}", str(value))]
     ran = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     if ran.returncode:
         return None
-    return int(json.loads((folder / "said.json").read_text())["memory"]["estimated_tensor_peak_bytes"])
+    return int(json.loads(said.read_text())["memory"]["estimated_tensor_peak_bytes"])
 
 
 def answers(
@@ -190,9 +175,11 @@ def _ours(text: str) -> dict[str, float]:
     }
 
 
-def main(arguments: list[str]) -> None:
-    """Every case, then the page."""
-    checkout = Path(arguments[0] if arguments else ".public/FakeGPU").resolve()
+@click.command("peers")
+@click.argument("checkout", type=Path, default=Path(".public/FakeGPU"))
+def main(checkout: Path) -> None:
+    """Ask about every case, then write the page. CHECKOUT: FakeGPU's."""
+    checkout = checkout.resolve()
     cases, ours = json.loads(MEASURED.read_text()), _ours(OURS.read_text(encoding="utf-8"))
     rows = []
     errors: dict[str, list[float]] = {name: [] for name in TOOLS}
@@ -209,14 +196,10 @@ def main(arguments: list[str]) -> None:
                 continue
             errors[name].append(abs(off))
             cells.append(f"{off:+.1f} %" if off else "0")
-        rows.append(f"| {case['name']} | {case['peak_allocated'] / 2**20:,.1f} | {' | '.join(cells)} |")
-        print(rows[-1], flush=True)
-    commit = subprocess.run(
-        ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        rows.append((case["name"], f"{case['peak_allocated'] / 2**20:,.1f}", *cells))
+        print(*rows[-1], sep=" | ", flush=True)
+    told = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(told, capture_output=True, text=True, check=False)
     versions = {
         "analyze": "this project",
         "accelerate": version("accelerate"),
@@ -224,8 +207,8 @@ def main(arguments: list[str]) -> None:
         "FakeGPU": commit.stdout.strip() or "7d5cf83",
         "FitCheck": version("fitcheck-llm"),
     }
-    table = [
-        f"| {name} | {versions[name]} | {len(found)} | {statistics.median(found):.1f} % | {max(found):.1f} % |"
+    tools = [
+        (name, versions[name], len(found), f"{statistics.median(found):.1f} %", f"{max(found):.1f} %")
         for name, found in errors.items()
     ]
     PAGE.write_text(
@@ -238,20 +221,10 @@ def main(arguments: list[str]) -> None:
                 "NVML's peak. None tells reserved memory apart. A dash is a case it has no word for (accelerate knows no batch, no length and "
                 f"no adapters; the estimate is of its model alone). {datetime.datetime.now(datetime.UTC):%d %B %Y}.",
                 "",
-                "| tool | version | cases | median error | worst |",
-                "|---|---|--:|--:|--:|",
-                *table,
-                "",
-                f"| case | allocated, MiB | {' | '.join(TOOLS)} |",
-                f"|---|--:|{'--:|' * len(TOOLS)}",
-                *rows,
-                "",
+                table(("tool", "version", "cases", "median error", "worst"), tools, "llrrr"),
+                table(("case", "allocated, MiB", *TOOLS), rows, "l" + "r" * (1 + len(TOOLS))),
                 "Made by `python -m benchmarks language_models peers`.",
                 "",
             ]
         )
     )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
