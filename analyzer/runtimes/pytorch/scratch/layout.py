@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from analyzer.graph import TensorMeta, dtype_bytes, nbytes_of
@@ -29,10 +29,10 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def is_contiguous(tensor: TensorMeta) -> bool:
-    """Whether the tensor is row-major without gaps."""
+def _without_gaps(dimensions: Iterable[tuple[int, int]]) -> bool:
+    """Whether dimensions (stride, size), innermost first, tile one block; one without elements does."""
     step = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+    for stride, size in dimensions:
         if size == 0:
             return True
         if size != 1:
@@ -40,6 +40,11 @@ def is_contiguous(tensor: TensorMeta) -> bool:
                 return False
             step *= size
     return True
+
+
+def is_contiguous(tensor: TensorMeta) -> bool:
+    """Whether the tensor is row-major without gaps."""
+    return _without_gaps(zip(reversed(tensor.stride), reversed(tensor.shape), strict=True))
 
 
 def is_channels_last(tensor: TensorMeta) -> bool:
@@ -76,17 +81,7 @@ def suggests_channels_last(tensor: TensorMeta) -> bool:
 
 def is_dense(tensor: TensorMeta) -> bool:
     """Whether the elements tile one block, in any order, without gaps or overlap."""
-    step = 1
-    for stride, size in sorted(
-        (stride, size) for size, stride in zip(tensor.shape, tensor.stride, strict=True)
-    ):
-        if size == 0:
-            return True
-        if size != 1:
-            if stride != step:
-                return False
-            step *= size
-    return True
+    return _without_gaps(sorted(zip(tensor.stride, tensor.shape, strict=True)))
 
 
 def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:
