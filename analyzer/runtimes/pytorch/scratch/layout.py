@@ -14,19 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from analyzer.graph import TensorMeta, dtype_bytes, nbytes_of
+from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes, nbytes_of
 
 _ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
 
 
-def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a row-major tensor of this shape."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+def channels_last_order(rank: int) -> tuple[int, ...]:
+    """The dimensions of a channels-last tensor, innermost first."""
+    return (1, *range(rank - 1, 1, -1), 0)
 
 
 def _without_gaps(dimensions: Iterable[tuple[int, int]]) -> bool:
@@ -52,7 +47,7 @@ def is_channels_last(tensor: TensorMeta) -> bool:
     if len(tensor.shape) not in (4, 5):
         return False
     step = 1
-    for dim in (1, *range(len(tensor.shape) - 1, 1, -1), 0):
+    for dim in channels_last_order(len(tensor.shape)):
         if tensor.shape[dim] != 1:
             if tensor.stride[dim] != step:
                 return False
@@ -68,7 +63,7 @@ def suggests_channels_last(tensor: TensorMeta) -> bool:
     if len(tensor.shape) not in (4, 5) or tensor.stride[1] == 0:
         return False
     smallest = 0
-    for dim in (1, *range(len(tensor.shape) - 1, 1, -1), 0):
+    for dim in channels_last_order(len(tensor.shape)):
         if tensor.shape[dim] == 0 or tensor.stride[dim] < smallest:
             return False
         if dim == 0 and smallest == tensor.stride[1]:
