@@ -269,27 +269,6 @@ def document_001() -> str:
             sequences.append((words, event, f"{ours:,}", f"{got:,}", off(ours, got), shown))
     head = ("cuBLAS workspace, or program", "event", "predicted", "measured", "error", "published")
     third = table(head, sequences)
-    timelines = []
-    for name in ("sgd", "adam"):
-        prediction = predict_script(script(f"001_{name}"))
-        real = measured_marks(f"001_{name}")
-        events = [event for event, _, _ in real]
-        same = sum(a[1] == b[1] for a, b in zip(prediction.marks(), real, strict=True))
-        shown = {"sgd": "SGD", "adam": "Adam"}[name]
-        timelines.append(f"{shown}: {same} of {len(real)} events equal to the byte")
-        names = list(dict.fromkeys(category for _, sums in prediction.categories for category in sums))
-        plots.stacked_timeline(
-            FIGURES / f"001_{name}.svg",
-            events,
-            {
-                WORDS.get(category, category): [
-                    sums.get(category, 0) / 1024 for _, sums in prediction.categories
-                ]
-                for category in names
-            },
-            [allocated / 1024 for _, allocated, _ in real],
-            "KiB allocated",
-        )
     return f"""## Document 001: the allocator, step by step
 
 **Reservation against allocation**, 1,024 float32 elements, in bytes (`empty_cache`, which no captured program
@@ -311,7 +290,7 @@ The published sequence (8,778,752 and 17,555,456) is one workspace of 8,519,680 
 machine takes 1,048,576 more, once a thread: torch 2.11 runs a linear layer with bias through cublasLt, which has a
 workspace of its own. Without workspaces the events are the document's, less the workspace, to the byte.
 
-**Optimizers**: Linear(256 to 250), batch 100, four steps, workspaces off. {"; ".join(timelines)}. Bars: predicted, by
+**Optimizers**: Linear(256 to 250), batch 100, four steps, workspaces off. {"; ".join(optimizers())}. Bars: predicted, by
 category; marks: measured.
 
 ![SGD](experiments/001_sgd.svg)
@@ -319,6 +298,32 @@ category; marks: measured.
 ![Adam](experiments/001_adam.svg)
 
 """
+
+
+def optimizers() -> list[str]:
+    """How many events of each optimizer's steps are equal, and their pictures."""
+    timelines = []
+    for name in ("sgd", "adam"):
+        prediction = predict_script(script(f"001_{name}"))
+        real = measured_marks(f"001_{name}")
+        events = [event for event, _, _ in real]
+        same = sum(a[1] == b[1] for a, b in zip(prediction.marks(), real, strict=True))
+        shown = {"sgd": "SGD", "adam": "Adam"}[name]
+        timelines.append(f"{shown}: {same} of {len(real)} events equal to the byte")
+        names = list(dict.fromkeys(category for _, sums in prediction.categories for category in sums))
+        plots.stacked_timeline(
+            FIGURES / f"001_{name}.svg",
+            events,
+            {
+                WORDS.get(category, category): [
+                    sums.get(category, 0) / 1024 for _, sums in prediction.categories
+                ]
+                for category in names
+            },
+            [allocated / 1024 for _, allocated, _ in real],
+            "KiB allocated",
+        )
+    return timelines
 
 
 def emptied() -> tuple[int, int]:
