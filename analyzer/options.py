@@ -17,13 +17,21 @@ from typing import Any, TypeVar
 from analyzer import parallelism, releases
 from analyzer.devices import parse_size
 from analyzer.errors import InputError, OptionError, did_you_mean
-from analyzer.recipes.recipe import ATTENTION, CACHES, LOADING, TASKS
 from analyzer.spec import TensorSpec
 
 MODES = ("infer", "train", "generate")
 LARGEST_SIZE = 2**63 - 1  # dimensions are int64, in PyTorch as in ONNX
 AMP = ("bf16", "fp16")
-# What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
+# Of configurations (`recipes/recipe.py`): tasks by transformers' pipelines and TRL's trainers
+# (`recipes/trainers.py`), and the caches of `generate(cache_implementation=...)`
+# (transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS).
+TASKS = (
+    "causal-lm", "seq2seq", "classification", "vision", "speech", "sft", "dpo", "reward", "grpo",
+)  # fmt: skip
+ATTENTION = ("sdpa", "eager")
+CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
+LOADING = ("device-map", "cpu", "gpu")
+# What is said of a configuration alone, and what of everything else.
 OF_CONFIGS = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
     "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
@@ -44,10 +52,12 @@ _NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "pref
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _option_field(help_text: str, *flags: str, **click: Any) -> dict[str, Any]:
-    """Return field metadata: its help; with `flags` it is a command-line option (`click`: click's
-    arguments)."""
-    return {"help": help_text, "flags": flags, "click": click}
+def _option(default: Any, help_text: str, /, *flags: str, **click: Any) -> Any:
+    """Return a dataclass field with its help; with `flags` it is a command-line option (`click`: click's
+    arguments). default: a value, or what makes one; False makes a flag."""
+    made = {"default_factory" if callable(default) else "default": default}
+    click |= {"is_flag": True} if default is False else {}
+    return field(**made, metadata={"help": help_text, "flags": flags, "click": click})
 
 
 class Unsaid(str):
@@ -70,269 +80,173 @@ class Options:
         optimizer. Raises InputError or OptionError naming the first value that makes no sense.
     """
 
-    batch: int | None = field(
-        default=None, metadata=_option_field("Batch size.", "-b", "--batch", type=int, metavar="N")
+    batch: int | None = _option(None, "Batch size.", "-b", "--batch", type=int, metavar="N")
+    batches: Sequence[int] | None = _option(
+        None,
+        "The batches of an ONNX session's runs, one after the other (1,64,8), instead of --batch.",
+        "--batches",
+        metavar="N,N,...",
     )
-    batches: Sequence[int] | None = field(
-        default=None,
-        metadata=_option_field(
-            "The batches of an ONNX session's runs, one after the other (1,64,8), instead of --batch.",
-            "--batches",
-            metavar="N,N,...",
-        ),
+    mode: str = _option(
+        "infer",
+        "A forward pass, whole training steps, or (a config.json) generating tokens.",
+        "--mode",
+        choices=MODES,
+        show_default=True,
     )
-    mode: str = field(
-        default="infer",
-        metadata=_option_field(
-            "A forward pass, whole training steps, or (a config.json) generating tokens.",
-            "--mode",
-            choices=MODES,
-            show_default=True,
-        ),
+    inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = _option(
+        None,
+        "An input's shape, such as x=3x224x224:float32. Repeatable.",
+        "--input",
+        multiple=True,
+        metavar="NAME=SHAPE[:TYPE]",
     )
-    inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = field(
-        default=None,
-        metadata=_option_field(
-            "An input's shape, such as x=3x224x224:float32. Repeatable.",
-            "--input",
-            multiple=True,
-            metavar="NAME=SHAPE[:TYPE]",
-        ),
+    values: Mapping[str, float] = _option(
+        dict,
+        "The number in an ONNX file's scalar input, such as sr=16000. Repeatable.",
+        "--value",
+        multiple=True,
+        metavar="INPUT=NUMBER",
     )
-    values: Mapping[str, float] = field(
-        default_factory=dict,
-        metadata=_option_field(
-            "The number in an ONNX file's scalar input, such as sr=16000. Repeatable.",
-            "--value",
-            multiple=True,
-            metavar="INPUT=NUMBER",
-        ),
+    assume: Mapping[str, Any] = _option(
+        dict,
+        "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX"
+        " file finds, by the condition's or the node's name. Repeatable.",
+        "--assume",
+        multiple=True,
+        metavar="FILE.py:LINE=VALUE|CONDITION=true|false",
     )
-    assume: Mapping[str, Any] = field(
-        default_factory=dict,
-        metadata=_option_field(
-            "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX"
-            " file finds, by the condition's or the node's name. Repeatable.",
-            "--assume",
-            multiple=True,
-            metavar="FILE.py:LINE=VALUE|CONDITION=true|false",
-        ),
+    targets: Sequence[Any] | None = _option(None, "What the loss compares the output with.")
+    loss: Callable[..., Any] | str | None = _option(  # noqa: RUF009, a field
+        None, "cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"
     )
-    targets: Sequence[Any] | None = field(
-        default=None, metadata=_option_field("What the loss compares the output with.")
+    optimizer: str | Callable[..., Any] | None = _option(  # noqa: RUF009, a field
+        Unsaid("sgd"),
+        "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names"
+        " them: adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
+        "--optimizer",
+        metavar="NAME",
     )
-    loss: Callable[..., Any] | str | None = field(
-        default=None,
-        metadata=_option_field("cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"),
+    dtype: str | None = _option(None, "Weights and inputs in this type.", "--dtype", metavar="TYPE")
+    amp: str | None = _option(None, "Automatic mixed precision.", "--amp", choices=AMP)
+    channels_last: bool = _option(False, "Channels-last memory format.", "--channels-last")
+    grad_accumulation: int = _option(
+        1,
+        "Micro-batches a training step; --batch is one of them.",
+        "--grad-accumulation",
+        type=int,
+        metavar="N",
     )
-    optimizer: str | Callable[..., Any] | None = field(
-        default=Unsaid("sgd"),
-        metadata=_option_field(
-            "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names"
-            " them: adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
-            "--optimizer",
-            metavar="NAME",
-        ),
+    checkpoint: str | None = _option(
+        None,
+        "Recompute the modules whose path matches in backward.",
+        "--checkpoint",
+        metavar="PATTERN[,PATTERN]",
     )
-    dtype: str | None = field(
-        default=None, metadata=_option_field("Weights and inputs in this type.", "--dtype", metavar="TYPE")
+    parallel: str | None = _option(
+        None,
+        "Spread over the GPUs of a job, one rank of which is shown; the batch is that rank's: ddp:8,"
+        " tp:2, fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/PARALLEL.md).",
+        "--parallel",
+        metavar="KIND:GPUS[,NAME=VALUE]",
     )
-    amp: str | None = field(
-        default=None, metadata=_option_field("Automatic mixed precision.", "--amp", choices=AMP)
+    steps: int = _option(3, "Iterations followed; the peak is often not in the first.")
+    device: str | int | None = _option(
+        None,
+        "A GPU ('analyze devices' lists them), a profile.json, or a size such as 24GiB.",
+        "--device",
+        metavar="NAME|SIZE",
     )
-    channels_last: bool = field(
-        default=False, metadata=_option_field("Channels-last memory format.", "--channels-last", is_flag=True)
+    budget: str | int | None = _option(
+        None,
+        "Device memory it may use at most, where the device has more: exit code 1 if it does not run in"
+        " that.",
+        "--budget",
+        metavar="SIZE",
     )
-    grad_accumulation: int = field(
-        default=1,
-        metadata=_option_field(
-            "Micro-batches a training step; --batch is one of them.",
-            "--grad-accumulation",
-            type=int,
-            metavar="N",
-        ),
+    runtime: str | None = _option(
+        None, "pytorch, onnxruntime, paddle or tensorflow.", "--runtime", metavar="NAME"
     )
-    checkpoint: str | None = field(
-        default=None,
-        metadata=_option_field(
-            "Recompute the modules whose path matches in backward.",
-            "--checkpoint",
-            metavar="PATTERN[,PATTERN]",
-        ),
+    runtime_options: Mapping[str, Any] = _option(
+        dict, "A setting of the runtime. Repeatable.", "--runtime-option", multiple=True, metavar="K=V"
     )
-    parallel: str | None = field(
-        default=None,
-        metadata=_option_field(
-            "Spread over the GPUs of a job, one rank of which is shown; the batch is that rank's: ddp:8,"
-            " tp:2, fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/PARALLEL.md).",
-            "--parallel",
-            metavar="KIND:GPUS[,NAME=VALUE]",
-        ),
+    release: Mapping[str, str] = _option(
+        dict,
+        "Figures of another release than the one installed: torch=2.8, onnxruntime=1.32. Repeatable.",
+        "--release",
+        multiple=True,
+        metavar="NAME=VERSION",
     )
-    steps: int = field(
-        default=3, metadata=_option_field("Iterations followed; the peak is often not in the first.")
-    )
-    device: str | int | None = field(
-        default=None,
-        metadata=_option_field(
-            "A GPU ('analyze devices' lists them), a profile.json, or a size such as 24GiB.",
-            "--device",
-            metavar="NAME|SIZE",
-        ),
-    )
-    budget: str | int | None = field(
-        default=None,
-        metadata=_option_field(
-            "Device memory it may use at most, where the device has more: exit code 1 if it does not run in"
-            " that.",
-            "--budget",
-            metavar="SIZE",
-        ),
-    )
-    runtime: str | None = field(
-        default=None,
-        metadata=_option_field("pytorch, onnxruntime, paddle or tensorflow.", "--runtime", metavar="NAME"),
-    )
-    runtime_options: Mapping[str, Any] = field(
-        default_factory=dict,
-        metadata=_option_field(
-            "A setting of the runtime. Repeatable.", "--runtime-option", multiple=True, metavar="K=V"
-        ),
-    )
-    release: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=_option_field(
-            "Figures of another release than the one installed: torch=2.8, onnxruntime=1.32. Repeatable.",
-            "--release",
-            multiple=True,
-            metavar="NAME=VERSION",
-        ),
-    )
-    strict: bool = field(
-        default=False,
-        metadata=_option_field(
-            "Fail when an operator's own memory use is unknown.", "--strict", is_flag=True
-        ),
-    )
+    strict: bool = _option(False, "Fail when an operator's own memory use is unknown.", "--strict")
 
-    task: str | None = field(
+    task: str | None = _option(
+        None,
+        "What the model is for; by default what its architecture says.",
+        "--task",
+        choices=TASKS,
         default=None,
-        metadata=_option_field(
-            "What the model is for; by default what its architecture says.",
-            "--task",
-            choices=TASKS,
-            default=None,
-        ),
     )
-    length: int | None = field(
+    length: int | None = _option(
+        None,
+        "Tokens of a sequence, or of the prompt (default: 512, or as many as it takes).",
+        "--length",
+        type=int,
+        metavar="N",
+    )
+    new_tokens: int = _option(
+        128, "With --mode generate: tokens made.", "--new-tokens", type=int, metavar="N"
+    )
+    lora: str | None = _option(
+        None,
+        "Train peft's adapters: r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj (or all-linear).",
+        "--lora",
+        metavar="NAME=VALUE,...",
+    )
+    load_in_8bit: bool = _option(False, "Weights in 8 bits (LLM.int8) by bitsandbytes.", "--load-in-8bit")
+    load_in_4bit: bool = _option(False, "Weights in bitsandbytes' 4 bits (nf4, double).", "--load-in-4bit")
+    no_double_quant: bool = _option(
+        False, "With --load-in-4bit: its constants stay in float32.", "--no-double-quant"
+    )
+    dequantize: bool = _option(
+        False, "Weights stored in 8 or 4 bits are turned back as they load.", "--dequantize"
+    )
+    gradient_checkpointing: bool = _option(
+        False, "transformers' gradient checkpointing.", "--gradient-checkpointing"
+    )
+    attn: str | None = _option(
+        None,
+        "The attention transformers is told to use; by default what it chooses.",
+        "--attn",
+        choices=ATTENTION,
         default=None,
-        metadata=_option_field(
-            "Tokens of a sequence, or of the prompt (default: 512, or as many as it takes).",
-            "--length",
-            type=int,
-            metavar="N",
-        ),
     )
-    new_tokens: int = field(
-        default=128,
-        metadata=_option_field("With --mode generate: tokens made.", "--new-tokens", type=int, metavar="N"),
+    cache: str | None = _option(
+        None, "With --mode generate: the cache of keys and values.", "--cache", choices=CACHES, default=None
     )
-    lora: str | None = field(
-        default=None,
-        metadata=_option_field(
-            "Train peft's adapters: r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj (or all-linear).",
-            "--lora",
-            metavar="NAME=VALUE,...",
-        ),
+    prefill_chunk: int | None = _option(
+        None,
+        "With --mode generate: tokens of the prompt read at a time.",
+        "--prefill-chunk",
+        type=int,
+        metavar="N",
     )
-    load_in_8bit: bool = field(
-        default=False,
-        metadata=_option_field(
-            "Weights in 8 bits (LLM.int8) by bitsandbytes.", "--load-in-8bit", is_flag=True
-        ),
+    beams: int = _option(1, "With --mode generate: beams.", "--beams", type=int, metavar="N")
+    sample: bool = _option(
+        False, "With --mode generate: draw tokens instead of taking the likeliest.", "--sample"
     )
-    load_in_4bit: bool = field(
-        default=False,
-        metadata=_option_field(
-            "Weights in bitsandbytes' 4 bits (nf4, double).", "--load-in-4bit", is_flag=True
-        ),
+    packed: bool = _option(False, "With --task sft: documents packed into sequences of --length.", "--packed")
+    precompute_reference: bool = _option(
+        False,
+        "With --task dpo: what the reference says is computed beforehand, and no second model is kept.",
+        "--precompute-reference",
     )
-    no_double_quant: bool = field(
-        default=False,
-        metadata=_option_field(
-            "With --load-in-4bit: its constants stay in float32.", "--no-double-quant", is_flag=True
-        ),
-    )
-    dequantize: bool = field(
-        default=False,
-        metadata=_option_field(
-            "Weights stored in 8 or 4 bits are turned back as they load.", "--dequantize", is_flag=True
-        ),
-    )
-    gradient_checkpointing: bool = field(
-        default=False,
-        metadata=_option_field(
-            "transformers' gradient checkpointing.",
-            "--gradient-checkpointing",
-            is_flag=True,
-        ),
-    )
-    attn: str | None = field(
-        default=None,
-        metadata=_option_field(
-            "The attention transformers is told to use; by default what it chooses.",
-            "--attn",
-            choices=ATTENTION,
-            default=None,
-        ),
-    )
-    cache: str | None = field(
-        default=None,
-        metadata=_option_field(
-            "With --mode generate: the cache of keys and values.", "--cache", choices=CACHES, default=None
-        ),
-    )
-    prefill_chunk: int | None = field(
-        default=None,
-        metadata=_option_field(
-            "With --mode generate: tokens of the prompt read at a time.",
-            "--prefill-chunk",
-            type=int,
-            metavar="N",
-        ),
-    )
-    beams: int = field(
-        default=1, metadata=_option_field("With --mode generate: beams.", "--beams", type=int, metavar="N")
-    )
-    sample: bool = field(
-        default=False,
-        metadata=_option_field(
-            "With --mode generate: draw tokens instead of taking the likeliest.", "--sample", is_flag=True
-        ),
-    )
-    packed: bool = field(
-        default=False,
-        metadata=_option_field(
-            "With --task sft: documents packed into sequences of --length.", "--packed", is_flag=True
-        ),
-    )
-    precompute_reference: bool = field(
-        default=False,
-        metadata=_option_field(
-            "With --task dpo: what the reference says is computed beforehand, and no second model is kept.",
-            "--precompute-reference",
-            is_flag=True,
-        ),
-    )
-    load: str = field(
-        default=LOADING[0],
-        metadata=_option_field(
-            "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made"
-            " on the GPU in float32, then cast.",
-            "--load",
-            choices=LOADING,
-            show_default=True,
-        ),
+    load: str = _option(
+        LOADING[0],
+        "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made"
+        " on the GPU in float32, then cast.",
+        "--load",
+        choices=LOADING,
+        show_default=True,
     )
 
     def __post_init__(self) -> None:

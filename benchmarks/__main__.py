@@ -7,12 +7,10 @@ what was recorded, on the terminal; *table* writes the page or the file.
 from __future__ import annotations
 
 import ast
-import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 import click
 
@@ -84,8 +82,8 @@ BENCHMARKS = {
     "language_models": Benchmark(
         "configurations of language models: measured, by closed formulas, and a table", "docs/LANGUAGE_MODELS.md",
         {
-            "measure": "language_models.measured_cases:main", "score": "language_models.measured_cases:main --score",
-            "peers": "language_models.peers:main", "table": "language_models.table:main",
+            "measure": "language_models.measured_cases:measure", "joined": "language_models.measured_cases:joined",
+            "score": "language_models.measured_cases:score", "peers": "language_models.peers:main", "table": "language_models.table:main",
         },
     ),
     "libraries": Benchmark(
@@ -190,7 +188,7 @@ BENCHMARKS = {
 
 def said(place: str) -> str:
     """The first line of a verb's docstring, read without importing it."""
-    module, function = place.split(maxsplit=1)[0].split(":")
+    module, function = place.split(":")
     path = ROOT / "benchmarks" / f"{module.replace('.', '/')}.py"
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
@@ -211,31 +209,15 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in self.benchmark.verbs:
             return None
-        place, _, given = self.benchmark.verbs[cmd_name].partition(" ")
-        where, function = place.split(":")
+        where, function = self.benchmark.verbs[cmd_name].split(":")
         module = import_module(f"benchmarks.{where}")
-        command = getattr(module, function)
-        if not isinstance(command, click.Command):
-            return _plain(cmd_name, command, given.split())
+        command: click.Command = getattr(module, function)
         command.help = f"{command.help}\n\n\b\n" + (module.__doc__ or "").strip().replace("\n\n", "\n\n\b\n")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(verb, said(place)) for verb, place in self.benchmark.verbs.items()])
-
-
-def _plain(name: str, main: Any, given: list[str]) -> click.Command:
-    """A function that reads its own command line."""
-
-    def run(arguments: tuple[str, ...]) -> Any:
-        words = [*given, *arguments]
-        sys.argv = [name, *words]
-        return main(words) if inspect.signature(main).parameters else main()
-
-    rest = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
-    settings = {"ignore_unknown_options": True}
-    return click.Command(name, settings, run, [rest], add_help_option=False)
 
 
 class Benchmarks(click.Group):

@@ -25,7 +25,7 @@ def test_what_the_list_names_is_there(name: str) -> None:
     """Looked up without importing: a verb that measures needs a GPU's packages."""
     benchmark = BENCHMARKS[name]
     for place in benchmark.verbs.values():
-        module, function = place.split()[0].split(":")
+        module, function = place.split(":")
         source = (ROOT / "benchmarks" / f"{module.replace('.', '/')}.py").read_text()
         assert function in {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     assert benchmark.writes == "the terminal" or list(ROOT.glob(benchmark.writes)), benchmark.writes

@@ -38,6 +38,7 @@ from analyzer.graph import (
     Run,
     Storage,
     TensorMeta,
+    contiguous_strides,
     nbytes_of,
 )
 from analyzer.onnx.model import read
@@ -126,7 +127,7 @@ class _Builder:
         index = len(self.storages)
         self.storages.append(Storage(index, nbytes_of(element_count(sizes), dtype), category, display(name)))
         symbols = () if category is Category.PARAMETER else _symbols(sizes, seen)
-        return TensorMeta(index, sizes, _contiguous_strides(sizes), dtype, symbols=symbols)
+        return TensorMeta(index, sizes, contiguous_strides(sizes), dtype, symbols=symbols)
 
     def _initializers(self, structure: Structure, actual: Inferred, values: dict[str, TensorMeta]) -> None:
         """Births of a graph's parameters and of those of the subgraphs that run."""
@@ -257,13 +258,6 @@ def _all_reads(structure: Structure) -> set[str]:
         for sub in inner.values():
             used.update(sub.captured)
     return used
-
-
-def _contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    strides = [1] * len(sizes)
-    for axis in range(len(sizes) - 1, 0, -1):
-        strides[axis - 1] = strides[axis] * max(sizes[axis], 1)
-    return tuple(strides)
 
 
 def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int, ...]:

@@ -19,6 +19,7 @@ from analyzer.graph.model import (
     StreamUse,
     StreamWait,
     TensorMeta,
+    contiguous_strides,
     storages_in,
 )
 from analyzer.graph.view import to_networkx, view_of
@@ -41,6 +42,7 @@ __all__ = [
     "StreamUse",
     "StreamWait",
     "TensorMeta",
+    "contiguous_strides",
     "dtype_bits",
     "dtype_bytes",
     "nbytes_of",

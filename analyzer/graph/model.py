@@ -19,7 +19,7 @@ Not modelled: values. Nothing here holds tensor data.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -85,6 +85,16 @@ class TensorMeta:
         for size in self.shape:
             count *= size
         return count
+
+
+def contiguous_strides(shape: Sequence[int], order: Iterable[int] | None = None) -> tuple[int, ...]:
+    """Return strides, in elements, of dimensions that lie without gaps. order: the dimensions, innermost
+    first; row-major without one."""
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(range(len(shape))) if order is None else order:
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
 
 
 # A call's argument: a tensor, a plain value, or a tuple of such.

@@ -1,4 +1,5 @@
-"""A number that several captures of one program say, as what it is at any batch: a polynomial, checked.
+"""A number that several captures of one program say, as what it is at any batch: a polynomial, checked. The
+rounds of a loop (`runtimes/pytorch/extrapolation.py`) are captures too, and a round's number its batch.
 
 What is the same in every capture stays as it is; what differs becomes a function of the batch; what is
 neither (another structure, a number that is no polynomial) is `NotTheSame`.
@@ -42,10 +43,10 @@ class Numbers:
     """Turns what several captures say of one thing into what it is at any batch; equal numbers are made once.
 
     What comes out raises ArithmeticError as `Polynomial.at`; nothing does where captures are no one program
-    (NotTheSame)."""
+    (NotTheSame). most_degree: of a polynomial, None: as many as the captures can check."""
 
-    def __init__(self, batches: Sequence[int]) -> None:
-        self.batches = tuple(batches)
+    def __init__(self, batches: Sequence[int], most_degree: int | None = None) -> None:
+        self.batches, self._most_degree = tuple(batches), most_degree
         self._made: dict[tuple[int, ...], Polynomial] = {}
         self._tuples: dict[tuple[tuple[int, ...], ...], Any] = {}
 
@@ -55,7 +56,7 @@ class Numbers:
         found = self._made.get(key)
         if found is None:
             made = fit(self.batches, values)
-            if made is None:
+            if made is None or (self._most_degree is not None and made.degree > self._most_degree):
                 shown = ", ".join(
                     f"{value:,} at {batch}" for batch, value in zip(self.batches, values, strict=True)
                 )
@@ -80,8 +81,9 @@ class Numbers:
 
         return at
 
-    def operator(self, calls: Sequence[Operator]) -> Callable[[int], Operator]:
-        """Return a function from batch to the operator, from its calls in all captures. Raises NotTheSame."""
+    def operator(self, calls: Sequence[Operator]) -> Callable[[int], Operator] | None:
+        """Return a function from batch to the operator, from its calls in all captures; None if no number of
+        it varies. Raises NotTheSame."""
         first = calls[0]
         place = place_of(first)
         rest = [(c.phase, c.step, c.module, c.source, c.writes, c.domain) for c in calls]
@@ -93,6 +95,8 @@ class Numbers:
         outputs = self.value([call.outputs for call in calls], place)
         keywords = self.value([tuple(call.keywords.values()) for call in calls], place)
         names = tuple(first.keywords)
+        if not any(map(callable, (arguments, outputs, keywords))):
+            return None
 
         def at(batch: int) -> Operator:
             return dataclasses.replace(

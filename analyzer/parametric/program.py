@@ -49,9 +49,7 @@ class BatchProgram:
     def operator(self, index: int) -> AtBatch | None:
         """Operator `index` as a function of the batch; None if it is the same at any. Raises NotTheSame."""
         calls = self.calls(index)
-        if all(call == calls[0] for call in calls[1:]):
-            return None
-        return self._numbers.operator(calls)
+        return None if all(call == calls[0] for call in calls[1:]) else self._numbers.operator(calls)
 
     def at(self, batch: int) -> Graph:
         """Return the graph at a batch. Raises NotTheSame, and ArithmeticError as `Polynomial.at`."""

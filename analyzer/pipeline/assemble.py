@@ -379,19 +379,8 @@ def _allocations(
 
 
 def _origin(malloc: Malloc, description: Description) -> Origin:
-    return Origin(
-        description.name,
-        malloc.category.value,
-        description.dtype,
-        description.shape,
-        description.operator,
-        description.module,
-        description.source,
-        description.phase,
-        malloc.rule,
-        description.scope,
-        malloc.stream or 0,
-    )
+    said = description.by_name
+    return Origin(category=malloc.category.value, rule=malloc.rule, stream=malloc.stream or 0, **said)
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

@@ -15,22 +15,13 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
-from analyzer import parallelism
 from analyzer.analysis import Analysis
 from analyzer.devices import stands_in
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
-from analyzer.options import Options, Unsaid
+from analyzer.options import Options
 from analyzer.pipeline.program import Followed, concluded, watched
 from analyzer.recipes.config import opened
-from analyzer.recipes.recipe import (
-    DEFAULT_OPTIMIZER,
-    Recipe,
-    length_of,
-    optimizer_named,
-    parse_lora,
-    require_packages,
-    task_of,
-)
+from analyzer.recipes.recipe import Recipe, require_packages
 from analyzer.recipes.source import script
 from analyzer.recipes.stored import stored
 from analyzer.runtimes.base import UNLIMITED
@@ -92,7 +83,11 @@ def _followed(
     """The analysis of the recipe's program, and what was followed. Raises AnalyzerError."""
     with _quiet():
         found = _ran(recipe, options, progress, limitless)
-    if recipe.lora is not None and not recipe.lora.targets and "`target_modules`" in str(found.ran.error):
+    if (
+        recipe.adapters is not None
+        and not recipe.adapters.targets
+        and "`target_modules`" in str(found.ran.error)
+    ):
         raise OptionError(
             f"peft {version('peft')} does not know which layers of a {recipe.config.document['model_type']}"
             " get adapters",
@@ -173,37 +168,7 @@ def recipe_of(name: str, options: Options) -> Recipe:
         )
     if options.load_in_4bit and options.load_in_8bit:
         raise OptionError("weights have 4 bits or 8", "leave --load-in-4bit or --load-in-8bit out")
-    if options.optimizer is not None and not isinstance(options.optimizer, str):
-        raise OptionError("the optimizer of a configuration is a name", "such as adamw_torch")
-    chosen = options.optimizer if not isinstance(options.optimizer, Unsaid | None) else DEFAULT_OPTIMIZER
-    return Recipe(
-        config=config,
-        task=options.task or task_of(config),
-        mode=options.mode,
-        batch=options.batch or 1,
-        length=length_of(config, options.length),
-        steps=options.steps,
-        dtype=options.dtype or config.dtype,
-        amp=options.amp,
-        accumulation=options.grad_accumulation,
-        optimizer=optimizer_named(chosen),
-        lora=None if options.lora is None else parse_lora(options.lora),
-        bits=4 if options.load_in_4bit else 8 if options.load_in_8bit else None,
-        double=not options.no_double_quant,
-        stored=found,
-        dequantize=options.dequantize or (found is not None and found.method == "mxfp4"),
-        checkpointing=options.gradient_checkpointing,
-        attention=options.attn,
-        new_tokens=options.new_tokens if options.mode == "generate" or options.task == "grpo" else 0,
-        cache=options.cache,
-        prefill_chunk=options.prefill_chunk,
-        beams=options.beams,
-        sample=options.sample,
-        packed=options.packed,
-        precomputed=options.precompute_reference,
-        loading=options.load,
-        parallel=None if options.parallel is None else parallelism.parse(options.parallel),
-    )
+    return Recipe.settled(config, options, found)
 
 
 def _check_known(recipe: Recipe) -> None:

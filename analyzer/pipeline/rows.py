@@ -48,18 +48,7 @@ def peak_rows(
     paths = _paths(graph, prediction, simulation, [part[:2] for part in parts])
     return tuple(
         TensorRow(
-            name=description.name,
-            nbytes=nbytes,
-            category=malloc.category.value,
-            dtype=description.dtype,
-            shape=description.shape,
-            operator=description.operator,
-            module=description.module,
-            source=description.source,
-            phase=description.phase,
-            rule=malloc.rule,
-            scope=description.scope,
-            path=path,
+            nbytes=nbytes, category=malloc.category.value, rule=malloc.rule, path=path, **description.by_name
         )
         for (malloc, description, nbytes), path in zip(parts, paths, strict=True)
     )

@@ -36,12 +36,12 @@ def variants(options: Options, target: str) -> list[Variant]:
 
 
 def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:
-    if not recipe.checkpointing:
+    if not recipe.gradient_checkpointing:
         yield "gradient checkpointing", SLOWER, {"gradient_checkpointing": True}
     if recipe.batch % 2 == 0 and recipe.parallel is None and recipe.task != "grpo":
         halves = {"batch": recipe.batch // 2, "grad_accumulation": 2 * options.grad_accumulation}
         yield "accumulation x2", SLOWER, halves
-    quantizes = recipe.parallel is None and recipe.loading == "device-map" and recipe.task != "seq2seq"
+    quantizes = recipe.parallel is None and recipe.load == "device-map" and recipe.task != "seq2seq"
     quantizes = quantizes and recipe.stored is None
     four_bits = {"load_in_4bit": True, "lora": options.lora or _LORA}
     if recipe.lora is None:
@@ -49,11 +49,11 @@ def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:
     if quantizes and recipe.bits is None:
         name, recomputed = "QLoRA" if recipe.lora is None else "4 bits", {"gradient_checkpointing": True}
         yield name, RESULTS, four_bits
-        if not recipe.checkpointing:
+        if not recipe.gradient_checkpointing:
             yield f"{name}, checkpointing", RESULTS, {**four_bits, **recomputed}
         paged = {**four_bits, **recomputed, "optimizer": "paged_adamw_8bit"}
         yield f"{name}, checkpointing, paged_adamw_8bit", RESULTS, paged
-    elif not recipe.checkpointing and recipe.optimizer != "paged_adamw_8bit":
+    elif not recipe.gradient_checkpointing and recipe.optimizer != "paged_adamw_8bit":
         changes = {"gradient_checkpointing": True, "optimizer": "paged_adamw_8bit"}
         yield "checkpointing, paged_adamw_8bit", RESULTS, changes
     if "8bit" not in recipe.optimizer:
@@ -63,12 +63,12 @@ def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:
     if recipe.task == "dpo" and recipe.has_reference:
         yield "reference computed beforehand", SLOWER, {"precompute_reference": True}
     sharded = recipe.parallel is None and quantizes and not recipe.bits and recipe.task not in TRAINERS
-    if sharded and recipe.accumulation == 1:
+    if sharded and recipe.grad_accumulation == 1:
         yield "two GPUs (fsdp2:2)", GPUS, {"parallel": "fsdp2:2"}
 
 
 def _running(recipe: Recipe) -> Iterator[Variant]:
-    quantizes = recipe.loading == "device-map" and recipe.stored is None
+    quantizes = recipe.load == "device-map" and recipe.stored is None
     if quantizes and recipe.bits is None:
         yield "8 bits", RESULTS, {"load_in_8bit": True}
     if quantizes and recipe.bits != 4:

@@ -9,21 +9,17 @@ fields of peft's `LoraConfig`.
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from analyzer import parallelism
 from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
+from analyzer.options import Options, Unsaid
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
 from analyzer.recipes.config import ModelConfig
 from analyzer.recipes.stored import Stored
 from analyzer.recipes.trainers import TRAINERS
 
-TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech", *TRAINERS)
-ATTENTION = ("sdpa", "eager")
-# `generate(cache_implementation=...)`: transformers/generation/configuration_utils.py,
-# ALL_CACHE_IMPLEMENTATIONS.
-CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
-LOADING = ("device-map", "cpu", "gpu")
 # What Trainer takes where nobody says (`training_args.py`, `default_optim`, with torch 2.8 or newer).
 DEFAULT_OPTIMIZER = "adamw_torch_fused"
 _BITS = {"8bit": 8, "32bit": 32}
@@ -63,54 +59,53 @@ class Lora:
     targets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Everything the generated program depends on. length, new_tokens: tokens (samples of audio, for a model
-    with raw audio).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe(Options):
+    """Everything the generated program depends on: the options, with nothing left open, and the
+    configuration.
 
-    bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
+    length, new_tokens: tokens (samples of audio, for a model with raw audio). parallel: the batch is one
+        rank's; with "fsdp2" the model is made without memory, sharded block by block, and only then takes
+        this rank's share.
+    load: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made
+        on the GPU in float32 and cast, as scripts without a checkpoint do.
     stored: how the checkpoint's weights are quantized, where the configuration says they are. dequantize:
         turned back while loaded.
-    packed: sequences of several documents each; precomputed: what the reference says is computed before
-        training.
-    parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model
-        is made without memory, sharded block by block, and only then takes this rank's share.
-    loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made
-        on the GPU in float32 and cast, as scripts without a checkpoint do.
     """
 
-    config: ModelConfig
     task: str
-    mode: str
     batch: int
     length: int
-    steps: int
     dtype: str
-    amp: str | None = None
-    accumulation: int = 1
-    optimizer: str = DEFAULT_OPTIMIZER
-    lora: Lora | None = None
-    bits: int | None = None
-    double: bool = True
+    optimizer: str
+    config: ModelConfig
     stored: Stored | None = None
-    dequantize: bool = False
-    checkpointing: bool = False
-    attention: str | None = None
-    new_tokens: int = 0
-    cache: str | None = None
-    prefill_chunk: int | None = None
-    beams: int = 1
-    sample: bool = False
-    packed: bool = False
-    precomputed: bool = False
-    loading: str = "device-map"
-    parallel: Parallelism | None = None
+
+    @classmethod
+    def settled(cls, config: ModelConfig, options: Options, stored: Stored | None) -> Recipe:
+        """Return the options with defaults where nothing was said. Raises OptionError."""
+        chosen = options.optimizer
+        if chosen is not None and not isinstance(chosen, str):
+            raise OptionError("the optimizer of a configuration is a name", "such as adamw_torch")
+        open_before = {
+            "task": options.task or task_of(config),
+            "batch": options.batch or 1,
+            "length": length_of(config, options.length),
+            "dtype": options.dtype or config.dtype,
+            "optimizer": optimizer_named(
+                DEFAULT_OPTIMIZER if chosen is None or isinstance(chosen, Unsaid) else chosen
+            ),
+            "dequantize": options.dequantize or (stored is not None and stored.method == "mxfp4"),
+        }
+        said = {entry.name: getattr(options, entry.name) for entry in fields(options)}
+        return cls(**{**said, **open_before}, config=config, stored=stored)
 
     def __post_init__(self) -> None:
-        train, generate = self.mode == "train", self.mode == "generate"
+        Options.__post_init__(self)
+        train, generate, parallel = self.mode == "train", self.mode == "generate", self.ranks
         for flag, said, mode in (
-            ("--lora", self.lora, "train"),
-            ("--gradient-checkpointing", self.checkpointing, "train"),
+            ("--lora", self.adapters, "train"),
+            ("--gradient-checkpointing", self.gradient_checkpointing, "train"),
             ("--cache", self.cache, "generate"),
             ("--sample", self.sample, "generate"),
             ("--prefill-chunk", self.prefill_chunk, "generate"),
@@ -121,22 +116,22 @@ class Recipe:
             self._check_trainer()
         for flag, said, task in (
             ("--packed", self.packed, "sft"),
-            ("--precompute-reference", self.precomputed, "dpo"),
+            ("--precompute-reference", self.precompute_reference, "dpo"),
         ):
             if said and self.task != task:
                 raise OptionError(f"{flag} means nothing with --task {self.task}", f"it is for --task {task}")
         hears = self.task == "speech" and "num_mel_bins" in self.config.document
         if generate and not hears and self.task not in ("causal-lm", "seq2seq"):
             raise OptionError(f"a {self.task} model does not generate tokens", "use --mode infer")
-        if self.parallel is not None:
-            self._check_parallel(self.parallel)
+        if parallel is not None:
+            self._check_parallel(parallel)
         if self.stored is not None:
             self._check_stored(self.stored)
         elif self.dequantize:
             raise OptionError(
                 "--dequantize is for a configuration whose weights are stored quantized", "leave it out"
             )
-        if self.bits and self.loading != "device-map":
+        if self.bits and self.load != "device-map":
             raise OptionError(
                 f"weights of {self.bits} bits are made while they are loaded onto the GPU", "leave --load out"
             )
@@ -156,7 +151,7 @@ class Recipe:
             raise OptionError(
                 f"{stored.method} weights are not turned back while they are loaded", "leave --dequantize out"
             )
-        if self.loading == "gpu" or (self.parallel is not None and self.parallel.kind == "fsdp2"):
+        if self.load == "gpu" or self.sharded:
             raise OptionError(
                 f"weights stored as {stored.method} are loaded from their checkpoint",
                 "leave --load gpu and --parallel fsdp2 out, or take quantization_config out of a copy of the"
@@ -177,6 +172,31 @@ class Recipe:
                     else "add --dequantize, which turns them back while they are loaded"
                 ),
             )
+
+    @property
+    def adapters(self) -> Lora | None:
+        """peft's adapters. Raises OptionError where `lora` says none."""
+        return None if self.lora is None else parse_lora(self.lora)
+
+    @property
+    def bits(self) -> int | None:
+        """Bits of a weight under bitsandbytes, None where it is not told to quantize."""
+        return 4 if self.load_in_4bit else 8 if self.load_in_8bit else None
+
+    @property
+    def made_tokens(self) -> int:
+        """Tokens the program generates."""
+        return self.new_tokens if self.mode == "generate" or self.task == "grpo" else 0
+
+    @property
+    def ranks(self) -> Parallelism | None:
+        """How the model is spread over ranks, None for one process."""
+        return None if self.parallel is None else parallelism.parse(self.parallel)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether FSDP2 shards the model."""
+        return self.ranks is not None and self.ranks.kind == "fsdp2"
 
     @property
     def in_bits(self) -> bool:
@@ -201,7 +221,7 @@ class Recipe:
     @property
     def has_reference(self) -> bool:
         """Whether a second model is there, which is not trained."""
-        return self.task == "dpo" and self.lora is None and not self.precomputed
+        return self.task == "dpo" and self.lora is None and not self.precompute_reference
 
     def _check_parallel(self, parallel: Parallelism) -> None:
         """Raise OptionError for what a configuration's parallel program cannot do."""
@@ -220,17 +240,17 @@ class Recipe:
             )
         if self.mode != "train":
             raise OptionError("--parallel of a configuration is for training", "add --mode train")
-        if parallel.kind == "fsdp2" and (self.bits or self.loading != "device-map"):
+        if parallel.kind == "fsdp2" and (self.bits or self.load != "device-map"):
             raise OptionError(
                 "a sharded model is made without memory first", "leave --load and --load-in-... out"
             )
-        if self.accumulation > 1:
+        if self.grad_accumulation > 1:
             raise OptionError("micro-batches of a spread configuration are not followed", "leave them out")
 
     @property
     def rank(self) -> Rank | None:
         """The rank that is shown, None for one process."""
-        return self.parallel.rank if self.parallel else None
+        return self.ranks.rank if self.ranks else None
 
     @property
     def optimizer_call(self) -> str:
@@ -248,7 +268,7 @@ class Recipe:
         """Packages the program imports besides torch."""
         wanted = {
             "transformers": True,
-            "accelerate": self.loading == "device-map",
+            "accelerate": self.load == "device-map",
             "peft": self.lora is not None,
             **dict.fromkeys(self.stored.packages if self.stored else (), True),
             "bitsandbytes": self.in_bits or (self.mode == "train" and "bitsandbytes" in self.optimizer_call),
@@ -261,7 +281,7 @@ class Recipe:
     @property
     def title(self) -> str:
         """The target in a report: the configuration, and the sizes its figures hang on."""
-        made = f", {self.new_tokens:,} new tokens" if self.new_tokens else ""
+        made = f", {self.made_tokens:,} new tokens" if self.made_tokens else ""
         return f"{self.config.name} ({self.task}, length {self.length:,}{made})"
 
 

@@ -77,11 +77,10 @@ def _import_lines(recipe: Recipe) -> Iterator[str]:
         yield "from peft import LoraConfig" + (
             "" if of_trl else ", get_peft_model" + ", prepare_model_for_kbit_training" * recipe.in_bits
         )
-    sharded = recipe.parallel is not None and recipe.parallel.kind == "fsdp2"
-    if sharded:
+    if recipe.sharded:
         yield "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard"
     yield f"from transformers import {', '.join(sorted(names))}"
-    if recipe.loading != "gpu" and not sharded:
+    if recipe.load != "gpu" and not recipe.sharded:
         yield "from transformers.core_model_loading import revert_weight_conversion"
     if recipe.stored:
         yield from stored.imports(recipe.stored)
@@ -102,15 +101,15 @@ def _safe(text: str) -> str:
 
 def _loading_lines(recipe: Recipe) -> Iterator[str]:
     auto, dtype = auto_class(recipe), f"torch.{recipe.dtype}"
-    attention = f", attn_implementation={recipe.attention!r}" if recipe.attention else ""
-    if recipe.parallel is not None and recipe.parallel.kind == "fsdp2":
+    attention = f", attn_implementation={recipe.attn!r}" if recipe.attn else ""
+    if recipe.sharded:
         yield 'with torch.device("meta"):'
         yield f"    model = {auto}.from_config(config, dtype={dtype}{attention})"
         return
     models = ("model", "reference") if recipe.has_reference else ("model",)
     if recipe.task == "reward":
         yield "config.num_labels, config.pad_token_id = 1, 0"
-    if recipe.loading == "gpu":
+    if recipe.load == "gpu":
         yield 'with torch.device("cuda"):'
         for model in models:
             yield f"    {model} = {auto}.from_config(config, dtype=torch.float32{attention}).to({dtype})"
@@ -136,7 +135,7 @@ def _loading_lines(recipe: Recipe) -> Iterator[str]:
     for model in models:
         yield f"{model} = type(skeleton).from_pretrained("
         yield f"    None, config=config, state_dict=checkpoint, dtype={dtype}{attention},"
-        if recipe.loading == "device-map":
+        if recipe.load == "device-map":
             yield f'    device_map={{"": {"here" if recipe.parallel else 0}}},'
         if recipe.stored and recipe.dequantize:
             yield f"    quantization_config={stored.dequantized(recipe.stored)}(dequantize=True),"
@@ -146,7 +145,7 @@ def _loading_lines(recipe: Recipe) -> Iterator[str]:
             yield "    quantization_config=BitsAndBytesConfig("
             yield (
                 '        load_in_4bit=True, bnb_4bit_quant_type="nf4",'
-                f" bnb_4bit_use_double_quant={recipe.double},"
+                f" bnb_4bit_use_double_quant={not recipe.no_double_quant},"
             )
             yield f"        bnb_4bit_compute_dtype={dtype},"
             yield "    ),"
@@ -155,7 +154,7 @@ def _loading_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def _adapter_lines(recipe: Recipe) -> Iterator[str]:
-    placed = ".cuda()" if recipe.loading == "cpu" else ""
+    placed = ".cuda()" if recipe.load == "cpu" else ""
     if recipe.task in trainers.TRAINERS:  # which adapts the model itself, and sets its mode
         if placed:
             yield f"model{placed}"
@@ -165,22 +164,22 @@ def _adapter_lines(recipe: Recipe) -> Iterator[str]:
     if recipe.lora and recipe.in_bits:
         yield (
             "model = prepare_model_for_kbit_training("
-            f"model, use_gradient_checkpointing={recipe.checkpointing})"
+            f"model, use_gradient_checkpointing={recipe.gradient_checkpointing})"
         )
     if recipe.lora:
         yield f"model = get_peft_model(model, {_adapter(recipe)})"
-    if recipe.checkpointing and not (recipe.lora and recipe.in_bits):
+    if recipe.gradient_checkpointing and not (recipe.lora and recipe.in_bits):
         yield "model.gradient_checkpointing_enable()"
         if recipe.lora:
             yield "model.enable_input_require_grads()"
     yield f"model{placed}.{'train' if recipe.mode == 'train' else 'eval'}()"
-    if recipe.parallel is not None:
-        yield from _spread(recipe.parallel)
+    if recipe.ranks is not None:
+        yield from _spread(recipe.ranks)
 
 
 def _adapter(recipe: Recipe) -> str | None:
     """Return the source code of peft's configuration, None without an adapter."""
-    lora = recipe.lora
+    lora = recipe.adapters
     if lora is None:
         return None
     targets = lora.targets[0] if lora.targets == ("all-linear",) else list(lora.targets) or None
@@ -235,8 +234,8 @@ def _training_loop(recipe: Recipe) -> str:
     lines += [f"optimizer = {recipe.optimizer_call}", *(['scaler = torch.amp.GradScaler("cuda")'] * scaled)]
     lines += [f"for step in range({recipe.steps}):"]
     indent = "    "
-    if recipe.accumulation > 1:
-        lines.append(f"    for _ in range({recipe.accumulation}):")
+    if recipe.grad_accumulation > 1:
+        lines.append(f"    for _ in range({recipe.grad_accumulation}):")
         indent += "    "
     made, said = _inputs(recipe, labels=True)
     lines += [indent + line for line in (*made, *_autocast(recipe, f"loss = model({said}).loss"), backward)]

@@ -48,10 +48,8 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     yield 'words = Tokenizer(WordLevel({"pad": 0, "end": 1, "word": 2}, unk_token="pad"))'
     yield "words.pre_tokenizer = Whitespace()"
     yield 'tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="pad", eos_token="end")'
-    yield (
-        "count ="
-        f" {recipe.batch * recipe.accumulation * (recipe.steps + 1) * (_DOCUMENTS if recipe.packed else 1)}"
-    )
+    count = recipe.batch * recipe.grad_accumulation * (recipe.steps + 1)
+    yield f"count = {count * (_DOCUMENTS if recipe.packed else 1)}"
     yield f"samples = Dataset.from_dict({_samples_source(recipe)})"
     if recipe.task == "grpo":
         yield from _rollouts(recipe)
@@ -108,12 +106,12 @@ def _settings(recipe: Recipe) -> Iterator[tuple[str, object]]:
     """Yield the trainer's settings: (name, source code of the value)."""
     yield "output_dir", "folder.name"
     yield "per_device_train_batch_size", recipe.batch
-    yield "gradient_accumulation_steps", recipe.accumulation
+    yield "gradient_accumulation_steps", recipe.grad_accumulation
     yield "max_steps", recipe.steps
     yield "optim", repr(recipe.optimizer)
     yield "bf16", recipe.amp == "bf16"
     yield "fp16", recipe.amp == "fp16"
-    yield "gradient_checkpointing", recipe.checkpointing
+    yield "gradient_checkpointing", recipe.gradient_checkpointing
     if recipe.task == "grpo":
         yield "num_generations", recipe.batch
         yield "max_completion_length", recipe.new_tokens
@@ -122,7 +120,7 @@ def _settings(recipe: Recipe) -> Iterator[tuple[str, object]]:
         yield "max_length", recipe.length
     if recipe.packed:
         yield "packing", True
-    if recipe.precomputed:
+    if recipe.precompute_reference:
         yield "precompute_ref_log_probs", True
     yield "report_to", repr("none")
     yield "save_strategy", repr("no")

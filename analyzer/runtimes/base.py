@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -58,7 +58,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Origin of an allocation in the user's terms; scope: place in the model's file."""
+    """Origin of an allocation in the user's terms; scope: place in the model's file. The results have these
+    fields too, by the same names."""
 
     name: str
     dtype: str = ""
@@ -68,6 +69,11 @@ class Description:
     source: str = ""
     phase: str = ""
     scope: str = ""
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """Every field, as a result that has them takes them."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,19 +173,14 @@ class States:
 
 
 class Server:
-    """Serves allocation events on an allocator, one after the other."""
+    """Serves allocation events on an allocator, one after the other. live: by the key of a request what is
+    alive, its handle and the bytes asked for. plans: of requests that may be made smaller."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
-        self._plans = Plans()
-        self._live: dict[
-            int, tuple[int | None, int]
-        ] = {}  # by key: handle (None: there was no room), bytes asked for
-
-    @property
-    def refused(self) -> int:
-        """Number of times a plan had no room so far."""
-        return self._plans.refused
+        self.live: dict[int, tuple[int, int]] = {}
+        self.plans = Plans()
+        self._without_room: set[int] = set()  # keys of requests that failed, which the program caught
 
     def serve(
         self, event: AllocationEvent, nbytes: int | None = None, smaller: Sequence[int] | None = None
@@ -197,42 +192,42 @@ class Server:
         alive.
         """
         allocator = self.allocator
-        if isinstance(event, Malloc):
-            if event.key in self._live:
+        if type(event) is Malloc:
+            if event.key in self.live:
                 raise KeyError(f"a request has the key {event.key}, which is alive")
-            self._live[event.key] = handle, asked = self._serve(
-                event,
-                event.nbytes if nbytes is None else nbytes,
-                event.smaller if smaller is None else smaller,
-            )
+            asked = event.nbytes if nbytes is None else nbytes
+            others = event.smaller if smaller is None else smaller
+            try:
+                if event.apart:
+                    handle = allocator.reserve(asked)
+                elif event.plan or others:
+                    malloc = partial(allocator.malloc, stream=event.stream)
+                    handle, asked = self.plans.served(malloc, asked, event.plan, others)
+                else:
+                    handle = allocator.malloc(asked, event.stream)
+            except OutOfMemoryError:
+                # A program that caught the error goes on: cached blocks went back, nothing was taken.
+                if not event.fails:
+                    raise
+                self._without_room.add(event.key)
+                return 0, None
+            self.live[event.key] = handle, asked
             return asked, handle
-        if isinstance(event, Free):
-            handle, asked = self._live.pop(event.key)
-            if handle is not None:
-                allocator.free(handle)
+        if type(event) is Free:
+            if event.key in self._without_room:
+                self._without_room.remove(event.key)
+                return 0, None
+            handle, asked = self.live.pop(event.key)
+            allocator.free(handle)
             return -asked, None
-        if isinstance(event, Use):
-            handle = self._live[event.key][0]
-            if handle is not None:
-                allocator.use(handle, event.stream)
-        elif isinstance(event, Wait):
+        if type(event) is Use:
+            if event.key not in self._without_room:
+                allocator.use(self.live[event.key][0], event.stream)
+        elif type(event) is Wait:
             allocator.wait(event.stream, event.by)
-        elif isinstance(event, EmptyCache):
+        elif type(event) is EmptyCache:
             allocator.over("empty_cache")
         return 0, None
-
-    def _serve(self, event: Malloc, nbytes: int, smaller: Sequence[int]) -> tuple[int | None, int]:
-        """Serve a request; return (handle, bytes served), (None, 0) for one the program may fail."""
-        try:
-            if event.apart:
-                return self.allocator.reserve(nbytes), nbytes
-            malloc = partial(self.allocator.malloc, stream=event.stream)
-            return self._plans.served(malloc, nbytes, event.plan, smaller)
-        except OutOfMemoryError:
-            # A program that caught the error goes on: cached blocks went back, nothing was taken.
-            if event.fails:
-                return None, 0
-            raise
 
 
 def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Simulation:
@@ -246,14 +241,14 @@ def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bo
     server = Server(allocator)
     states = States(allocator, places)
     for position, event in enumerate(events):
-        refused = server.refused
+        refused = server.plans.refused
         try:
             asked, handle = server.serve(event)
         except OutOfMemoryError as error:
             assert isinstance(event, Malloc)
             failure = Failure.of(position, event, error)
             break
-        if server.refused > refused:
+        if server.plans.refused > refused:
             states.refused.append(position)
         states.add(asked, handle)
         if isinstance(event, Event):

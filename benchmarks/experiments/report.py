@@ -42,11 +42,9 @@ FIGURES = OUT / "experiments"
 ALLOWED_ERROR_PERCENT = 0.5
 # Document 001's names of the categories.
 WORDS = {
-    "parameters": "trainable parameters",
-    "inputs": "input",
-    "activations": "output",
-    "gradients": "gradient",
-}
+    "parameters": "trainable parameters", "inputs": "input", "activations": "output", "gradients": "gradient",
+}  # fmt: skip
+PAIR_HEAD = ("graph", "allocated", "reserved", "device (NVML)")
 
 
 def mib(nbytes: float | None) -> str:
@@ -70,6 +68,17 @@ def pair(found: Compared, name: str) -> str:
     if figure.measured is None or figure.predicted is None:
         return mib(figure.predicted)
     return f"{mib(figure.predicted)} / {mib(figure.measured)} ({off(figure.predicted, figure.measured)})"
+
+
+def pairs(found: Compared) -> list[str]:
+    """Cells under `PAIR_HEAD`."""
+    return [pair(found, name) for name in ("graph", "allocated", "reserved", "device")]
+
+
+def marks(name: str) -> list[tuple[str, int, int]]:
+    """(event, predicted, measured) bytes allocated of a recorded script."""
+    both = zip(predict_script(script(name)).marks(), measured_marks(name), strict=True)
+    return [(event, ours, theirs) for (event, ours, _), (_, theirs, _) in both]
 
 
 def torchinfo(case: Case) -> int:
@@ -113,19 +122,14 @@ def models() -> str:
         options = [case.options.get("mode", "infer")]
         options += [f"batch {case.options['batch']}"] if "batch" in case.options else []
         options += [str(case.options[key]) for key in ("optimizer", "amp") if key in case.options]
-        rows.append(
-            (
-                f"`{case.target}`, {', '.join(options)}",
-                *(pair(found, name) for name in ("graph", "allocated", "reserved", "device")),
-                f"all {count}" if history.same else f"{history.first.request:,} of {count}",  # type: ignore[union-attr]
-            )
-        )
+        same = f"all {count}" if history.same else f"{history.first.request:,} of {count}"  # type: ignore[union-attr]
+        rows.append((f"`{case.target}`, {', '.join(options)}", *pairs(found), same))
     return f"""## Every model in `models/`
 
 `analyze verify`, in MiB, predicted / measured. The last column: how many of the allocator's recorded requests, in order,
 with every return in its place, are as predicted.
 
-{table(("target", "graph", "allocated", "reserved", "device (NVML)", "requests"), rows)}
+{table(("target", *PAIR_HEAD, "requests"), rows)}
 """
 
 
@@ -137,7 +141,7 @@ def document_000() -> str:
             entry.case.title + (" (inference)" if entry.estimate.mode == "infer" else ""),
             f"{mib(entry.estimate.naive.total)} ({off(entry.estimate.naive.total, measured(entry, 'allocated'))})",
             f"{torchinfo(entry.case) / 1e6:,.1f}",
-            *(pair(entry, name) for name in ("graph", "allocated", "reserved", "device")),
+            *pairs(entry),
         )
         for entry in found
     ]
@@ -154,23 +158,17 @@ def document_000() -> str:
     )
     cnn = next(entry for entry in found if entry.case.name == "000_cnn_train")
     nvml = raw("000_variable_nvml")["program"]["ok"]["returned"]
+    published = (("0.0", "602.3"), ("1,024.0", "2,426.3"), ("0.0", "2,426.3"), ("0.0", "1,402.3"))
     steps = table(
         ("event", "allocated", "reserved", "NVML", "published: allocated", "published: NVML"),
-        [
-            (event, mib(allocated), mib(reserved), mib(used), *published)
-            for (event, allocated, reserved, used), published in zip(
-                nvml,
-                (("0.0", "602.3"), ("1,024.0", "2,426.3"), ("0.0", "2,426.3"), ("0.0", "1,402.3")),
-                strict=True,
-            )
-        ],
+        [(event, *map(mib, sizes), *theirs) for (event, *sizes), theirs in zip(nvml, published, strict=True)],
     )
     return f"""## Document 000: theory against measurement for image models
 
 In MiB, predicted / measured; torchinfo's figure in its own decimal MB. The naive sum's error is against measured
 allocated.
 
-{table(("model", "naive (error)", "torchinfo MB", "graph", "allocated", "reserved", "device (NVML)"), rows)}
+{table(("model", "naive (error)", "torchinfo MB", *PAIR_HEAD), rows)}
 ![Document 000](experiments/000.svg)
 
 **Against the published figures.** The naive sums of the CNN are the published ones (635.8 training, 317.9 inference), so
@@ -206,25 +204,16 @@ def tensorflow() -> str:
 
     bfc = create("tensorflow_bfc")
     bfc.malloc(2**30)
-    rows = []
-    for name, ours in (("unetr_infer", "000_unetr_infer"), ("unetr_train", "000_unetr_train")):
-        static, run = found[name]["static"], found[name]["run"]
-        rows.append(
-            (
-                f"UNETR, batch 2, {'inference' if name.endswith('infer') else 'training'}",
-                mib(static["total"]),
-                mib(static["temp"]),
-                mib(run["peak_bytes_in_use"]),
-                mib(pytorch[ours].estimate.graph_peak),
-                mib(measured(pytorch[ours], "allocated")),
-            )
-        )
     grown = found["variable"]["run"]["bytes_in_use"] - found["variable"]["before"]["bytes_in_use"]
-    rows.insert(
-        0,
-        ("variable, 1 GiB", mib(found["variable"]["static"]["total"]), "0.0", mib(grown),
-         mib(pytorch["000_variable"].estimate.graph_peak), mib(measured(pytorch["000_variable"], "allocated"))),
-    )  # fmt: skip
+    rows = []
+    for name, title, peak in (
+        ("variable", "variable, 1 GiB", grown),
+        ("unetr_infer", "UNETR, batch 2, inference", found["unetr_infer"]["run"]["peak_bytes_in_use"]),
+        ("unetr_train", "UNETR, batch 2, training", found["unetr_train"]["run"]["peak_bytes_in_use"]),
+    ):
+        static, ours = found[name]["static"], pytorch[f"000_{name}"]
+        sizes = (static["total"], static["temp"], peak, ours.estimate.graph_peak, measured(ours, "allocated"))
+        rows.append((title, *map(mib, sizes)))
     head = ("model", "XLA static", "of it temporary", "JAX peak in use", "PyTorch graph", "PyTorch allocated")
     return f"""### A second framework
 
@@ -247,79 +236,80 @@ def document_001() -> str:
     """The allocator step by step."""
     reservation = predict_script(script("001_reservation"), "reservation").marks()
     reservation.append(("empty_cache", *emptied()))
-    rows = []
-    for place, (event, allocated, reserved) in enumerate(measured_marks("001_reservation")):
-        ours = reservation[place]
-        published = {
-            "base": (0, 0),
-            "allocation": (4096, 2_097_152),
-            "cleanup": (0, 2_097_152),
-            "empty_cache": (0, 0),
-        }
-        rows.append(
-            (event, *(f"{a:,} / {r:,}" for a, r in (ours[1:], (allocated, reserved), published[event])))
-        )
+    known = {"base": (0, 0), "allocation": (4096, 2**21), "cleanup": (0, 2**21), "empty_cache": (0, 0)}
+    rows = [
+        (event, *(f"{a:,} / {r:,}" for a, r in (ours, theirs, known[event])))
+        for (_, *ours), (event, *theirs) in zip(reservation, measured_marks("001_reservation"), strict=False)
+    ]
     first = table(("event", "predicted: allocated / reserved", "measured", "published"), rows)
-    dtypes = predict_script(script("001_dtypes")).marks()
     second = table(
         ("type of 1,024 elements", "predicted", "measured", "bytes an element"),
-        [
-            (event, f"{ours:,}", f"{theirs:,}", f"{theirs // 1024}")
-            for (event, ours, _), (_, theirs, _) in zip(dtypes, measured_marks("001_dtypes"), strict=True)
-        ],
+        [(event, f"{ours:,}", f"{got:,}", f"{got // 1024}") for event, ours, got in marks("001_dtypes")],
     )
-    sizes, real = predict_script(script("001_sizes")).marks(), measured_marks("001_sizes")
-    agree = sum(ours[1] == theirs[1] for ours, theirs in zip(sizes, real, strict=True))
+    sizes = [(int(event), ours, got) for event, ours, got in marks("001_sizes")]
+    agree = sum(ours == got for _, ours, got in sizes)
     plots.lines(
         FIGURES / "001_sizes.svg",
-        [int(event) for event, _, _ in real],
-        {
-            "measured": [a for _, a, _ in real],
-            "4 bytes an element": [4.0 * int(event) for event, _, _ in real],
-        },
+        [count for count, *_ in sizes],
+        {"measured": [got for *_, got in sizes], "4 bytes an element": [4.0 * count for count, *_ in sizes]},
         ("elements of a float32 tensor", "bytes allocated"),
     )
     sequences = []
-    published_linear = {"model": 257_024, "input": 258_048, "forward": 8_778_752, "backward": 17_555_456}
-    for name, words in (
-        ("001_linear_published_workspace", "`:4096:2:16:8`, the document's 8,519,680 B"),
-        ("001_linear", "the GPU's own, 33,554,432 B"),
-        ("001_linear_no_workspace", "`:0:0`, none"),
+    linear = {"model": "257,024", "input": "258,048", "forward": "8,778,752", "backward": "17,555,456"}
+    for name, words, published in (
+        ("001_linear_published_workspace", "`:4096:2:16:8`, the document's 8,519,680 B", linear),
+        ("001_linear", "the GPU's own, 33,554,432 B", {}),
+        ("001_linear_no_workspace", "`:0:0`, none", {}),
+        ("001_blocks_inference", "Linear-ReLU-Linear-Sigmoid, inference", {}),
+        ("001_blocks_training", "Linear-ReLU-Linear-Sigmoid, training", {}),
+        ("001_normalisation", "normalisation written out", None),
     ):
-        ours = predict_script(script(name)).marks()
-        for (event, predicted, _), (_, got, _) in zip(ours, measured_marks(name), strict=True):
-            shown = f"{published_linear[event]:,}" if name.endswith("published_workspace") else ""
-            sequences.append((words, event, f"{predicted:,}", f"{got:,}", off(predicted, got), shown))
-    for name, words in (("001_blocks_inference", "inference"), ("001_blocks_training", "training")):
-        ours = predict_script(script(name)).marks()
-        for (event, predicted, _), (_, got, _) in zip(ours, measured_marks(name), strict=True):
-            sequences.append(
-                (
-                    f"Linear-ReLU-Linear-Sigmoid, {words}",
-                    event,
-                    f"{predicted:,}",
-                    f"{got:,}",
-                    off(predicted, got),
-                    "",
-                )
-            )
-    ours = predict_script(script("001_normalisation")).marks()
-    for (event, predicted, _), (_, got, _) in zip(ours, measured_marks("001_normalisation"), strict=True):
-        sequences.append(
-            ("normalisation written out", event, f"{predicted:,}", f"{got:,}", off(predicted, got), "2,048")
-        )
-    third = table(
-        ("cuBLAS workspace, or program", "event", "predicted", "measured", "error", "published"), sequences
-    )
+        for event, ours, got in marks(name):
+            shown = "2,048" if published is None else published.get(event, "")
+            sequences.append((words, event, f"{ours:,}", f"{got:,}", off(ours, got), shown))
+    head = ("cuBLAS workspace, or program", "event", "predicted", "measured", "error", "published")
+    third = table(head, sequences)
+    return f"""## Document 001: the allocator, step by step
+
+**Reservation against allocation**, 1,024 float32 elements, in bytes (`empty_cache`, which no captured program
+calls, on the simulated allocator):
+
+{first}
+**Types**, in bytes:
+
+{second}
+**Steps of 512 bytes**: tensors of 1 to 1,050 float32 elements; {agree:,} of {len(sizes):,} predicted to the byte. 800
+elements take { {count: got for count, _, got in sizes}[800]:,} bytes, as published.
+
+![Sizes](experiments/001_sizes.svg)
+
+**One linear layer, and a block of two**, bytes allocated after each event:
+
+{third}
+The published sequence (8,778,752 and 17,555,456) is one workspace of 8,519,680 bytes a thread. With that workspace this
+machine takes 1,048,576 more, once a thread: torch 2.11 runs a linear layer with bias through cublasLt, which has a
+workspace of its own. Without workspaces the events are the document's, less the workspace, to the byte.
+
+**Optimizers**: Linear(256 to 250), batch 100, four steps, workspaces off. {"; ".join(optimizers())}. Bars: predicted, by
+category; marks: measured.
+
+![SGD](experiments/001_sgd.svg)
+
+![Adam](experiments/001_adam.svg)
+
+"""
+
+
+def optimizers() -> list[str]:
+    """How many events of each optimizer's steps are equal, and their pictures."""
     timelines = []
     for name in ("sgd", "adam"):
         prediction = predict_script(script(f"001_{name}"))
         real = measured_marks(f"001_{name}")
         events = [event for event, _, _ in real]
         same = sum(a[1] == b[1] for a, b in zip(prediction.marks(), real, strict=True))
-        timelines.append(
-            f"{name.upper() if name == 'sgd' else 'Adam'}: {same} of {len(real)} events equal to the byte"
-        )
+        shown = {"sgd": "SGD", "adam": "Adam"}[name]
+        timelines.append(f"{shown}: {same} of {len(real)} events equal to the byte")
         names = list(dict.fromkeys(category for _, sums in prediction.categories for category in sums))
         plots.stacked_timeline(
             FIGURES / f"001_{name}.svg",
@@ -333,35 +323,7 @@ def document_001() -> str:
             [allocated / 1024 for _, allocated, _ in real],
             "KiB allocated",
         )
-    return f"""## Document 001: the allocator, step by step
-
-**Reservation against allocation**, 1,024 float32 elements, in bytes (`empty_cache`, which no captured program
-calls, on the simulated allocator):
-
-{first}
-**Types**, in bytes:
-
-{second}
-**Steps of 512 bytes**: tensors of 1 to 1,050 float32 elements; {agree:,} of {len(real_sizes()):,} predicted to the byte. 800
-elements take { {int(e): a for e, a, _ in real_sizes()}[800]:,} bytes, as published.
-
-![Sizes](experiments/001_sizes.svg)
-
-**One linear layer, and a block of two**, bytes allocated after each event:
-
-{third}
-The published sequence (8,778,752 and 17,555,456) is one workspace of 8,519,680 bytes a thread. With that workspace this
-machine takes 1,048,576 more, once a thread: torch 2.11 runs a linear layer with bias through cublasLt, which has a
-workspace of its own. Without workspaces the events are the document's, less the workspace, to the byte.
-
-**Optimizers**: Linear(256 to 250), batch 100, four steps, workspaces off. {"; ".join(timelines)}. Bars: predicted, by
-category; marks: measured.
-
-![SGD](experiments/001_sgd.svg)
-
-![Adam](experiments/001_adam.svg)
-
-"""
+    return timelines
 
 
 def emptied() -> tuple[int, int]:
@@ -372,11 +334,6 @@ def emptied() -> tuple[int, int]:
     allocator.free(allocator.malloc(4096))
     allocator.empty_cache()
     return allocator.allocated, allocator.reserved
-
-
-def real_sizes() -> list[tuple[str, int, int]]:
-    """The recorded sizes."""
-    return measured_marks("001_sizes")
 
 
 def document_002() -> str:
@@ -392,7 +349,7 @@ def document_002() -> str:
         rows.append(
             (
                 entry.case.title,
-                *(pair(entry, name) for name in ("graph", "allocated", "reserved", "device")),
+                *pairs(entry),
                 f"{-100 * saved:+.0f} %" if saved else "",
                 ""
                 if not theirs
@@ -410,7 +367,7 @@ def document_002() -> str:
         },
         "MiB allocated at the peak",
     )
-    head = ("strategy", "graph", "allocated", "reserved", "device (NVML)", "against base", "published MB")
+    head = ("strategy", *PAIR_HEAD, "against base", "published MB")
     return f"""## Document 002: memory-saving strategies (RetinaNet R50-FPN, batch 2)
 
 In MiB, predicted / measured.
@@ -444,17 +401,11 @@ def again() -> str:
     for entry in [*cases("002"), *(compare(case) for case in model_cases())]:
         if entry.case.name in second:
             other = second[entry.case.name]
-            rows.append(
-                (
-                    f"`{entry.case.name}`",
-                    f"{entry.estimate.peak_allocated:,}",
-                    f"{measured(entry, 'allocated'):,}",
-                    f"{other['peak_allocated']:,}",
-                    f"{entry.estimate.peak_reserved:,}",
-                    f"{measured(entry, 'reserved'):,}",
-                    f"{other['peak_reserved']:,}",
-                )
-            )
+            figures = [
+                (getattr(entry.estimate, f"peak_{what}"), measured(entry, what), other[f"peak_{what}"])
+                for what in ("allocated", "reserved")
+            ]
+            rows.append((f"`{entry.case.name}`", *(f"{one:,}" for three in figures for one in three)))
     sides = [
         f"{what}: {side}"
         for what in ("allocated", "reserved")
@@ -475,16 +426,9 @@ def document_004() -> str:
     for place, title in enumerate(("SGD", "Adam")):
         for mark in by_name[title].verification.marks:
             if mark.event in published:
-                rows.append(
-                    (
-                        title,
-                        mark.event,
-                        f"{mark.predicted_allocated:,}",
-                        f"{mark.measured_allocated:,}",
-                        off(mark.predicted_allocated, mark.measured_allocated),
-                        f"{published[mark.event][place]:,}",
-                    )
-                )
+                ours, got = mark.predicted_allocated, mark.measured_allocated
+                sizes = (f"{ours:,}", f"{got:,}", off(ours, got), f"{published[mark.event][place]:,}")
+                rows.append((title, mark.event, *sizes))
     measured_rows = raw("004_batches_nvml")["program"]["ok"]["returned"]
     batches = [row[0] for row in measured_rows]
     used = [row[1] for row in measured_rows]

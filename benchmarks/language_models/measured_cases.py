@@ -5,13 +5,12 @@ folder of its configuration beside it, and FOLDER/jobs.json. Then, on the machin
 
     python -m benchmarks programs measure OUT --jobs FOLDER/jobs.json
 
-and back here `--rows OUT/rows.json` joins the cases with what was measured, as the test reads them; `--score` analyses each and
+and back here `joined OUT/rows.json` joins the cases with what was measured, as the test reads them; `score` analyses each and
 writes docs/evidence/CONFIGURATIONS.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import tempfile
@@ -19,15 +18,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
+
 import analyzer
 from analyzer.options import Options
 from analyzer.pipeline.config import script_of
+from benchmarks import ROOT
+from benchmarks.harness.pages import table
 
-HERE = Path(__file__).resolve().parent
+HERE = ROOT / "benchmarks/language_models"
 CASES = HERE / "measured_cases.json"
-MEASURED = HERE.parents[1] / "tests/data/h200/configurations.json"
-AGAIN = HERE.parents[1] / "tests/data/h200/configurations_again.json"
-PAGE = HERE.parents[1] / "docs/evidence/CONFIGURATIONS.md"
+MEASURED = ROOT / "tests/data/h200/configurations.json"
+AGAIN = ROOT / "tests/data/h200/configurations_again.json"
+PAGE = ROOT / "docs/evidence/CONFIGURATIONS.md"
 _FIGURES = ("peak_allocated", "peak_reserved", "nvml_peak")
 
 
@@ -37,8 +40,10 @@ def shapes(name: str, cases: dict[str, Any]) -> dict[str, Any]:
     return found or json.loads((HERE / "configs" / name / "config.json").read_text())
 
 
-def write(folder: Path) -> None:
-    """The scripts and their jobs."""
+@click.command("measure")
+@click.argument("folder", type=Path)
+def measure(folder: Path) -> None:
+    """Write the scripts and their jobs."""
     cases = json.loads(CASES.read_text())
     jobs = []
     for case in cases["rows"]:
@@ -53,8 +58,10 @@ def write(folder: Path) -> None:
     (folder / "jobs.json").write_text(json.dumps(jobs))
 
 
+@click.command("joined")
+@click.argument("rows", type=Path)
 def joined(rows: Path) -> None:
-    """The cases that were measured, with what they took: now, or as the file has it."""
+    """Keep the cases that were measured, with what they took: now, or as the file has it."""
     cases = json.loads(CASES.read_text())
     took = {
         row["name"]: row for row in (*json.loads(MEASURED.read_text())["rows"], *json.loads(rows.read_text()))
@@ -69,8 +76,9 @@ def joined(rows: Path) -> None:
     MEASURED.write_text(json.dumps({**cases["measured"], **said}, indent=1) + "\n")
 
 
-def score() -> str:
-    """The page: every case as it was measured, and how far the analysis is from it."""
+@click.command("score")
+def score() -> None:
+    """Analyse every case, and write the page: as it was measured, and how far the analysis is from it."""
     cases = json.loads(MEASURED.read_text())
     rows, errors, predicted = [], [], {}
     for case in cases["rows"]:
@@ -85,12 +93,13 @@ def score() -> str:
         measured = " | ".join(f"{case[name] / 2**20:,.1f}" for name in _FIGURES)
         shown = " | ".join("0" if not round(one, 3) else f"{one:+.3f} %" for one in off)
         seconds = time.monotonic() - begun
-        rows.append(f"| {case['name']} | {case['config']} | {measured} | {shown} | {seconds:.1f} |")
-        print(rows[-1], flush=True)
+        rows.append((case["name"], case["config"], measured, shown, f"{seconds:.1f}"))
+        print(*rows[-1], sep=" | ", flush=True)
     exact = [sum(not error[place] for error in errors) for place in range(2)]
     worst = [sorted(abs(error[3 + place]) for error in errors) for place in range(3)]
     p95 = [values[min(round(0.95 * len(values)), len(values) - 1)] for values in worst]
-    return "\n".join(
+    head = ["case", "configuration", *2 * ("allocated", "reserved", "NVML"), "s"]
+    text = "\n".join(
         [
             "# Configurations, measured",
             "",
@@ -103,16 +112,13 @@ def score() -> str:
             f"{p95[1]:.2f} % reserved, {p95[2]:.2f} % NVML.** transformers loads experts (`moe_*`, `latent_*`, `hybrid_*`) in threads, "
             "in an order that only a run has: figures are of a likely one, `reserved_range` of others too.",
             "",
-            "| case | configuration | allocated | reserved | NVML | allocated | reserved | NVML | s |",
-            "|---|---|--:|--:|--:|--:|--:|--:|--:|",
-            *rows,
-            "",
+            table(head, rows, "llrrrrrrr"),
             *_again(cases["rows"], predicted),
-            "",
             "Made by `python -m benchmarks language_models score`.",
             "",
         ]
     )
+    PAGE.write_text(text)
 
 
 def _again(measured: list[dict[str, Any]], predicted: dict[str, tuple[int, ...]]) -> list[str]:
@@ -137,33 +143,12 @@ def _again(measured: list[dict[str, Any]], predicted: dict[str, tuple[int, ...]]
             cells.append(
                 f"{figures[0] / 2**20:,.1f} to {figures[-1] / 2**20:,.1f} | {ours / 2**20:,.1f}, {said}"
             )
-        lines.append(f"| {case['name']} | {len(took)} | {' | '.join(cells)} |")
+        lines.append((case["name"], len(took), *cells))
     return [
         "## Models of experts, run again",
         "",
         f"The same script, the same machine: no two runs load in the same order. Allocated is what a run took, or between two, in {within} of "
         f"{len(lines)}.",
         "",
-        "| case | runs | allocated | here | reserved | here |",
-        "|---|--:|---|---|---|---|",
-        *lines,
+        table(("case", "runs", "allocated", "here", "reserved", "here"), lines, "lr"),
     ]
-
-
-def main() -> None:
-    """Write the scripts, join what was measured, or score it."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--rows", type=Path)
-    parser.add_argument("--score", action="store_true")
-    given = parser.parse_args()
-    if given.score:
-        PAGE.write_text(score())
-    elif given.rows:
-        joined(given.rows)
-    else:
-        write(given.folder)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 import transformers
 from accelerate import init_empty_weights
@@ -36,8 +37,9 @@ from transformers import AutoConfig
 from analyzer.options import Options
 from analyzer.pipeline.config import recipe_of
 from analyzer.recipes.source import auto_class
+from benchmarks import ROOT
+from benchmarks.harness.pages import table
 
-ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "tests/data/h200/configurations.json"
 OURS = ROOT / "docs/evidence/CONFIGURATIONS.md"
 PAGE = ROOT / "docs/evidence/CONFIGURATIONS_PEERS.md"
@@ -70,20 +72,20 @@ def _fitcheck(recipe: Any, document: dict[str, Any]) -> int | None:
             **{name: getattr(fields, name) for name in fields.__dataclass_fields__},
         )
         quantization = "nf4" if recipe.bits == 4 else "none"
-        double = recipe.bits == 4 and recipe.double
+        double = recipe.bits == 4 and not recipe.no_double_quant
         gpu, precision = GPU_DB["h200"], _SHORT[recipe.dtype]
         if recipe.mode != "train":
             serving = ServingConfig(
-                precision, quantization, double, recipe.length + recipe.new_tokens, recipe.batch
+                precision, quantization, double, recipe.length + recipe.made_tokens, recipe.batch
             )
             return round(estimate_inference(model, serving, gpu).total_mib * 2**20)
         rank, targets = None, ["q_proj"]
-        if recipe.lora is not None:
-            rank = recipe.lora.r
+        if recipe.adapters is not None:
+            rank = recipe.adapters.r
             targets = (
                 list(LORA_TARGETS_FULL)
-                if recipe.lora.targets == ("all-linear",)
-                else list(recipe.lora.targets)
+                if recipe.adapters.targets == ("all-linear",)
+                else list(recipe.adapters.targets)
             )
         training = TrainingConfig(
             precision=precision,
@@ -95,9 +97,9 @@ def _fitcheck(recipe: Any, document: dict[str, Any]) -> int | None:
             seq_len=recipe.length,
             lora_rank=rank,
             lora_targets=targets,
-            grad_checkpoint=recipe.checkpointing,
-            flash_attn=recipe.attention != "eager",
-            grad_accum_steps=recipe.accumulation,
+            grad_checkpoint=recipe.gradient_checkpointing,
+            flash_attn=recipe.attn != "eager",
+            grad_accum_steps=recipe.grad_accumulation,
         )
         return round(estimate(model, training, gpu).total_mib * 2**20)
     except (ValueError, KeyError):
@@ -121,35 +123,18 @@ def _fakegpu(recipe: Any, folder: Path, model: torch.nn.Module, checkout: Path) 
     with (folder / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(words)) + words)
         file.truncate(8 + len(words) + at)
-    told = [
-        "--batch-size",
-        str(recipe.batch),
-        "--prompt-tokens",
-        str(recipe.length),
-        "--generated-tokens",
-        str(max(recipe.new_tokens, 1)),
-    ]
-    told += [
-        "--dtype",
-        recipe.dtype,
-        "--attention-implementation",
-        "eager" if recipe.attention == "eager" else "sdpa",
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "fakegpu",
-        "estimate-llm",
-        "--model-dir",
-        str(folder),
-        "--json",
-        str(folder / "said.json"),
-        *told,
-    ]
+    said = folder / "said.json"
+    told = {
+        "model-dir": folder, "json": said, "batch-size": recipe.batch, "prompt-tokens": recipe.length,
+        "generated-tokens": max(recipe.made_tokens, 1), "dtype": recipe.dtype,
+        "attention-implementation": "eager" if recipe.attn == "eager" else "sdpa",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "fakegpu", "estimate-llm"]
+    command += [word for name, value in told.items() for word in (f"--{name}", str(value))]
     ran = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     if ran.returncode:
         return None
-    return int(json.loads((folder / "said.json").read_text())["memory"]["estimated_tensor_peak_bytes"])
+    return int(json.loads(said.read_text())["memory"]["estimated_tensor_peak_bytes"])
 
 
 def answers(
@@ -168,7 +153,7 @@ def answers(
         precision = "float32" if recipe.amp is None and recipe.dtype == "float32" else "bfloat16"
         said["accelerate"] = max(estimate_training_usage(full, precision).values())
     elif "num_hidden_layers" in document:
-        length = recipe.length + recipe.new_tokens
+        length = recipe.length + recipe.made_tokens
         cache = compute_safetensors_kv_cache_size(document, _NAMES[recipe.dtype], length, recipe.batch)
         # Of a checkpoint hf-mem reads the sizes of what it holds: what is tied once.
         said["hf-mem"] = sum(parameter.numel() for parameter in model.parameters()) * bits // 8 + cache
@@ -190,9 +175,11 @@ def _ours(text: str) -> dict[str, float]:
     }
 
 
-def main(arguments: list[str]) -> None:
-    """Every case, then the page."""
-    checkout = Path(arguments[0] if arguments else ".public/FakeGPU").resolve()
+@click.command("peers")
+@click.argument("checkout", type=Path, default=Path(".public/FakeGPU"))
+def main(checkout: Path) -> None:
+    """Ask about every case, then write the page. CHECKOUT: FakeGPU's."""
+    checkout = checkout.resolve()
     cases, ours = json.loads(MEASURED.read_text()), _ours(OURS.read_text(encoding="utf-8"))
     rows = []
     errors: dict[str, list[float]] = {name: [] for name in TOOLS}
@@ -209,14 +196,10 @@ def main(arguments: list[str]) -> None:
                 continue
             errors[name].append(abs(off))
             cells.append(f"{off:+.1f} %" if off else "0")
-        rows.append(f"| {case['name']} | {case['peak_allocated'] / 2**20:,.1f} | {' | '.join(cells)} |")
-        print(rows[-1], flush=True)
-    commit = subprocess.run(
-        ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        rows.append((case["name"], f"{case['peak_allocated'] / 2**20:,.1f}", *cells))
+        print(*rows[-1], sep=" | ", flush=True)
+    told = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(told, capture_output=True, text=True, check=False)
     versions = {
         "analyze": "this project",
         "accelerate": version("accelerate"),
@@ -224,8 +207,8 @@ def main(arguments: list[str]) -> None:
         "FakeGPU": commit.stdout.strip() or "7d5cf83",
         "FitCheck": version("fitcheck-llm"),
     }
-    table = [
-        f"| {name} | {versions[name]} | {len(found)} | {statistics.median(found):.1f} % | {max(found):.1f} % |"
+    tools = [
+        (name, versions[name], len(found), f"{statistics.median(found):.1f} %", f"{max(found):.1f} %")
         for name, found in errors.items()
     ]
     PAGE.write_text(
@@ -238,20 +221,10 @@ def main(arguments: list[str]) -> None:
                 "NVML's peak. None tells reserved memory apart. A dash is a case it has no word for (accelerate knows no batch, no length and "
                 f"no adapters; the estimate is of its model alone). {datetime.datetime.now(datetime.UTC):%d %B %Y}.",
                 "",
-                "| tool | version | cases | median error | worst |",
-                "|---|---|--:|--:|--:|",
-                *table,
-                "",
-                f"| case | allocated, MiB | {' | '.join(TOOLS)} |",
-                f"|---|--:|{'--:|' * len(TOOLS)}",
-                *rows,
-                "",
+                table(("tool", "version", "cases", "median error", "worst"), tools, "llrrr"),
+                table(("case", "allocated, MiB", *TOOLS), rows, "l" + "r" * (1 + len(TOOLS))),
                 "Made by `python -m benchmarks language_models peers`.",
                 "",
             ]
         )
     )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

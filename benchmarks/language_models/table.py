@@ -1,4 +1,4 @@
-"""What public configurations take of a GPU: python -m benchmarks language_models table [--only NAME ...] [--again USE ...]
+"""What public configurations take of a GPU: python -m benchmarks language_models table [--only NAME]... [--again USE]...
 
 Each configuration of `configs/` is analysed as `analyze config.json` does, in a process of its own, once for every use of `USES`.
 Results are kept in docs/evidence/language_models.json as they come, so that a run that was ended goes on; the table
@@ -7,17 +7,19 @@ of docs/LANGUAGE_MODELS.md is written from there, between its two comments.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+import click
+
+from benchmarks import ROOT
+from benchmarks.harness import pages
+
+HERE = ROOT / "benchmarks/language_models"
 RESULTS = ROOT / "docs/evidence/language_models.json"
 PAGE = ROOT / "docs/LANGUAGE_MODELS.md"
 _TUNED = ["--mode", "train", "--length", "2048", "--gradient-checkpointing"]
@@ -54,7 +56,7 @@ def written(results: dict[str, Any]) -> str:
 
     cards = [(name, load(name).capacity_bytes) for name in CARDS]
     models = json.loads((HERE / "configs/sources.json").read_text())["models"]
-    lines = [f"| model | parameters | {' | '.join(USES)} |", f"|---|--:|{'--:|' * len(USES)}"]
+    lines = []
     for name, model in models.items():
         cells = []
         for use in USES:
@@ -65,27 +67,24 @@ def written(results: dict[str, Any]) -> str:
             card = next((card for card, room in cards if row["device_used"] <= room), "more")
             cells.append(f"{row['device_used'] / 2**30:,.1f} ({card})")
         if set(cells) != {"-"}:
-            lines.append(f"| {model['of']} | {model['parameters'] / 1e9:,.1f} B | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append((model["of"], f"{model['parameters'] / 1e9:,.1f} B", *cells))
+    return pages.table(("model", "parameters", *USES), lines, "l" + "r" * (1 + len(USES))).rstrip("\n")
 
 
-def main() -> None:
+@click.command("table")
+@click.option("--only", multiple=True, help="configurations, by their folder; all, where none is named")
+@click.option("--again", multiple=True, help="uses whose rows are analysed anew, such as QLoRA")
+def main(only: tuple[str, ...], again: tuple[str, ...]) -> None:
     """Ask what is missing, then write the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument(
-        "--again", nargs="*", default=(), help="uses whose rows are analysed anew, such as QLoRA"
-    )
-    given = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
     results["made"] = {
         "date": f"{datetime.datetime.now(datetime.UTC):%d %B %Y}",
         "figures": "torch 2.11, CUDA 13.0, an H200's context",
     }
     everything = [path.name for path in sorted((HERE / "configs").iterdir()) if path.is_dir()]
-    for name in everything if given.only is None else given.only:
+    for name in only or everything:
         rows = results["rows"].setdefault(name, {})
-        for use in given.again:
+        for use in again:
             rows.pop(use, None)
         for use in USES:
             if use not in rows:
@@ -96,7 +95,3 @@ def main() -> None:
         page = PAGE.read_text()
         before, rest = page.split(_BEGIN)
         PAGE.write_text(f"{before}{_BEGIN}\n{written(results)}\n{_END}{rest.split(_END)[1]}")
-
-
-if __name__ == "__main__":
-    main()

@@ -18,8 +18,10 @@ _MS = "com.microsoft"
 _RANDOM = np.random.default_rng(0)
 F16, F32, BF16 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 I8, U8, I32, I64 = (np.dtype(kind) for kind in (np.int8, np.uint8, np.int32, np.int64))
+_SCALE = np.full((), 0.05, np.float32)
 FP8 = np.dtype(ml_dtypes.float8_e4m3fn)
 
+Output = tuple[str, np.dtype[Any] | None]
 Case = tuple[str, onnx.ModelProto, dict[str, Any]]
 
 
@@ -30,11 +32,13 @@ def _random(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
 
 
 def _case(
-    name: str, op: str, given: dict[str, Any], outputs: list[tuple[str, np.dtype[Any] | None]], *, constants: dict[str, Any] | None = None,
+    name: str, op: str, given: dict[str, Any], outputs: list[Output] | None = None, *, constants: dict[str, Any] | None = None,
     opset: int = 21, domain: str = "", order: list[str] | None = None, before: list[onnx.NodeProto] | None = None, **attributes: Any,
 ) -> Case:  # fmt: skip
-    """A model of one operator; `order` names its inputs ("" for an absent one). What it makes passes through Identity."""
+    """A model of one operator; `order` names its inputs ("" for an absent one). What it makes passes through Identity: `outputs`,
+    or Y, of the first input's type."""
     constants = constants or {}
+    outputs = outputs or [("Y", next(iter(given.values())).dtype)]
     if any(value.dtype == BF16 for value in given.values()):
         opset = max(opset, 22)  # before, many operators were not defined for it
     names = order if order is not None else [*given, *constants]
@@ -73,29 +77,15 @@ def _attention() -> Iterator[Case]:
     for kind, dtype in (("f32", F32), ("f16", F16), ("bf16", BF16)):
         q = _random((2, 8, 256, 64), dtype)
         plain = {"Q": q, "K": q.copy(), "V": q.copy()}
-        yield _case(f"attention_4d_{kind}", "Attention", plain, [("Y", dtype)], opset=23)
-        yield _case(f"attention_causal_{kind}", "Attention", plain, [("Y", dtype)], opset=23, is_causal=1)
+        yield _case(f"attention_4d_{kind}", "Attention", plain, opset=23)
+        yield _case(f"attention_causal_{kind}", "Attention", plain, opset=23, is_causal=1)
         mask = {"mask": _random((256, 256), dtype)}
-        yield _case(f"attention_mask_{kind}", "Attention", {**plain, **mask}, [("Y", dtype)], opset=23)
+        yield _case(f"attention_mask_{kind}", "Attention", {**plain, **mask}, opset=23)
         flat = _random((2, 256, 512), dtype)
         three = {"Q": flat, "K": flat.copy(), "V": flat.copy()}
-        yield _case(
-            f"attention_3d_{kind}",
-            "Attention",
-            three,
-            [("Y", dtype)],
-            opset=23,
-            q_num_heads=8,
-            kv_num_heads=8,
-        )
+        yield _case(f"attention_3d_{kind}", "Attention", three, opset=23, q_num_heads=8, kv_num_heads=8)
         few = _random((2, 2, 256, 64), dtype)
-        yield _case(
-            f"attention_grouped_{kind}",
-            "Attention",
-            {"Q": q, "K": few, "V": few.copy()},
-            [("Y", dtype)],
-            opset=23,
-        )
+        yield _case(f"attention_grouped_{kind}", "Attention", {"Q": q, "K": few, "V": few.copy()}, opset=23)
         past = {"pk": _random((2, 8, 128, 64), dtype), "pv": _random((2, 8, 128, 64), dtype)}
         yield _case(
             f"attention_past_{kind}", "Attention", {**plain, **past}, [("Y", dtype), ("ok", dtype), ("ov", dtype)],
@@ -105,101 +95,49 @@ def _attention() -> Iterator[Case]:
             f"attention_scores_{kind}", "Attention", plain, [("Y", dtype), ("", None), ("", None), ("S", dtype)], opset=23,
             qk_matmul_output_mode=0,
         )  # fmt: skip
-        yield _case(f"attention_softcap_{kind}", "Attention", plain, [("Y", dtype)], opset=23, softcap=2.0)
+        yield _case(f"attention_softcap_{kind}", "Attention", plain, opset=23, softcap=2.0)
         wide = {"X": flat}
         weights = {"W": _random((512, 1536), dtype), "B": _random((1536,), dtype)}
         if dtype is not BF16:
-            yield _case(
-                f"ms_attention_{kind}",
-                "Attention",
-                wide,
-                [("Y", dtype)],
-                constants=weights,
-                domain=_MS,
-                num_heads=8,
-            )
-            yield _case(
-                f"ms_multihead_{kind}", "MultiHeadAttention", three, [("Y", dtype)], domain=_MS, num_heads=8
-            )
+            yield _case(f"ms_attention_{kind}", "Attention", wide, constants=weights, domain=_MS, num_heads=8)
+            yield _case(f"ms_multihead_{kind}", "MultiHeadAttention", three, domain=_MS, num_heads=8)
 
 
 def _losses() -> Iterator[Case]:
+    cross_entropy, likelihood = "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"
     for kind, dtype in (("f32", F32), ("f16", F16)):
         for name, shape in (("rows", (512, 1000)), ("pixels", (4, 21, 64, 64))):
             labels = _RANDOM.integers(0, shape[1], (shape[0], *shape[2:])).astype(np.int64)
             given = {"scores": _random(shape, dtype), "labels": labels}
             weight = {"w": np.ones((shape[1],), dtype)}
             for reduction in ("mean", "none"):
-                yield _case(
-                    f"sce_{name}_{reduction}_{kind}",
-                    "SoftmaxCrossEntropyLoss",
-                    given,
-                    [("Y", dtype)],
-                    reduction=reduction,
-                    opset=13,
-                )
-                yield _case(
-                    f"sce_log_{name}_{reduction}_{kind}", "SoftmaxCrossEntropyLoss", {**given, **weight},
-                    [("Y", dtype), ("L", dtype)], reduction=reduction, opset=13,
-                )  # fmt: skip
-                yield _case(
-                    f"nll_{name}_{reduction}_{kind}",
-                    "NegativeLogLikelihoodLoss",
-                    given,
-                    [("Y", dtype)],
-                    reduction=reduction,
-                    opset=13,
-                )
-            yield _case(
-                f"nll_weight_{name}_{kind}",
-                "NegativeLogLikelihoodLoss",
-                {**given, **weight},
-                [("Y", dtype)],
-                opset=13,
-            )
+                told, by = f"{name}_{reduction}_{kind}", {"reduction": reduction, "opset": 13}
+                yield _case(f"sce_{told}", cross_entropy, given, **by)
+                outputs: list[Output] = [("Y", dtype), ("L", dtype)]
+                yield _case(f"sce_log_{told}", cross_entropy, {**given, **weight}, outputs, **by)
+                yield _case(f"nll_{told}", likelihood, given, **by)
+            yield _case(f"nll_weight_{name}_{kind}", likelihood, {**given, **weight}, opset=13)
 
 
 def _signals() -> Iterator[Case]:
     for length in (256, 300, 257):
         x = {"x": _random((4, 64, length, 1), F32)}
-        yield _case(
-            f"dft_{length}",
-            "DFT",
-            x,
-            [("Y", F32)],
-            constants={"axis": np.array(2, np.int64)},
-            order=["x", "", "axis"],
-            opset=20,
-        )
-        yield _case(
-            f"dft_one_sided_{length}", "DFT", x, [("Y", F32)], constants={"axis": np.array(2, np.int64)}, order=["x", "", "axis"],
-            opset=20, onesided=1,
-        )  # fmt: skip
-        yield _case(f"dft17_{length}", "DFT", x, [("Y", F32)], opset=17, axis=2)
+        along = {"constants": {"axis": np.array(2, np.int64)}, "order": ["x", "", "axis"], "opset": 20}
+        yield _case(f"dft_{length}", "DFT", x, **along)
+        yield _case(f"dft_one_sided_{length}", "DFT", x, **along, onesided=1)
+        yield _case(f"dft17_{length}", "DFT", x, opset=17, axis=2)
     signal = {"x": _random((4, 8192, 1), F32)}
     yield _case(
-        "stft", "STFT", signal, [("Y", F32)], constants={"step": np.array(128, np.int64), "w": np.ones(512, np.float32)},
+        "stft", "STFT", signal, constants={"step": np.array(128, np.int64), "w": np.ones(512, np.float32)},
         order=["x", "step", "w"], opset=17,
     )  # fmt: skip
-    yield _case(
-        "crop",
-        "CenterCropPad",
-        {"x": _random((4, 3, 300, 300), F32)},
-        [("Y", F32)],
-        constants={"s": np.array([224, 224])},
-        axes=[2, 3],
-    )
-    yield _case(
-        "pad_center",
-        "CenterCropPad",
-        {"x": _random((4, 3, 200, 400), F32)},
-        [("Y", F32)],
-        constants={"s": np.array([256, 256])},
-        axes=[2, 3],
-    )
+    for name, had, wanted in (("crop", (300, 300), [224, 224]), ("pad_center", (200, 400), [256, 256])):
+        x = {"x": _random((4, 3, *had), F32)}
+        yield _case(name, "CenterCropPad", x, constants={"s": np.array(wanted)}, axes=[2, 3])
 
 
 def _recurrent() -> Iterator[Case]:
+    size = {"hidden_size": 256, "opset": 14}
     for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
         for way, directions in (("forward", 1), ("bidirectional", 2)):
             for kind, dtype in (("f32", F32), ("f16", F16)):
@@ -208,89 +146,45 @@ def _recurrent() -> Iterator[Case]:
                     "w": _random((directions, gates * 256, 128), dtype), "r": _random((directions, gates * 256, 256), dtype),
                     "b": _random((directions, 2 * gates * 256), dtype),
                 }  # fmt: skip
-                outputs: list[tuple[str, np.dtype[Any] | None]] = [("Y", dtype), ("Yh", dtype)]
-                yield _case(
-                    f"{op.lower()}_{way}_{kind}",
-                    op,
-                    x,
-                    outputs,
-                    constants=constants,
-                    hidden_size=256,
-                    direction=way,
-                    opset=14,
-                )
+                outputs: list[Output] = [("Y", dtype), ("Yh", dtype)]
+                name = f"{op.lower()}_{way}_{kind}"
+                yield _case(name, op, x, outputs, constants=constants, direction=way, **size)
         given = {
             "x": _random((64, 8, 128), F32),
             "w": _random((1, gates * 256, 128), F32),
             "r": _random((1, gates * 256, 256), F32),
         }
-        yield _case(f"{op.lower()}_given", op, given, [("Y", F32)], hidden_size=256, opset=14)
+        yield _case(f"{op.lower()}_given", op, given, **size)
         lengths = {"x": _random((64, 8, 128), F32), "l": np.array([64, 60, 50, 40, 30, 20, 10, 5], np.int32)}
         constants = {"w": given["w"], "r": given["r"]}
-        yield _case(
-            f"{op.lower()}_lengths",
-            op,
-            lengths,
-            [("Y", F32)],
-            constants=constants,
-            order=["x", "w", "r", "", "l"],
-            hidden_size=256,
-            opset=14,
-        )
+        order = ["x", "w", "r", "", "l"]
+        yield _case(f"{op.lower()}_lengths", op, lengths, constants=constants, order=order, **size)
 
 
 def _normalization() -> Iterator[Case]:
     for kind, dtype in (("f32", F32), ("f16", F16), ("bf16", BF16)):
         x = {"x": _random((8, 64, 56, 56), dtype)}
         one = {"s": np.ones(64, dtype), "b": np.zeros(64, dtype)}
-        yield _case(f"lrn_{kind}", "LRN", x, [("Y", dtype)], size=5, opset=13)
-        yield _case(
-            f"group_norm_{kind}", "GroupNormalization", x, [("Y", dtype)], constants=one, num_groups=8
-        )
-        yield _case(f"instance_norm_{kind}", "InstanceNormalization", x, [("Y", dtype)], constants=one)
+        yield _case(f"lrn_{kind}", "LRN", x, size=5, opset=13)
+        yield _case(f"group_norm_{kind}", "GroupNormalization", x, constants=one, num_groups=8)
+        yield _case(f"instance_norm_{kind}", "InstanceNormalization", x, constants=one)
         yield _case(
             f"batch_norm_{kind}",
             "BatchNormalization",
             x,
-            [("Y", dtype)],
             constants={**one, "m": one["b"] + dtype.type(0), "v": one["s"] + dtype.type(0)},
             opset=15,
         )
         row = {"x": _random((8, 256, 512), dtype)}
-        yield _case(
-            f"layer_norm_{kind}",
-            "LayerNormalization",
-            row,
-            [("Y", dtype)],
-            constants={"s": np.ones(512, dtype), "b": np.zeros(512, dtype)},
-        )
-        yield _case(
-            f"rms_norm_{kind}",
-            "RMSNormalization",
-            row,
-            [("Y", dtype)],
-            constants={"s": np.ones(512, dtype)},
-            opset=23,
-        )
-        yield _case(f"mvn_{kind}", "MeanVarianceNormalization", x, [("Y", dtype)])
-        for op in (
-            "Softmax",
-            "LogSoftmax",
-            "Gelu",
-            "Mish",
-            "HardSwish",
-            "Celu",
-            "LpNormalization",
-            "Hardmax",
-            "Swish",
-        ):
-            yield _case(
-                f"{op.lower()}_{kind}",
-                op,
-                row,
-                [("Y", dtype)],
-                opset=24 if op == "Swish" else 22 if op == "LpNormalization" else 21,
-            )
+        scale = {"s": np.ones(512, dtype)}
+        shifted = {**scale, "b": np.zeros(512, dtype)}
+        yield _case(f"layer_norm_{kind}", "LayerNormalization", row, constants=shifted)
+        yield _case(f"rms_norm_{kind}", "RMSNormalization", row, constants=scale, opset=23)
+        yield _case(f"mvn_{kind}", "MeanVarianceNormalization", x)
+        names = "Softmax LogSoftmax Gelu Mish HardSwish Celu LpNormalization Hardmax Swish"
+        for op in names.split():
+            opset = {"Swish": 24, "LpNormalization": 22}.get(op, 21)
+            yield _case(f"{op.lower()}_{kind}", op, row, opset=opset)
         yield _case(
             f"group_query_{kind}",
             "RotaryEmbedding",
@@ -299,7 +193,6 @@ def _normalization() -> Iterator[Case]:
                 "c": _random((2, 256, 32), dtype),
                 "s": _random((2, 256, 32), dtype),
             },
-            [("Y", dtype)],
             opset=23,
         )
     deform = {
@@ -307,11 +200,7 @@ def _normalization() -> Iterator[Case]:
         "w": _random((32, 16, 3, 3), F32),
         "o": _random((2, 18, 30, 30), F32),
     }
-    yield _case("deform_conv", "DeformConv", deform, [("Y", F32)], opset=19)
-
-
-def _scales(count: int = 1) -> Any:
-    return np.full((count,) if count > 1 else (), 0.05, np.float32)
+    yield _case("deform_conv", "DeformConv", deform, opset=19)
 
 
 def _quantised() -> Iterator[Case]:
@@ -319,117 +208,46 @@ def _quantised() -> Iterator[Case]:
     for kind, dtype in (("u8", U8), ("i8", I8), ("fp8", FP8)):
         zero = np.zeros((), dtype)
         made = {"q": _random((4, 64, 56, 56), dtype if dtype is not FP8 else F32).astype(dtype)}
-        yield _case(
-            f"quantize_{kind}", "QuantizeLinear", x, [("Y", dtype)], constants={"s": _scales(), "z": zero}
-        )
-        yield _case(
-            f"dequantize_{kind}",
-            "DequantizeLinear",
-            made,
-            [("Y", F32)],
-            constants={"s": _scales(), "z": zero},
-        )
+        scale = {"s": _SCALE, "z": zero}
+        yield _case(f"quantize_{kind}", "QuantizeLinear", x, [("Y", dtype)], constants=scale)
+        yield _case(f"dequantize_{kind}", "DequantizeLinear", made, [("Y", F32)], constants=scale)
     yield _case("dynamic_quantize", "DynamicQuantizeLinear", x, [("Y", U8), ("s", F32), ("z", U8)])
     for kind, dtype in (("u8", U8), ("i8", I8)):
         q, zero = _random((4, 64, 56, 56), dtype), np.zeros((), dtype)
         w = _random((64, 64, 3, 3), dtype)
-        around = {
-            "xs": _scales(),
-            "xz": zero,
-            "w": w,
-            "ws": _scales(),
-            "wz": zero,
-            "ys": _scales(),
-            "yz": zero,
-        }
+        around = {"xs": _SCALE, "xz": zero, "w": w, "ws": _SCALE, "wz": zero, "ys": _SCALE, "yz": zero}
+        yield _case(f"qlinear_conv_{kind}", "QLinearConv", {"x": q}, constants=around, pads=[1, 1, 1, 1])
+        whole: list[Output] = [("Y", I32)]
+        zeros = {"w": w, "xz": zero, "wz": zero}
         yield _case(
-            f"qlinear_conv_{kind}",
-            "QLinearConv",
-            {"x": q},
-            [("Y", dtype)],
-            constants=around,
-            pads=[1, 1, 1, 1],
-        )
-        yield _case(
-            f"conv_integer_{kind}",
-            "ConvInteger",
-            {"x": q},
-            [("Y", I32)],
-            constants={"w": w, "xz": zero, "wz": zero},
-            pads=[1, 1, 1, 1],
+            f"conv_integer_{kind}", "ConvInteger", {"x": q}, whole, constants=zeros, pads=[1, 1, 1, 1]
         )
         a, b = _random((4, 128, 512), dtype), _random((512, 1024), dtype)
-        around = {
-            "as": _scales(),
-            "az": zero,
-            "b": b,
-            "bs": _scales(),
-            "bz": zero,
-            "ys": _scales(),
-            "yz": zero,
-        }
-        yield _case(f"qlinear_matmul_{kind}", "QLinearMatMul", {"a": a}, [("Y", dtype)], constants=around)
-        yield _case(
-            f"matmul_integer_{kind}",
-            "MatMulInteger",
-            {"a": a},
-            [("Y", I32)],
-            constants={"b": b, "az": zero, "bz": zero},
-        )
-        yield _case(f"matmul_integer_plain_{kind}", "MatMulInteger", {"a": a, "b": b}, [("Y", I32)])
-        scale = {"as": _scales(), "az": zero}
-        two = {"bs": _scales(), "bz": zero, "cs": _scales(), "cz": zero}
+        around = {"as": _SCALE, "az": zero, "b": b, "bs": _SCALE, "bz": zero, "ys": _SCALE, "yz": zero}
+        yield _case(f"qlinear_matmul_{kind}", "QLinearMatMul", {"a": a}, constants=around)
+        zeros = {"b": b, "az": zero, "bz": zero}
+        yield _case(f"matmul_integer_{kind}", "MatMulInteger", {"a": a}, whole, constants=zeros)
+        yield _case(f"matmul_integer_plain_{kind}", "MatMulInteger", {"a": a, "b": b}, whole)
+        one = {"as": _SCALE, "az": zero, "cs": _SCALE, "cz": zero}
+        two = {"as": _SCALE, "az": zero, "bs": _SCALE, "bz": zero, "cs": _SCALE, "cz": zero}
+        order = ["a", "as", "az", "b", "bs", "bz", "cs", "cz"]
         for op in ("QLinearAdd", "QLinearMul"):
-            yield _case(
-                f"{op.lower()}_{kind}",
-                op,
-                {"a": q, "b": q.copy()},
-                [("Y", dtype)],
-                constants={**scale, **two},
-                order=["a", "as", "az", "b", "bs", "bz", "cs", "cz"],
-                domain=_MS,
-            )
+            given = {"a": q, "b": q.copy()}
+            yield _case(f"{op.lower()}_{kind}", op, given, constants=two, order=order, domain=_MS)
         for op in ("QLinearSigmoid", "QLinearLeakyRelu"):
-            yield _case(
-                f"{op.lower()}_{kind}",
-                op,
-                {"a": q},
-                [("Y", dtype)],
-                constants={**scale, "cs": _scales(), "cz": zero},
-                domain=_MS,
-            )
-        yield _case(
-            f"qlinear_pool_{kind}",
-            "QLinearGlobalAveragePool",
-            {"a": q},
-            [("Y", dtype)],
-            constants={**scale, "cs": _scales(), "cz": zero},
-            domain=_MS,
-        )
-        yield _case(
-            f"max_pool_{kind}",
-            "MaxPool",
-            {"a": q},
-            [("Y", dtype)],
-            kernel_shape=[2, 2],
-            strides=[2, 2],
-            opset=12,
-        )
+            yield _case(f"{op.lower()}_{kind}", op, {"a": q}, constants=one, domain=_MS)
+        pool = "QLinearGlobalAveragePool"
+        yield _case(f"qlinear_pool_{kind}", pool, {"a": q}, constants=one, domain=_MS)
+        yield _case(f"max_pool_{kind}", "MaxPool", {"a": q}, kernel_shape=[2, 2], strides=[2, 2], opset=12)
     a, b = _random((4, 128, 512), F32), _random((512, 1024), I8)
-    yield _case(
-        "dynamic_matmul",
-        "DynamicQuantizeMatMul",
-        {"a": a},
-        [("Y", F32)],
-        constants={"b": b, "bs": _scales(), "bz": np.zeros((), I8)},
-        domain=_MS,
-    )
+    weights = {"b": b, "bs": _SCALE, "bz": np.zeros((), I8)}
+    yield _case("dynamic_matmul", "DynamicQuantizeMatMul", {"a": a}, constants=weights, domain=_MS)
     yield _case(
         "integer_to_float",
         "MatMulIntegerToFloat",
         {"a": _random((4, 128, 512), I8)},
         [("Y", F32)],
-        constants={"b": b, "as": _scales(), "bs": _scales(), "az": np.zeros((), I8), "bz": np.zeros((), I8)},
+        constants={"b": b, "as": _SCALE, "bs": _SCALE, "az": np.zeros((), I8), "bz": np.zeros((), I8)},
         domain=_MS,
     )
 
@@ -443,7 +261,7 @@ def _weights_only() -> Iterator[Case]:
                     "s": np.ones((1024 * 16,), dtype),
                 }
                 yield _case(
-                    f"nbits{bits}_{rows}_{kind}", "MatMulNBits", {"a": _random((1, rows, 512), dtype)}, [("Y", dtype)], constants=weights,
+                    f"nbits{bits}_{rows}_{kind}", "MatMulNBits", {"a": _random((1, rows, 512), dtype)}, constants=weights,
                     domain=_MS, K=512, N=1024, bits=bits, block_size=32,
                 )  # fmt: skip
 
@@ -452,72 +270,29 @@ def _half() -> Iterator[Case]:
     for kind, dtype in (("f16", F16), ("bf16", BF16)):
         a = {"a": _random((8, 128, 512), dtype)}
         square = {"b": _random((512, 1024), dtype)}
-        yield _case(f"matmul_{kind}", "MatMul", a, [("Y", dtype)], constants=square, opset=13)
-        yield _case(
-            f"gemm_{kind}",
-            "Gemm",
-            {"a": _random((128, 512), dtype)},
-            [("Y", dtype)],
-            constants={**square, "c": _random((1024,), dtype)},
-            opset=13,
-        )
+        yield _case(f"matmul_{kind}", "MatMul", a, constants=square, opset=13)
+        rows, added = {"a": _random((128, 512), dtype)}, {**square, "c": _random((1024,), dtype)}
+        yield _case(f"gemm_{kind}", "Gemm", rows, constants=added, opset=13)
         image = {"x": _random((4, 64, 56, 56), dtype)}
-        yield _case(
-            f"conv_{kind}",
-            "Conv",
-            image,
-            [("Y", dtype)],
-            constants={"w": _random((64, 64, 3, 3), dtype)},
-            pads=[1, 1, 1, 1],
-        )
-        yield _case(f"add_{kind}", "Add", {**a, "b": a["a"].copy()}, [("Y", dtype)], opset=14)
-        yield _case(
-            f"reduce_{kind}", "ReduceMean", a, [("Y", dtype)], constants={"axes": np.array([1])}, opset=18
-        )
-        yield _case(f"pool_{kind}", "GlobalAveragePool", image, [("Y", dtype)])
-        yield _case(
-            f"average_{kind}",
-            "AveragePool",
-            image,
-            [("Y", dtype)],
-            kernel_shape=[2, 2],
-            strides=[2, 2],
-            opset=19,
-        )
-        yield _case(
-            f"max_{kind}", "MaxPool", image, [("Y", dtype)], kernel_shape=[2, 2], strides=[2, 2], opset=12
-        )
-        yield _case(
-            f"resize_{kind}",
-            "Resize",
-            image,
-            [("Y", dtype)],
-            constants={"r": np.zeros(0, np.float32), "s": np.array([1, 1, 2, 2], np.float32)},
-            mode="linear",
-            opset=19,
-        )
-        yield _case(f"concat_{kind}", "Concat", {**image, "y": image["x"].copy()}, [("Y", dtype)], axis=1)
-        yield _case(f"transpose_{kind}", "Transpose", image, [("Y", dtype)], perm=[0, 2, 3, 1])
-        yield _case(
-            f"topk_{kind}",
-            "TopK",
-            {"x": _random((8, 2000), dtype)},
-            [("Y", dtype), ("i", I64)],
-            constants={"k": np.array([5])},
-        )
+        filters = {"w": _random((64, 64, 3, 3), dtype)}
+        yield _case(f"conv_{kind}", "Conv", image, constants=filters, pads=[1, 1, 1, 1])
+        yield _case(f"add_{kind}", "Add", {**a, "b": a["a"].copy()}, opset=14)
+        yield _case(f"reduce_{kind}", "ReduceMean", a, constants={"axes": np.array([1])}, opset=18)
+        yield _case(f"pool_{kind}", "GlobalAveragePool", image)
+        yield _case(f"average_{kind}", "AveragePool", image, kernel_shape=[2, 2], strides=[2, 2], opset=19)
+        yield _case(f"max_{kind}", "MaxPool", image, kernel_shape=[2, 2], strides=[2, 2], opset=12)
+        twice = {"r": np.zeros(0, np.float32), "s": np.array([1, 1, 2, 2], np.float32)}
+        yield _case(f"resize_{kind}", "Resize", image, constants=twice, mode="linear", opset=19)
+        yield _case(f"concat_{kind}", "Concat", {**image, "y": image["x"].copy()}, axis=1)
+        yield _case(f"transpose_{kind}", "Transpose", image, perm=[0, 2, 3, 1])
+        row, outputs = {"x": _random((8, 2000), dtype)}, [("Y", dtype), ("i", I64)]
+        yield _case(f"topk_{kind}", "TopK", row, outputs, constants={"k": np.array([5])})
     both = {"a": _random((128, 512), FP8), "b": _random((1024, 512), FP8)}
     ones = {name: np.ones((1,), np.float32) for name in ("as", "bs", "ys")}
     yield _case(
-        "gemm_fp8",
-        "GemmFloat8",
-        both,
-        [("Y", F16)],
-        constants=ones,
-        order=["a", "b", "", "as", "bs", "ys"],
-        domain=_MS,
-        transB=1,
+        "gemm_fp8", "GemmFloat8", both, [("Y", F16)], constants=ones, order=["a", "b", "", "as", "bs", "ys"], domain=_MS, transB=1,
         dtype=10,
-    )
+    )  # fmt: skip
 
 
 def _long_attention() -> Iterator[Case]:
@@ -526,13 +301,7 @@ def _long_attention() -> Iterator[Case]:
         shapes = {"long": ((1, 2, 512, 64), (1, 2, 4096, 64)), "decode": ((1, 8, 1, 128), (1, 8, 4096, 128))}
         for name, (query, key) in shapes.items():
             q, k = _random(query, dtype), _random(key, dtype)
-            yield _case(
-                f"attention_{name}_{kind}",
-                "Attention",
-                {"Q": q, "K": k, "V": k.copy()},
-                [("Y", dtype)],
-                opset=23,
-            )
+            yield _case(f"attention_{name}_{kind}", "Attention", {"Q": q, "K": k, "V": k.copy()}, opset=23)
         for name, shared in (("cache", 8), ("cache_grouped", 2)):
             q, k = _random((1, 8, 1, 128), dtype), _random((1, shared, 1, 128), dtype)
             past = _random((1, shared, 4095, 128), dtype)
@@ -543,7 +312,7 @@ def _long_attention() -> Iterator[Case]:
             )  # fmt: skip
         wide = _random((1, 8, 256, 192), dtype)
         given = {"Q": wide, "K": wide.copy(), "V": wide.copy(), "mask": _random((256, 256), dtype)}
-        yield _case(f"attention_wide_{kind}", "Attention", given, [("Y", dtype)], opset=23)
+        yield _case(f"attention_wide_{kind}", "Attention", given, opset=23)
 
 
 def _choosing() -> Iterator[Case]:
@@ -560,22 +329,20 @@ def _choosing() -> Iterator[Case]:
     image = {"x": _random((1, 3, 512, 512), F32)}
     for mode in ("linear", "cubic"):
         yield _case(
-            f"resize_antialias_{mode}", "Resize", image, [("Y", F32)], constants={"scales": np.array([1, 1, 0.5, 0.5], np.float32)},
+            f"resize_antialias_{mode}", "Resize", image, constants={"scales": np.array([1, 1, 0.5, 0.5], np.float32)},
             order=["x", "", "scales"], opset=19, mode=mode, antialias=1,
         )  # fmt: skip
     places = {"i": _RANDOM.integers(0, 60, (4096, 2))}
-    yield _case("gather_nd", "GatherND", {"x": _random((64, 64, 32), F32), **places}, [("Y", F32)])
-    yield _case(
-        "matmul_vector", "MatMul", {"a": _random((64,), F32), "b": _random((1024, 64, 32), F32)}, [("Y", F32)]
-    )
-    parts: list[tuple[str, np.dtype[Any] | None]] = [("a", F32), ("b", F32), ("c", F32)]
+    yield _case("gather_nd", "GatherND", {"x": _random((64, 64, 32), F32), **places})
+    yield _case("matmul_vector", "MatMul", {"a": _random((64,), F32), "b": _random((1024, 64, 32), F32)})
+    parts: list[Output] = [("a", F32), ("b", F32), ("c", F32)]
     for axis in (0, 1):
         sizes = {"sizes": np.array([100, 300, 112])}
         yield _case(
             f"split_three_{axis}", "Split", {"x": _random((512, 512), F32)}, parts, constants=sizes, axis=axis
         )
     limits = {"low": np.array(0.0, np.float32), "high": np.array(6.0, np.float32)}
-    yield _case("clip", "Clip", {"x": _random((64, 1024), F32)}, [("Y", F32)], constants=limits)
+    yield _case("clip", "Clip", {"x": _random((64, 1024), F32)}, constants=limits)
     scores = {"x": _random((2, 8, 256, 256), F32), "mask": _random((256, 256), F32)}
     masked = [helper.make_node("Add", ["x", "mask"], ["sum"])]
-    yield _case("masked_softmax", "Softmax", scores, [("Y", F32)], order=["sum"], before=masked, axis=-1)
+    yield _case("masked_softmax", "Softmax", scores, order=["sum"], before=masked, axis=-1)

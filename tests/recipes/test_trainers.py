@@ -11,8 +11,9 @@ import pytest
 
 import analyzer
 from analyzer.errors import OptionError
-from analyzer.options import Options
+from analyzer.options import TASKS, Options
 from analyzer.pipeline.config import script_of
+from analyzer.recipes.trainers import TRAINERS
 
 TINY = {
     "model_type": "llama", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -37,6 +38,10 @@ def told(config: str, **said: Any) -> str:
     text = script_of(config, Options.of({"mode": "train", "length": 64, **said}))
     compile(text, "program.py", "exec")
     return text
+
+
+def test_every_trainer_is_a_task_that_can_be_said() -> None:
+    assert set(TRAINERS) < set(TASKS)
 
 
 def test_sequences_padded_and_packed(config: str) -> None:

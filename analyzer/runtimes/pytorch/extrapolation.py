@@ -26,9 +26,8 @@ rounds whose form changes on the way (a window that fills: one loop before it, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,7 +36,8 @@ from analyzer.allocators.compiled import Integers
 from analyzer.devices import DeviceProfile
 from analyzer.errors import NotExtrapolated
 from analyzer.graph import Operator, TensorMeta
-from analyzer.parametric.polynomial import Polynomial, fit
+from analyzer.parametric.numbers import NotTheSame, Numbers
+from analyzer.parametric.polynomial import Polynomial
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
 from analyzer.runtimes.pytorch.scratch import Output, Take, kernel_allocations
 
@@ -49,6 +49,8 @@ _MOST_TAKEN = 16
 # Rounds between those that were followed about which the rules of operators are asked that took nothing
 # there.
 _LOOKED_AT = 17
+# Of a size in the round's number: with so few powers most rounds that were followed check it.
+_MOST_DEGREE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,14 @@ class Loop:
 
 def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
     """Return the loop the rounds belong to. Raises NotExtrapolated."""
+    try:
+        return _loop(samples, profile)
+    except NotTheSame as different:
+        raise NotExtrapolated(different.where) from different
+
+
+def _loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
+    """Return the loop the rounds belong to. Raises NotExtrapolated, NotTheSame."""
     first = samples[0]
     if any(other.items != first.items for other in samples):
         raise NotExtrapolated("rounds differ in their form")
@@ -183,53 +193,49 @@ def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
         item[0] == "give" for item in first.items
     ):
         raise NotExtrapolated("a round keeps more than it gives back")
-    numbers = [sample.number for sample in samples]
-    sizes = tuple(_polynomial(numbers, values) for values in zip(*(s.sizes for s in samples), strict=True))
+    numbers = Numbers([sample.number for sample in samples], _MOST_DEGREE)
+    sizes = tuple(
+        numbers.polynomial(values, "a size") for values in zip(*(s.sizes for s in samples), strict=True)
+    )
     steps: dict[int, tuple[Step, ...]] = {}
     kinds: dict[int, int] = {}
-    known: dict[Any, int] = {}
+    known: dict[Any, Callable[[int], tuple[Step, ...]] | None] = {}
     rules: list[Callable[[int], tuple[Step, ...]]] = []
     for place in first.operators:
         calls = [sample.operators[place] for sample in samples]
-        woven = _combined(numbers, [_shown(operator) for operator, _ in calls])
-        if not _varies(woven):
+        shown = tuple(_shown(operator) for operator, _ in calls)
+        if shown not in known:
+            known[shown] = _rule(numbers, [operator for operator, _ in calls], shown, profile)
+        rule = known[shown]
+        if rule is None:
             if any(said != calls[0][1] for _, said in calls):
                 raise NotExtrapolated(f"{calls[0][0].name} takes other memory for the same shapes")
             steps[place] = calls[0][1]
             continue
-        if woven not in known:
-            known[woven] = len(rules)
-            rules.append(_rule(calls[0][0], woven, profile))
-        kinds[place] = known[woven]
-        for number, (operator, said) in zip(numbers, calls, strict=True):
-            if rules[kinds[place]](number) != said:
+        if rule not in rules:
+            rules.append(rule)
+        kinds[place] = rules.index(rule)
+        for number, (operator, said) in zip(numbers.batches, calls, strict=True):
+            if rule(number) != said:
                 raise NotExtrapolated(f"{operator.name} took other memory than its rule says")
     _check_plain(samples, numbers, profile)
     return Loop(first.items, sizes, steps, kinds, tuple(rules))
 
 
-def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: DeviceProfile) -> None:
+def _check_plain(samples: Sequence[Round], numbers: Numbers, profile: DeviceProfile) -> None:
     """Raise NotExtrapolated if an operator without scratch so far needs some in other rounds."""
-    between = sorted({int(number) for number in np.linspace(min(numbers), max(numbers), _LOOKED_AT)})
+    ends = min(numbers.batches), max(numbers.batches)
+    between = sorted({int(number) for number in np.linspace(*ends, _LOOKED_AT)})
     seen = set()
     for place, operator in samples[0].plain.items():
-        woven = _combined(numbers, [_shown(sample.plain[place]) for sample in samples])
-        if woven in seen or not _varies(woven):
+        calls = [sample.plain[place] for sample in samples]
+        shown = tuple(map(_shown, calls))
+        if shown in seen:
             continue
-        seen.add(woven)
-        rule = _rule(operator, woven, profile)
-        if any(kind == "take" for number in between for kind, _ in rule(number)):
+        seen.add(shown)
+        rule = _rule(numbers, calls, shown, profile)
+        if rule is not None and any(kind == "take" for number in between for kind, _ in rule(number)):
             raise NotExtrapolated(f"{operator.name} takes memory for itself at some lengths")
-
-
-def _polynomial(numbers: Sequence[int], values: Sequence[int]) -> Polynomial:
-    found = fit(numbers, values)
-    if found is None or found.degree > 2:
-        raise NotExtrapolated("a size is no polynomial in the round")
-    return found
-
-
-_fields = attrgetter(*(one.name for one in fields(TensorMeta)))
 
 
 def _shown(operator: Operator) -> tuple[Any, ...]:
@@ -253,61 +259,27 @@ def _shown(operator: Operator) -> tuple[Any, ...]:
     )
 
 
-def _combined(numbers: Sequence[int], values: Sequence[Any]) -> Any:
-    """Combine the rounds' values: changing integers become polynomials, other numbers keep the first round's.
-    Raises NotExtrapolated."""
-    first = values[0]
-    if all(value == first for value in values):
-        return first
-    if isinstance(first, TensorMeta) and all(isinstance(value, TensorMeta) for value in values):
-        return TensorMeta(*_combined(numbers, [_fields(value) for value in values]))
-    if isinstance(first, tuple) and all(isinstance(v, tuple) and len(v) == len(first) for v in values):
-        return tuple(_combined(numbers, parts) for parts in zip(*values, strict=True))
-    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        return _polynomial(numbers, values)
-    if all(isinstance(value, float) and value for value in values):
-        return first  # a factor or divisor, as a beam's score has: shapes decide about memory
-    raise NotExtrapolated("an operator is called in another way")
-
-
-def _varies(woven: Any) -> bool:
-    if isinstance(woven, TensorMeta):
-        return any(map(_varies, (woven.shape, woven.stride, woven.offset)))
-    return any(map(_varies, woven)) if isinstance(woven, tuple) else isinstance(woven, Polynomial)
-
-
-def _at(woven: Any, number: int) -> Any:
-    if isinstance(woven, Polynomial):
-        return woven.at(number)
-    if isinstance(woven, tuple):
-        return tuple(_at(part, number) for part in woven)
-    return woven
-
-
 def _rule(
-    like: Operator, woven: tuple[Any, ...], profile: DeviceProfile
-) -> Callable[[int], tuple[Step, ...]]:
-    """Return a function from a round's number to the operator's allocation steps at that round's shapes."""
-    known: dict[int, tuple[Step, ...]] = {}
-    storages = [meta.storage for meta in (*like.inputs, *filter(None, like.outputs))]
+    numbers: Numbers, calls: Sequence[Operator], shown: Sequence[tuple[Any, ...]], profile: DeviceProfile
+) -> Callable[[int], tuple[Step, ...]] | None:
+    """Return a function from a round's number to an operator's allocation steps at that round's shapes, from
+    its calls; None if no number of it varies. Raises NotTheSame, NotExtrapolated."""
+    like, known = calls[0], dict[int, tuple[Step, ...]]()
+    if any((name, settings) != (like.name, like.settings) for name, _, _, _, settings, _ in shown):
+        raise NotExtrapolated("an operator is called in another way")
+    at = numbers.operator(
+        [
+            Operator(like.index, name, arguments, outputs, dict(named), phase=phase)
+            for name, arguments, named, outputs, _, phase in shown
+        ]
+    )
+    if at is None:
+        return None
 
     def steps_of(number: int) -> tuple[Step, ...]:
         if number not in known:
-            place = iter(storages)
-
-            def built(value: Any) -> Any:
-                if isinstance(value, TensorMeta):
-                    _, *seen = (_at(part, number) for part in _fields(value))
-                    return TensorMeta(next(place), *seen)
-                return tuple(map(built, value)) if isinstance(value, tuple) else _at(value, number)
-
-            _, arguments, named, outputs, *_ = woven
-            operator = replace(
-                like,
-                arguments=built(arguments),
-                keywords={name: built(value) for name, value in named},
-                outputs=built(outputs),
-            )
+            made = at(number)
+            operator = replace(like, arguments=made.arguments, keywords=made.keywords, outputs=made.outputs)
             known[number] = tuple(_ruled_steps(operator, profile))
             if len(known[number]) > 2 * _MOST_TAKEN:
                 raise NotExtrapolated(f"{like.name} takes memory many times")

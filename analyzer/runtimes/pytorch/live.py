@@ -25,8 +25,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import UNLIMITED, Prediction
-from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
-from analyzer.runtimes.plans import Plans
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch import extrapolation
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.eager import AnyProgram, Eager, GrowingProgram
@@ -35,7 +34,7 @@ from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
-from analyzer.runtimes.timeline import Failure, States, simulation_of_states
+from analyzer.runtimes.timeline import Failure, Server, States, simulation_of_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,6 @@ class Live:
         self._workspaces = environ.get("CUBLAS_WORKSPACE_CONFIG")
         self._cudnn_threads = self._libraries = 0
         self._events: list[AllocationEvent] = []
-        self._handles: dict[int, tuple[int, int]] = {}
-        self._plans = Plans()
         self._failed: Failure | None = None
         self._ended = self._begun = False
         # What is written down apart, who knows what it asks for, and the most in use while something happened
@@ -88,7 +85,12 @@ class Live:
         self._watched: list[Look] = []
         self._peaks = (0, 0, 0)
         self.failures = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        """Begin with a new allocator."""
         self.allocator = self.fresh()
+        self._server = Server(self.allocator)
         self._states = States(self.allocator, places=True)
 
     def fresh(self) -> PyTorchAllocator:
@@ -168,30 +170,17 @@ class Live:
         if self._apart is not None:
             self._apart.append(event)
             return
-        asked = 0
-        handle: int | None = None
-        if isinstance(event, Malloc):
+        if type(event) is Malloc:
             if not self._begun:
                 self._begin()
             if event.category is Category.WORKSPACE and event.label == "cublas":
                 self._process.cublas()
-            if event.plan:
-                handle, asked = self._served(event)
-            else:
-                handle, asked = self.allocator.malloc(event.nbytes, event.stream), event.nbytes
-            self._handles[event.key] = handle, asked
-        elif isinstance(event, Free):
-            freed, nbytes = self._handles.pop(event.key)
-            self.allocator.free(freed)
-            asked = -nbytes
-        elif isinstance(event, Use):
-            self.allocator.use(self._handles[event.key][0], event.stream)
-        elif isinstance(event, Wait):
-            self.allocator.wait(event.stream, event.by)
-        elif isinstance(event, EmptyCache):
-            self.allocator.over("empty_cache")
+        refused = self._server.plans.refused
+        asked, handle = self._server.serve(event)
+        if self._server.plans.refused > refused:
+            self._states.refused.append(len(self._events))
         self._record_state(event, asked, handle)
-        if isinstance(event, Event):
+        if type(event) is Event:
             self.allocator.over(event.name, event.value)
 
     def _begin(self) -> None:
@@ -201,8 +190,7 @@ class Live:
         if conf == self._conf:
             return
         self._conf, events, self._events = conf, self._events, []
-        self.allocator = self.fresh()
-        self._states = States(self.allocator, places=True)
+        self._reset()
         for event in events:
             self._simulate(event)
 
@@ -216,16 +204,6 @@ class Live:
             if now[0] > allocated or now[1] > reserved or now[2] > requested:
                 self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
 
-    def _served(self, event: Malloc) -> tuple[int, int]:
-        """Serve a request; return (handle, bytes), also of a smaller plan's, as `timeline.simulate`. Raises
-        OutOfMemoryError."""
-        refused = self._plans.refused
-        malloc = partial(self.allocator.malloc, stream=event.stream)
-        served = self._plans.served(malloc, event.nbytes, event.plan, event.smaller)
-        if self._plans.refused > refused:
-            self._states.refused.append(len(self._events))
-        return served
-
     def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
         """Free the scratch of the operator that found no memory; its results die by themselves."""
         assert isinstance(failing, Malloc) and self._eager is not None
@@ -238,7 +216,7 @@ class Live:
             if (
                 isinstance(event, Malloc)
                 and event.category is Category.SCRATCH
-                and event.key in self._handles
+                and event.key in self._server.live
             ):
                 self._simulate(Free(event.key))
 
@@ -261,11 +239,13 @@ class Live:
 
     def block_bytes(self, storage: int) -> int:
         """The block behind a storage; 0 for one that takes nothing of the device."""
-        return self.allocator.size_of(self._handles[storage][0]) if storage in self._handles else 0
+        live = self._server.live
+        return self.allocator.size_of(live[storage][0]) if storage in live else 0
 
     def layout(self, storages: Iterable[int]) -> Hashable:
         """Return all allocator state that decides later requests, given these live storages."""
-        blocks = (self._handles[storage][0] for storage in storages if storage in self._handles)
+        live = self._server.live
+        blocks = (live[storage][0] for storage in storages if storage in live)
         return self.allocator.layout(), tuple(map(self.allocator.address_of, blocks))
 
     @property
@@ -301,7 +281,7 @@ class Live:
         """Simulate the iterations of these numbers on the allocator, without writing them down. Raises
         NotExtrapolated: then nothing has changed."""
         loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
-        taken = {key: held for key, held in self._handles.items() if key in places}
+        taken = {key: held for key, held in self._server.live.items() if key in places}
         if not has_fast_path(allocator, [handle for handle, _ in taken.values()]):
             raise NotExtrapolated("the allocator's settings are not known to the compiled one")
         before, allocated = allocator.peak_allocated, allocator.allocated
@@ -317,7 +297,7 @@ class Live:
         for key in taken:
             number, place = places[key]
             now[key] = handles[extrapolation.key_at(loop, number + len(numbers), place)]
-            del self._handles[key]
+            del self._server.live[key]
         if allocator.peak_allocated > before:
             self._extrapolated_peaks = allocator.peak_allocated, allocator.peak_requested
         return ExtrapolatedIterations(allocated, blocks, now)
@@ -348,7 +328,7 @@ class Live:
             made = replace(malloc, key=name, storage=name, operator=malloc.operator - operators)
             self._events.append(made)
             self._states.put(allocated, malloc.nbytes, handle)
-            self._handles[name] = handle, malloc.nbytes
+            self._server.live[name] = handle, malloc.nbytes
         if allocated != self.allocator.allocated:
             raise ValueError("what was extrapolated does not add up")
         self._eager.rename(names)
@@ -380,8 +360,8 @@ class Live:
         self._readings = [reading for reading in self._readings if reading.end <= position]
         self._watched = [look for look in self._watched if look.position <= position]
         self._states.cut(position)
-        moved = {new: self._handles.pop(old) for old, new in names.items() if old in self._handles}
-        self._handles |= moved
+        live = self._server.live
+        live |= {new: live.pop(old) for old, new in names.items() if old in live}
         self._eager.rename(names)
 
     def _write_extrapolated_peak(self) -> None:

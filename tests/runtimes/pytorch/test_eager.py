@@ -5,13 +5,24 @@ from __future__ import annotations
 import pytest
 
 from analyzer.devices import load
-from analyzer.graph import Birth, Category, Death, Graph, Mark, Operator, Phase, Run, Storage, TensorMeta
+from analyzer.graph import (
+    Birth,
+    Category,
+    Death,
+    Graph,
+    Mark,
+    Operator,
+    Phase,
+    Run,
+    Storage,
+    TensorMeta,
+    contiguous_strides,
+)
 from analyzer.options import Options
 from analyzer.runtimes.base import Source
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.runtime import PyTorch
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_strides
 from analyzer.runtimes.timeline import simulate
 from tests.schemas import called
 from tests.values import not_values

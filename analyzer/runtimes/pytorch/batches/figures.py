@@ -217,8 +217,8 @@ def _simulate(
                 else:
                     server.serve(event)
             except OutOfMemoryError:
-                return False, server.refused
-    return True, server.refused
+                return False, server.plans.refused
+    return True, server.plans.refused
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import Operator, TensorMeta, contiguous_strides
 from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, NextPlans, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
 from analyzer.libraries.cudnn.local_memory import local_memory
@@ -47,6 +47,7 @@ from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch import without_cudnn
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
+    channels_last_order,
     contiguous_copy_bytes,
     contiguous_like,
     is_channels_last,
@@ -361,8 +362,5 @@ def _formatted(tensor: TensorMeta, channels_last: bool) -> TensorMeta:
         return tensor
     if not channels_last:
         return contiguous_like(tensor)
-    shape, strides, step = tensor.shape, [0] * len(tensor.shape), 1
-    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
-        strides[dim] = step
-        step *= max(shape[dim], 1)
-    return replace(tensor, stride=tuple(strides), offset=0)
+    strides = contiguous_strides(tensor.shape, channels_last_order(len(tensor.shape)))
+    return replace(tensor, stride=strides, offset=0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, contiguous_strides
+from analyzer.graph import Operator, contiguous_strides
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 

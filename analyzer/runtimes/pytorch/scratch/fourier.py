@@ -28,12 +28,11 @@ from functools import partial
 from itertools import pairwise
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta, nbytes_of
+from analyzer.graph import Operator, TensorMeta, contiguous_strides, nbytes_of
 from analyzer.libraries.cufft import FourierPlan, is_recorded, workspace_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_like,
-    contiguous_strides,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 

@@ -11,28 +11,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from analyzer.graph import TensorMeta, dtype_bytes, nbytes_of
+from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes, nbytes_of
 
 _ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
 
 
-def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a row-major tensor of this shape."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+def channels_last_order(rank: int) -> tuple[int, ...]:
+    """The dimensions of a channels-last tensor, innermost first."""
+    return (1, *range(rank - 1, 1, -1), 0)
 
 
-def is_contiguous(tensor: TensorMeta) -> bool:
-    """Whether the tensor is row-major without gaps."""
+def _without_gaps(dimensions: Iterable[tuple[int, int]]) -> bool:
+    """Whether dimensions (stride, size), innermost first, tile one block; one without elements does."""
     step = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+    for stride, size in dimensions:
         if size == 0:
             return True
         if size != 1:
@@ -42,12 +37,17 @@ def is_contiguous(tensor: TensorMeta) -> bool:
     return True
 
 
+def is_contiguous(tensor: TensorMeta) -> bool:
+    """Whether the tensor is row-major without gaps."""
+    return _without_gaps(zip(reversed(tensor.stride), reversed(tensor.shape), strict=True))
+
+
 def is_channels_last(tensor: TensorMeta) -> bool:
     """Whether a 4-D or 5-D tensor is contiguous with its second dimension innermost."""
     if len(tensor.shape) not in (4, 5):
         return False
     step = 1
-    for dim in (1, *range(len(tensor.shape) - 1, 1, -1), 0):
+    for dim in channels_last_order(len(tensor.shape)):
         if tensor.shape[dim] != 1:
             if tensor.stride[dim] != step:
                 return False
@@ -63,7 +63,7 @@ def suggests_channels_last(tensor: TensorMeta) -> bool:
     if len(tensor.shape) not in (4, 5) or tensor.stride[1] == 0:
         return False
     smallest = 0
-    for dim in (1, *range(len(tensor.shape) - 1, 1, -1), 0):
+    for dim in channels_last_order(len(tensor.shape)):
         if tensor.shape[dim] == 0 or tensor.stride[dim] < smallest:
             return False
         if dim == 0 and smallest == tensor.stride[1]:
@@ -76,17 +76,7 @@ def suggests_channels_last(tensor: TensorMeta) -> bool:
 
 def is_dense(tensor: TensorMeta) -> bool:
     """Whether the elements tile one block, in any order, without gaps or overlap."""
-    step = 1
-    for stride, size in sorted(
-        (stride, size) for size, stride in zip(tensor.shape, tensor.stride, strict=True)
-    ):
-        if size == 0:
-            return True
-        if size != 1:
-            if stride != step:
-                return False
-            step *= size
-    return True
+    return _without_gaps(sorted(zip(tensor.stride, tensor.shape, strict=True)))
 
 
 def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:

@@ -37,7 +37,13 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_contiguous,
     suggests_channels_last,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, converted, reduce, sum_over
+from analyzer.runtimes.pytorch.scratch.reduction import (
+    ReductionKernel,
+    converted,
+    power_of_two_below,
+    reduce,
+    sum_over,
+)
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
@@ -200,14 +206,10 @@ def channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[
     """
     channels = source.shape[1]
     rows = source.element_count // channels
-
-    def power_below(value: int) -> int:
-        return 1 << (value.bit_length() - 1) if value > 0 else 1
-
-    width = min(power_below(channels), 32)
-    height = min(power_below(-(-rows // 16)), 512 // width)
+    width = min(power_of_two_below(channels), 32)
+    height = min(power_of_two_below(-(-rows // 16)), 512 // width)
     if width * height != 512:
-        width = min(power_below(channels), 512 // height)
+        width = min(power_of_two_below(channels), 512 // height)
     columns = -(-channels // width)
     blocks = min(-(-rows // (height * 16)), 128)
     if blocks < 8:

@@ -61,7 +61,8 @@ def _ceil_div(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
-def _power_of_two_below(value: int) -> int:
+def power_of_two_below(value: int) -> int:
+    """The largest power of two that is not above the value; 1 for none."""
     return 1 << (value.bit_length() - 1) if value > 0 else 1
 
 
@@ -91,8 +92,8 @@ def staging(
         along_input, width, height = True, 1, 1
 
     most_threads = (256 if element_bytes == 16 else 512) // vector
-    width_power = _power_of_two_below(width) if width < most_threads else most_threads
-    height_power = _power_of_two_below(height) if height < most_threads else most_threads
+    width_power = power_of_two_below(width) if width < most_threads else most_threads
+    height_power = power_of_two_below(height) if height < most_threads else most_threads
     block_width = min(width_power, _WARP)
     block_height = min(height_power, most_threads // block_width)
     block_width = min(width_power, most_threads // block_height)

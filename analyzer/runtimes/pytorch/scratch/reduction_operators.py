@@ -14,11 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, dtype_bytes
+from analyzer.graph import Operator, contiguous_strides, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
-    contiguous_strides,
     preserved_strides,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (

@@ -23,11 +23,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.graph import Operator, TensorMeta, contiguous_strides, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    contiguous_strides,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzer.graph import TensorMeta, dtype_bytes
+from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes
 
 _INT32_MAX = 2**31 - 1
 
@@ -128,11 +128,8 @@ def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tu
                 for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride, strict=True))
             )
         )
-    strides, step = [0] * rank, 1
-    for dim in _order(IteratedLoop(tuple(shape), tuple(operands), 0)):
-        strides[dim] = step
-        step *= max(shape[dim], 1)
-    return tuple(shape), tuple(strides)
+    order = _order(IteratedLoop(tuple(shape), tuple(operands), 0))
+    return tuple(shape), contiguous_strides(shape, order)
 
 
 def _reordered(loop: IteratedLoop) -> IteratedLoop:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.devices import DeviceProfile, load
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import Operator, TensorMeta, contiguous_strides
 from analyzer.runtimes.pytorch.scratch import Output, Take, kernel_allocations
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_strides
 from tests.schemas import called
 
 H200 = load("h200")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.graph import Operator
+from analyzer.graph import Operator, contiguous_strides
 from analyzer.graph.model import GraphError
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
@@ -12,7 +12,6 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
     contiguous_like,
-    contiguous_strides,
     is_channels_last,
     is_contiguous,
     is_dense,

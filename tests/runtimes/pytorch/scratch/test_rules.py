@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.devices import load
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import Operator, TensorMeta, contiguous_strides
 from analyzer.runtimes.pytorch.scratch import Give, Output, Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.cub import aliased_bytes, radix_sort_bytes, scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
-    contiguous_strides,
     is_channels_last,
     is_contiguous,
     is_dense,
