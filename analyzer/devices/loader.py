@@ -294,6 +294,10 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
             isinstance(value, dict) and all(_is_release(name, text) for name, text in value.items())
         ),
     ),
+    "host_factor": (
+        "a number above 0",
+        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0,
+    ),
     "cudnn_device": (
         "an object of cuDNN's field names to their values",
         lambda value: isinstance(value, dict) and isinstance(value.get("deviceVer"), int),
@@ -312,6 +316,7 @@ OPTIONAL = frozenset(
         "nvml_names",
         "nccl",
         "releases",
+        "host_factor",
         "cudnn_device",
     }
 )

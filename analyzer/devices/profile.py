@@ -44,6 +44,8 @@ class DeviceProfile:
     nvml_names: the names NVML gives to this GPU model.
     nccl: what NCCL takes, for each number of ranks that was measured with GPUs of this model.
     cudnn_device: how cuDNN describes the GPU, in its own field names; empty: nobody can be asked about it.
+    host_factor: how many times as long as the H100's host (`timing/host.py`) the host takes that hands work
+        over; None: not known.
     releases: what the figures were measured with; once a runtime has put in what it is to predict, that
         (`analyzer/releases.py`).
     """
@@ -70,6 +72,7 @@ class DeviceProfile:
     nccl: tuple[Topology, ...] = ()
     cudnn_device: Mapping[str, Any] = field(default_factory=dict)
     releases: Mapping[str, Release] = field(default_factory=lambda: RECORDED)
+    host_factor: float | None = None
 
     @property
     def usable_bytes(self) -> int:

@@ -112,6 +112,7 @@ def followed(
     estimate = estimate_of(found, program.name, options, profile, note, doubts)
     if job.world_size > 1:
         notes = (f"rank {job.rank} of {job.world_size}, all of them emulated", *notes)
+        estimate = replace(estimate, step_seconds=None)  # collectives are not among a step's launches
     return Emulated(replace(estimate, notes=(*estimate.notes, *notes)), found)
 
 

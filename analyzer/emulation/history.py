@@ -13,6 +13,7 @@ from typing import Any
 from analyzer import releases
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.emulation.replay import replayed, without_folder
+from analyzer.emulation.step import time_of
 from analyzer.graph import Category, Graph
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
@@ -86,7 +87,12 @@ def estimate_of(
     estimate = assemble(captured, options, _Emulated()).estimate
     kept = tuple(note for note in estimate.notes if note in captured.notes)
     return replace(
-        estimate, engine="emulate", installed={}, device_assumed=stands_in(options.device), notes=kept
+        estimate,
+        engine="emulate",
+        installed={},
+        device_assumed=stands_in(options.device),
+        notes=kept,
+        step_seconds=time_of(found.get("launches", ()), profile),
     )
 
 

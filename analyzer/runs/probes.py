@@ -10,10 +10,14 @@
    embedding, sorting): the allocator's bytes and peak after each. `checks.CASES` runs under capture too, so
    that both are the same program.
 4. **communicators**: what NCCL takes for one rank of several (`communicators.py`).
+5. **host**: seconds of the host to hand over common calls, whose tensors are so small that the device is
+   never behind.
 """
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,6 +32,7 @@ def run(probe: Mapping[str, Any]) -> dict[str, Any]:
         "library": _library,
         "checks": _checks,
         "communicators": communicators.run,
+        "host": _host,
     }
     return kinds[probe["name"]](probe)
 
@@ -191,3 +196,37 @@ def _checks(_: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "marks": [[event, counters.allocated, counters.peak_allocated] for event, counters in observer.marks]
     }
+
+
+_CALLS, _ROUNDS = 200, 15
+
+
+def _host(probe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return seconds of a call by name, the median round's; `timing/host.py` has those of the H100's host."""
+    del probe
+    import torch
+    from torch import nn
+
+    x, layer = torch.randn(4, 64, device="cuda"), nn.Linear(64, 64, device="cuda")
+    parameters = [nn.Parameter(torch.randn(64, device="cuda")) for _ in range(100)]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = torch.optim.AdamW(parameters)
+
+    def without_gradients() -> None:
+        with torch.no_grad():
+            layer(x)
+
+    calls: dict[str, tuple[Callable[[], Any], int]] = {
+        "relu": (lambda: torch.relu(x), _CALLS), "add": (lambda: x + x, _CALLS),
+        "linear, no gradient": (without_gradients, _CALLS), "adamw 100": (optimizer.step, 5),
+    }  # fmt: skip
+    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(_ROUNDS):  # all of them each time: the processor is slow at first
+        for name, (call, count) in calls.items():
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(count):
+                call()
+            rounds[name].append((time.perf_counter() - begin) / count)
+    return {"seconds": {name: statistics.median(seconds) for name, seconds in rounds.items()}}

@@ -82,12 +82,18 @@ class Sandbox:
         said = json.dumps(
             {"folder": self._scratch.folder, "protection": self.protection, "network": self._network}
         )
-        variables = {**services.variables(self._scratch.path("tmp")), "PYTHONPATH": path, _VARIABLE: said}
+        variables: dict[str, str] = {
+            **services.variables(self._scratch.path("tmp")),
+            "PYTHONPATH": path,
+            _VARIABLE: said,
+        }
         with contextlib.ExitStack() as stack:
             if self.protection != "namespaces":
                 from analyzer.sandbox.functions import Functions
 
                 variables["TMPDIR"] = self._scratch.path("tmp")
+                # The loader opens what Triton compiled for itself where it lies, not where Python finds it.
+                variables["TRITON_CACHE_DIR"] = self._scratch.path("tmp/triton")
                 functions = Functions(self._scratch.folder, variables, self._aside, self._ruleset(stack))
                 stack.enter_context(functions.open())
             else:

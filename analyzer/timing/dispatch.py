@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 from analyzer.graph.model import Operator, Storage, TensorMeta, tensors_in
-from analyzer.timing import traffic
+from analyzer.timing import compiled, traffic
 from analyzer.timing.attention import attention
 from analyzer.timing.convolutions import Convolution, convolution
 from analyzer.timing.elementwise import copied, elementwise, size_of
+from analyzer.timing.fused import fused
 from analyzer.timing.products import product
 from analyzer.timing.rates import Rates
 from analyzer.timing.work import Work
@@ -48,6 +49,8 @@ def works_of(operator: Operator, storages: tuple[Storage, ...], rates: Rates) ->
         there = {t.storage for t in inputs}
         if all(t.storage in there for t in outputs):
             return []
+    if operator.domain == compiled.DOMAIN:
+        return fused(operator, rates)
     rule = _RULES.get(name)
     if rule is None and name.startswith(("_foreach", "_fused_a", "_fused_s", "_amp_foreach")):
         rule = _lists

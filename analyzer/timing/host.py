@@ -10,8 +10,9 @@
 4. A checkpointed block is two regions, forward and again: each keeps or sets the random state (`_REGION`).
    Its hooks are called for each tensor saved there, saved again, and used (`_HOOK`), which is most of what
    checkpointing takes of the host. Both were timed in loops of their own: `_FORWARD` times that in a step.
-5. Seconds are of one host (an H100 server's Xeon, 16 cores, Python 3.12, torch 2.11); another's lie within
-   `RANGE` for all that is known.
+5. Seconds are of one host (an H100 server's Xeon, 16 cores, Python 3.12, torch 2.11). On another they are
+   `DeviceProfile.host_factor` times as many, which `analyze calibrate` measures by `LOOPS`; without it that
+   host's are taken. `RANGE` is how far a step lies from what is said of the host that was measured.
 
 Source: of 3's loops, `tests/data/h100/timing/host.json.gz` (`python -m benchmarks timing measure`); of 4's,
 `checkpoint.json.gz` beside it (`python -m benchmarks timing checkpoint`), and `torch/utils/checkpoint.py`;
@@ -23,8 +24,13 @@ Python code takes between operators; data loading; the garbage collector.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import exp, log
+
 from analyzer.graph.model import Operator, Phase
 
+# Seconds of a call on that host, with `runs/probes.py`'s tensors ("host").
+LOOPS = {"relu": 8.03e-6, "add": 7.47e-6, "linear, no gradient": 24.1e-6, "adamw 100": 1.728e-3}
 RANGE = (0.7, 1.45)
 _MICRO = 1e-6
 # Microseconds of an operator that launches something, and of one that does not: forward, backward, in the
@@ -75,6 +81,11 @@ def seconds_of(
     elif place == 0 and operator.module != before.module:
         found += _MODULE
     return found * _MICRO + checkpointing(*operator.checkpointing)
+
+
+def factor_of(seconds: Mapping[str, float]) -> float:
+    """Return how many times as long as the measured host another takes, by its seconds of `LOOPS`."""
+    return exp(sum(log(seconds[name] / known) for name, known in LOOPS.items()) / len(LOOPS))
 
 
 def checkpointing(regions: int, calls: int) -> float:

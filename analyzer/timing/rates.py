@@ -12,12 +12,14 @@ Source: `analyzer/devices/rates.json`, which names each document.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices import DeviceProfile
+from analyzer.devices import DeviceProfile, load
+from analyzer.errors import OptionError
 
 _FILE = Path(__file__).parent.parent / "devices" / "rates.json"
 MEASURED = "h100"
@@ -60,7 +62,11 @@ def _known() -> dict[str, dict[str, Any]]:
 
 def rates_of(profile: DeviceProfile) -> Rates | None:
     """Return the rates of a profile's GPU; None without data sheet figures (a size, a GPU's slice)."""
-    found = _known().get(profile.name)
+    name = profile.name
+    if name not in _known() and profile.nvml_names:  # a calibrated profile has a name of its own
+        with suppress(OptionError):
+            name = load(profile.nvml_names[0]).name
+    found = _known().get(name)
     if found is None:
         return None
     return Rates(
@@ -70,5 +76,5 @@ def rates_of(profile: DeviceProfile) -> Rates | None:
         bandwidth=found["bandwidth"] * 1e9,
         multiprocessors=profile.sm_count,
         cache_bytes=int(profile.cudnn_device.get("l2CacheSize", 0)) or 4 << 20,
-        measured=profile.name == MEASURED,
+        measured=name == MEASURED,
     )

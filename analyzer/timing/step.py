@@ -13,8 +13,8 @@ can.
 
 Source: `_GAP`, of 500 kernels in a queue that was full before (`host.json.gz`, "gap"). When the host waits:
 CUDA C++ Programming Guide, "API synchronization behavior"; the queue's length was seen on an H100.
-Not modelled: collectives (a program with them has no step time), CUDA graphs, compiled code, several streams
-that share a device.
+Not modelled: collectives (a program with them has no step time), several streams that share a device. What a
+program was compiled to is seen where it is emulated (`emulation/step.py`, `compiled.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from math import exp, sqrt
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph.model import Graph, Moment, Operator, Phase, Run, StreamWait, tensors_in
-from analyzer.timing import host, table
+from analyzer.timing import compiled, host, table
 from analyzer.timing.dispatch import plain_name, works_of
 from analyzer.timing.rates import Rates, rates_of
 from analyzer.timing.residency import Residency
@@ -59,7 +59,8 @@ _EACH_STEP, _BUSIER = 2.7, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """An operator in time: what it takes of the host, and of the device, on which stream; kernels: how many.
+    """An operator in time: what it takes of the host, and of the device, on which stream; kernels: how many;
+    gap: between them.
     waits: the host goes on when it is done. kinds: (category, seconds, spread, known) of its works."""
 
     operator: Operator
@@ -68,6 +69,7 @@ class Launch:
     kernels: float
     waits: bool
     kinds: tuple[tuple[str, float, float, bool], ...] = ()
+    gap: float = _GAP
 
 
 def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
@@ -77,7 +79,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
     if rates is None or graph.framework != "pytorch" or graph.communicators or not graph.operators:
         return None
     moments = _last_step(graph)
-    launches = _launches(graph, moments, rates)
+    launches = _launches(graph, moments, rates, profile.host_factor or 1.0)
     kinds = [kind for launch in launches.values() for kind in launch.kinds]
     if not kinds:
         return None
@@ -115,7 +117,7 @@ def operator_seconds(
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators:
         return None
-    launches = _launches(graph, moments, rates)
+    launches = _launches(graph, moments, rates, profile.host_factor or 1.0)
     return {index: (launch.host, launch.device) for index, launch in launches.items()}
 
 
@@ -132,8 +134,9 @@ def _last_step(graph: Graph) -> list[Moment]:
     return list(graph.program[places[0] : places[-1] + 1]) if places else []
 
 
-def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates) -> dict[int, Launch]:
-    """Return the work of every operator of the step; the cache holds nothing of the previous iteration."""
+def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float) -> dict[int, Launch]:
+    """Return the work of every operator of the step, on a host so many times as slow; the cache holds nothing
+    of the previous iteration."""
     operators = graph.operators
     chosen = [operators[moment.operator] for moment in moments if isinstance(moment, Run)]
     residency = Residency(graph.storages, rates.cache_bytes)
@@ -154,11 +157,14 @@ def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates) -> dict[int
                 (time * _BUSIER, _EACH_STEP * work.repeats) if work.repeats else (time, entry.kernels)
             )
             device, kernels = device + time, kernels + count
-            kinds.append((work.category, time, entry.spread, entry.known))
+            kinds.append((work.kind or work.category, time, max(entry.spread, work.spread), entry.known))
         waits = name in _ASKS or any(work.category == "host_copy" for work in group)
         tensors = len(list(tensors_in(operator.arguments[0]))) if name.startswith(_LISTS) else 0
-        handed = host.seconds_of(operator, name, kernels, tensors, before)
-        found[operator.index] = Launch(operator, handed, device, kernels, waits, tuple(kinds))
+        handed = compiled.seconds_of(operator)
+        if handed is None:
+            handed = host.seconds_of(operator, name, kernels, tensors, before)
+        gap = compiled.GRAPH_GAP if compiled.REPLAYED in operator.settings else _GAP
+        found[operator.index] = Launch(operator, handed * slow, device, kernels, waits, tuple(kinds), gap)
         before = operator
     return found
 
@@ -181,8 +187,9 @@ def _played(moments: list[Moment], launches: dict[int, Launch], device: float, s
             clock += launch.host * slow
             stream = launch.operator.stream
             if launch.device:
-                free[stream] = max(clock, free[stream]) + launch.device * device + _GAP * launch.kernels
-                queue.append(free[stream])
+                free[stream] = max(clock, free[stream]) + launch.device * device + launch.gap * launch.kernels
+                if launch.host:  # a graph is one launch, not its nodes
+                    queue.append(free[stream])
                 if len(queue) > _QUEUE:
                     clock = max(clock, queue.popleft())
             if launch.waits:
@@ -200,7 +207,7 @@ def _busiest_stream_seconds(launches: dict[int, Launch]) -> float:
 
 def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
     """Return "host" if launching takes longest, else what the kernels mostly do."""
-    gaps = _GAP * sum(launch.kernels for launch in launches.values())
+    gaps = sum(launch.gap * launch.kernels for launch in launches.values())
     if handed > busy + gaps:
         return "host"
     computing = moving = 0.0

@@ -13,7 +13,8 @@ class Work:
 
     place: where it lies among them: logarithms to base two of its sizes, equally many for a category. base:
     seconds by formula, of which the table says by what factor the measured ones differ. moved: bytes read,
-    which may lie in the cache. repeats: how often a recurrent layer's kernels run, 0 for others.
+    which may lie in the cache. repeats: how often a recurrent layer's kernels run, 0 for others. kind: what
+    it counts as, where not as its category; spread: how far it may be off at least, as a logarithm.
     """
 
     category: str
@@ -21,6 +22,8 @@ class Work:
     base: float
     moved: float = 0.0
     repeats: float = 0.0
+    kind: str = ""
+    spread: float = 0.0
 
 
 def log(value: float) -> float:

@@ -14,7 +14,9 @@
 4. With several ranks, NCCL: communicators made and used by as many processes with a GPU each
    (`runs/communicators.py`). What a communicator and its ring take is seen by a second one, because the first
    also load the library's code; what a message takes by one in the other direction.
-5. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
+5. The host's speed is by how much longer it takes over common calls than the H100's host did
+   (`timing/host.py`, `LOOPS`): the mean of their ratios' logarithms.
+6. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
 
 The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
 """
@@ -36,6 +38,7 @@ from analyzer.devices.loader import from_dict
 from analyzer.releases import parse, written
 from analyzer.runs import communicators, jobs, machine
 from analyzer.runs.probes import PRODUCT_BYTES
+from analyzer.timing import host
 
 # `_getCUDABlasLtWorkspaceSize` of PyTorch, on GPUs of every compute capability.
 _ASSUMED_LT_BYTES = 1 << 20
@@ -57,6 +60,7 @@ _MEASURED_BY = {
     "per_thread_modules": "the same from a second thread",
     "cublas_workspace_bytes": "the allocator's peak at a first matrix product",
     "cublaslt_workspace_bytes": "the allocator's peak at a first product with bias",
+    "host_factor": "seconds of common calls, beside those of the H100's host",
 }
 
 
@@ -113,6 +117,8 @@ def calibrate(
         tell("communicators", 0.65)
         for count in (1, ranks):
             stage(f"communicators {count}", partial(communicators.measured, count))
+    tell("host", 0.85)
+    stage("host", lambda: probe({"name": "host"}))
     tell("checks", 0.9)
     document = profile(found, name)
     output.write_text(json.dumps(document, indent=2) + "\n")
@@ -174,6 +180,7 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
         "cublaslt_workspace_bytes": min(_ASSUMED_LT_BYTES, workspace) if within else own,
         "measured": True,
         "cudnn_device": json.loads(device["cudnn_device"]),
+        "host_factor": round(host.factor_of(found["host"]["seconds"]), 3),
         "releases": {
             name: written(parse(versions[name])) for name in ("torch", "cuda", "cudnn") if versions[name]
         },

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import zipfile
 from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -196,11 +199,19 @@ def h100() -> Rates:
     return rates
 
 
+def write_packed(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Packed with LZMA: `numpy.load` reads it as it reads deflated ones, and it is a fifth smaller."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
 @click.command("pack")
 def main() -> None:
     """Write analyzer/timing/h100.npz from the measured rows, and print how well it says a row that is left out."""
     arrays = packed(h100())
-    np.savez_compressed(table.FILE, **arrays)
+    write_packed(table.FILE, arrays)
     names = bytes(arrays["names"]).decode().split("\n")
     for name, count, spread in zip(names, arrays["counts"], arrays["spreads"], strict=True):
         print(f"{name:44} {count:5} rows, off by {spread} % when left out")

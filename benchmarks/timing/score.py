@@ -176,7 +176,11 @@ def page(found: Sequence[Row]) -> str:
     for name, title in (("development", "Development cases"), ("held_out", "Held-out cases")):
         lines = [_cells(row) for row in found if row.group == name]
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
-    for name, command in (("advice", "advice_table"), ("strategies", "strategies_table")):
+    for name, command in (
+        ("compiled", "compiled_table"),
+        ("advice", "advice_table"),
+        ("strategies", "strategies_table"),
+    ):
         kept = pages.part(PAGE, name).rstrip()
         parts.append(
             f"<!-- {name}: written by python -m benchmarks timing {command} -->\n{kept}\n<!-- /{name} -->"
@@ -203,4 +207,5 @@ is said. An error is said over measured, less one; "(no)" marks what is not in i
 Where it falls short: grouped convolutions in channels-last order (`regnet_x_1_6gf`, `regnety_016`), of which cuDNN transposes some on the way
 and others not; recurrent layers, whose kernels run on streams of cuDNN's; the first, one-channel convolution of `wav2vec2`; models whose own
 Python code takes longer than their operators (`falcon` in inference). Steps end up to 40 % later than said where host and device
-wait for each other by turns. Not measured: compiled programs (their step time is that of the eager program), GPUs other than this one."""
+wait for each other by turns. Not measured: GPUs other than this one. Compiled
+programs have a part of their own below; traced, without a CUDA build of PyTorch, their step time is that of the eager program."""

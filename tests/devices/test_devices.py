@@ -42,6 +42,7 @@ def test_every_profile(name: str) -> None:
         "nvml_names",
         "releases",
         "modules_off_bytes",
+        "host_factor",
     }
     # What was measured has no range.
     lacking = {"context_range_bytes"} if profile.measured else {"nccl"}

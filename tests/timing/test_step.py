@@ -74,7 +74,7 @@ def test_nothing_is_said_of_other_programs() -> None:
     assert step_time(dataclasses.replace(graph, framework="onnx"), H100) is None
     assert step_time(dataclasses.replace(graph, operators=(), program=()), H100) is None
     assert step_time(dataclasses.replace(graph, communicators={"0": Communicator(0, 0, 2)}), H100) is None
-    assert step_time(graph, dataclasses.replace(H100, name="24GiB")) is None
+    assert step_time(graph, dataclasses.replace(H100, name="24GiB", nvml_names=())) is None
 
 
 def test_the_cache_holds_what_was_touched_lately() -> None:
@@ -116,3 +116,13 @@ def test_measured_steps_are_near(tag: str, within: float) -> None:
     device, _, _ = row.errors
     assert abs(device) < within
     assert row.holds[2]
+
+
+def test_a_slower_host_hands_over_more_slowly() -> None:
+    graph = products(50, 64)
+    own = step_time(
+        graph, dataclasses.replace(H100, name="my-h100", host_factor=2.0)
+    )  # a calibrated profile's name
+    assert own is not None
+    assert own.host_seconds == pytest.approx(2 * timed(graph).host_seconds)
+    assert own.device_seconds == timed(graph).device_seconds

@@ -20,6 +20,7 @@ from analyzer.devices.loader import PROFILES, from_dict
 from analyzer.errors import RunError
 from analyzer.runs import checks, communicators, machine
 from analyzer.runs.probes import PRODUCT_BYTES
+from analyzer.timing import host
 from analyzer.verify import calibrate
 from analyzer.verify.calibrate import predicted_checks
 from tests.paths import DATA, MODELS, ROOT
@@ -47,6 +48,8 @@ class FakeGpu:
                 "compute_capability": [8, 9], "sm_count": 60, "max_threads_per_sm": 1536, "context_bytes": 300 * MIB, "cudnn_device": '{"deviceVer": 890}',
                 "versions": {"torch": self.torch, "cuda": "13.0", "cudnn": "9.19.0"},
             }  # fmt: skip
+        if description["name"] == "host":
+            return {"seconds": {name: 1.5 * seconds for name, seconds in host.LOOPS.items()}}
         if description["name"] == "library":
             return {
                 "cublas": {
@@ -96,6 +99,7 @@ def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
     }  # fmt: skip
     assert profile.per_thread_modules == ("cublas",)
     assert (profile.cublas_workspace_bytes, profile.cublaslt_workspace_bytes) == (8_519_680, MIB)
+    assert profile.host_factor == 1.5  # every loop took half as long again
     assert profile.measured and profile.cudnn_device == {"deviceVer": 890}
     assert not (tmp_path / "mine.json.partial").exists()
     assert [share for _, share in told] == sorted(share for _, share in told) and told[-1] == ("done", 1.0)
@@ -142,7 +146,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(gpu: FakeGpu, tmp_p
     assert not path.exists() and (tmp_path / "p.json.partial").exists()
     gpu.fail_at, gpu.asked = "", []
     calibrate.calibrate(path)
-    assert gpu.asked == ["library cusolver", "library cufft", "library kernels", "checks"]
+    assert gpu.asked == ["library cusolver", "library cufft", "library kernels", "host", "checks"]
 
 
 def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one() -> None:

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+from launches import StepLaunches
 from places import SourcePlaces
 from process_values import ProcessValues
 from tensors import tensors
@@ -128,6 +129,7 @@ class OperatorRecorder:
         self._seen = 0
         self.places = SourcePlaces(self._met)
         self.values = ProcessValues(self.places.line, assume)
+        self.launches = StepLaunches(self.places.here)
         self.operators: list[list[Any]] = []
         self.failed: list[str] = []  # line, kind and text of the last error of an operator
         self.steps: list[int] = []
@@ -211,6 +213,7 @@ class OperatorRecorder:
             self._note_settings()
         result = self.values.call(func, run, args, kwargs)
         self._launched(func, result)
+        self.launches.operator(func, args, kwargs, result)
         after = self._seen = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills
             line, module, phase = self.places.here()
@@ -267,6 +270,7 @@ class OperatorRecorder:
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """Record the end of an optimizer step; end the program when its memory is steady."""
         _RUNTIME.emulated_stepped()
+        self.launches.stepped(optimizer)
         self.steps.append(self.count())
         self.freed_by_steps.append(self._blocks("freed"))
         self._roles(
@@ -333,6 +337,7 @@ class OperatorRecorder:
             "ooms": stats.get("num_ooms", 0),
             "retries": stats.get("num_alloc_retries", 0),
             "operators": self.operators,
+            "launches": self.launches.last,
             "steps": self.steps,
             "freed_by_steps": self.freed_by_steps,
             "roles": self.roles,

