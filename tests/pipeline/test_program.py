@@ -132,6 +132,11 @@ print("found", size)
     assert estimate.out_of_memory is None and estimate.peak_allocated == 8 << 30
 
 
+def test_a_fraction_of_a_device_without_an_index_is_refused_as_by_pytorch(run: Any) -> None:
+    estimate = run('import torch\ntorch.cuda.set_per_process_memory_fraction(0.5, torch.device("cuda"))')
+    assert "Expected a torch.device with a specified index" in str(estimate.incomplete)
+
+
 def test_running_out_of_memory_is_a_result(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

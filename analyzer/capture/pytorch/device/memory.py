@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from typing import Any, Protocol
 
 import torch
+from torch.cuda._utils import _get_device_index
 
 from analyzer.graph import Mark, Moment, Operator
 
@@ -206,7 +207,9 @@ class MemoryAnswers:
     def _summary(self, *_: Any, **__: Any) -> str:
         return "\n".join(f"{name}: {value:,}" for name, value in self._statistics().items())
 
-    def _set_fraction(self, value: float, device: Any = None) -> None:  # noqa: ARG002
+    def _set_fraction(self, value: float, device: Any = None) -> None:
+        if device is not None:
+            _get_device_index(device)  # which refuses a device without an index, as PyTorch's function does
         self._fraction = float(value)
         self._tell(Mark("set_per_process_memory_fraction", self._fraction))
 
