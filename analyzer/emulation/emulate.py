@@ -16,7 +16,6 @@ from analyzer.emulation import launch
 from analyzer.emulation.cudnn import CudnnAnswers
 from analyzer.emulation.exchange import Exchange
 from analyzer.emulation.history import estimate_of
-from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.nccl import Nccl
 from analyzer.emulation.questions import QuestionServer
 from analyzer.emulation.workspaces import Workspaces
@@ -86,7 +85,7 @@ def followed(
         Nccl(profile),
         Exchange(),
     )
-    topics = {**cudnn.topics, **workspaces.topics, **Kernels(torch.packages).topics, **communicators.topics}
+    topics = {**cudnn.topics, **workspaces.topics, **communicators.topics}
     with apart() as box:
         with (
             tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,

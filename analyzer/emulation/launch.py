@@ -39,12 +39,11 @@ CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """An environment's PyTorch: version, CUDA release, and the folder of packages it lies in."""
+    """An environment's PyTorch: its version and CUDA release."""
 
     python: Path
     version: str
     cuda: tuple[int, int]
-    packages: Path
 
 
 def interpreter(python: str | os.PathLike[str]) -> Path:
@@ -96,7 +95,7 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
             f"torch {version} of {path} was built with CUDA {cuda[0]}; emulated are 12 and 13",
             "take torch 2.6 or newer",
         )
-    return Torch(path, version, (int(cuda[1]), int(cuda[2])), Path(folder).parent)
+    return Torch(path, version, (int(cuda[1]), int(cuda[2])))
 
 
 @contextmanager

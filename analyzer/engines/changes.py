@@ -39,7 +39,7 @@ def _to_load(found: EngineMemory, gpu: DeviceProfile) -> Iterator[str]:
         return
     share = _share(found)
     yield f"the weights alone take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}"
-    ranks = max(len(found.ranks), _ranks(found), 1)
+    ranks = max(_gpus(found), _ranks(found))
     whole = found.needed * ranks
     room = share * gpu.capacity_bytes
     enough = next((count for count in GPUS if count > ranks and whole / count < 0.9 * room), None)
@@ -72,7 +72,7 @@ def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
             yield f"{said}: less activation, {int(rank.activations / a_token):,} tokens more at most"
     if _is_16_bit(found) and _is_unquantized(found):
         yield f"weights of 8 bits: some {int(rank.weights / 2 / a_token):,} tokens more"
-    gpus = 2 * max(len(found.ranks), 1)
+    gpus = 2 * _gpus(found)
     shared = int((rank.cache + rank.weights / 2) * 2 / a_token)
     yield f"--tensor-parallel-size {gpus}, half the weights and half a token on each: up to {shared:,} tokens"
     if (other := _larger(gpu, rank.total + 1)) is not None:
@@ -96,7 +96,7 @@ def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
             " most"
         )
     yield from _quantized(found, rank.weights, rank.requested)
-    gpus = 2 * max(len(found.ranks), 1)
+    gpus = 2 * _gpus(found)
     yield f"--tensor-parallel-size {gpus}: {size(rank.weights // 2)} of weights less on each GPU"
     if (other := _larger(gpu, rank.total + max(-rank.cache, 0) / _share(found))) is not None:
         more = int((other.capacity_bytes - rank.total) * _share(found))
@@ -124,6 +124,12 @@ def _share(found: EngineMemory) -> float:
     if isinstance(said, int | float) and said:
         return float(said)
     return rank.requested / rank.total if rank is not None else 0.9
+
+
+def _gpus(found: EngineMemory) -> int:
+    """Return how many GPUs one of the engines has that were started beside one another."""
+    engines = found.settings.get("data_parallel_size", 1)
+    return max(len(found.ranks) // (engines if isinstance(engines, int) and engines > 0 else 1), 1)
 
 
 def _ranks(found: EngineMemory) -> int:

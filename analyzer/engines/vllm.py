@@ -4,6 +4,9 @@
    as `vllm serve` starts it, in one process a rank. Its kernels compute nothing, its weights are random, and
    its profile run, compilation and CUDA graphs are its own.
 2. What its worker finds out is read there, not computed here.
+3. Engines beside one another (`--data-parallel-size`) share experts, where a model has some: their ranks are
+   then started together. Those of other models have nothing in common ("Non-MoE DP ranks are completely
+   independent, so treat like DP=1", `v1/engine/core.py`): one is started, and stands for all.
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py`; beside public runs on H100s: `python -m benchmarks serving
 score`. Not modelled: kernels that only a GPU builds or tunes (FlashInfer's, DeepGEMM's), whose choice is what
@@ -40,6 +43,11 @@ _START = Path(__file__).parent / "inside" / "vllm_start.py"
 _PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size")
 _DATA = "--data-parallel-size"
 _SHORT = {"-tp": _PARALLEL[0], "-pp": _PARALLEL[1], "-dp": _DATA}
+# Settings of engines on several machines, or behind a load balancer of one's own.
+_SPREAD = ("--data-parallel-", "-dpn", "-dpr", "-dpl", "-dpa", "-dpp", "-dpb", "-dph", "-dpe")
+# What vLLM reads the number of experts from (`transformers_utils/model_arch_config_convertor.py`), and
+# Mistral's own files.
+_EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts", "moe", "block_configs")
 # Files beside a configuration that the engine opens.
 _BESIDE = ("generation_config", "params", "preprocessor_config", "processor_config", "tekken", "tokenizer")
 # The engine in its worker's process, nothing fetched, nothing reported.
@@ -97,7 +105,14 @@ def engine_memory(
     found until then. Raises AnalyzerError.
     """
     profile, note = resolve(device)
-    job = _job(arguments)
+    engines, arguments = _engines(arguments)
+    if engines > 1 and not _has_experts(model):
+        alone, engines = engines, 1
+    else:
+        alone = 1
+    job = _job(arguments, engines)
+    if engines > 1:
+        arguments = [*arguments, _DATA, str(engines)]
     with tempfile.TemporaryDirectory(prefix="analyze-serve-") as folder:
         out = Path(folder) / "engine.json"
         place = _folder_of(model, Path(folder) / "model")
@@ -131,7 +146,7 @@ def engine_memory(
         error=None if error_of is None else (error_of["kind"], error_of["message"]),
         needed=max(part.get("needed", 0) for part in seen),
         peak_reserved=estimate.peak_reserved if estimate is not None else 0,
-        notes=_notes(estimate.notes if estimate is not None else ()),
+        notes=(*_beside(alone, engines), *_notes(estimate.notes if estimate is not None else ())),
     )
     return replace(said, changes=changes(said, profile))
 
@@ -147,22 +162,59 @@ def _rank_reports(out: Path, job: Rank) -> list[dict[str, Any]]:
     return [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
 
 
-def _job(arguments: Sequence[str]) -> Rank:
-    """The ranks that vLLM's own arguments ask for. Raises OptionError."""
+def _beside(alone: int, engines: int) -> tuple[str, ...]:
+    """Return a note on engines beside one another: so many alone, or sharing their experts."""
+    if alone > 1:
+        return (f"{alone} engines that share nothing: these are the figures of each, and its requests",)
+    if engines > 1:
+        return (f"{engines} engines that share their experts: tokens and requests are those of each",)
+    return ()
+
+
+def _named(word: str) -> str:
+    """Return an option's long name."""
+    return _SHORT.get(word, word.replace("_", "-"))
+
+
+def _count(name: str, value: str) -> int:
+    """Return how many ranks or engines an option asks for. Raises OptionError."""
+    if not value.isdigit() or not int(value):
+        raise OptionError(f"{name} {value}: not a number of ranks", f"{name} 2")
+    return int(value)
+
+
+def _engines(arguments: Sequence[str]) -> tuple[int, list[str]]:
+    """Return how many engines are beside one another, and the arguments without that. Raises OptionError."""
+    count, kept, words = 1, list[str](), iter(arguments)
+    for word in words:
+        option, _, value = word.partition("=")
+        name = _named(option) if word.startswith("-") else ""
+        if name == _DATA:
+            count = _count(name, value or next(words, ""))
+        elif name.startswith(_SPREAD):
+            raise OptionError(
+                f"{name}: engines on several machines, or behind a balancer, are not started",
+                f"give {_DATA} alone: every engine of it has the same figures",
+            )
+        else:
+            kept.append(word)
+    return count, kept
+
+
+def _has_experts(model: str) -> bool:
+    """Return whether the configuration says that the model has experts. Raises AnalyzerError."""
+    text = opened(model).text
+    return any(text.get(name) for name in _EXPERTS)
+
+
+def _job(arguments: Sequence[str], engines: int = 1) -> Rank:
+    """The ranks that vLLM's own arguments ask for, of so many engines together. Raises OptionError."""
     counts = dict.fromkeys(_PARALLEL, 1)
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("-") else [word])]
     for word, value in itertools.pairwise([*words, ""]):
-        name = _SHORT.get(word, word.replace("_", "-"))
-        if name == _DATA and value != "1":
-            raise OptionError(
-                f"{name} {value}: engines beside one another are not started",
-                "leave it out for what one of them has; experts shared between them are not followed",
-            )
-        if name in counts:
-            if not value.isdigit():
-                raise OptionError(f"{name} {value}: not a number of ranks", f"{name} 2")
-            counts[name] = int(value)
-    ranks = counts[_PARALLEL[0]] * counts[_PARALLEL[1]]
+        if (name := _named(word)) in counts:
+            counts[name] = _count(name, value)
+    ranks = counts[_PARALLEL[0]] * counts[_PARALLEL[1]] * engines
     return Rank(0, ranks, ranks, launched=True) if ranks > 1 else Rank()
 
 

@@ -120,10 +120,26 @@ def engine_text(found: EngineMemory, _: View = PLAIN) -> str:
     if rank is not None:
         lines += ["", f"{'what the engine accounts for':<36}{'bytes':>20}"]
         lines += [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in terms(found, rank)]
+    lines += ranks_table(found)
     if found.changes:
         lines += ["", CHANGES, *(line for change in found.changes for line in wrapped(change))]
     notes = [*found.notes, *about(found)]
     return "\n".join([*lines, "", "Notes", *(line for note in notes for line in wrapped(note))]) + "\n"
+
+
+def ranks_table(found: EngineMemory) -> list[str]:
+    """Return each rank's terms side by side where they differ; above stand those of the smallest cache."""
+    if len(set(found.ranks)) < 2:
+        return []
+    columns = ("weights", "activations", "outside", "cache", "graphs")
+    rows = [
+        f"{number:<6}"
+        + "".join(
+            f"{'' if (nbytes := getattr(rank, name)) is None else size(nbytes):>13}" for name in columns
+        )
+        for number, rank in enumerate(found.ranks)
+    ]
+    return ["", f"{'rank':<6}" + "".join(f"{name:>13}" for name in columns), *rows]
 
 
 def verdict(found: EngineMemory) -> str:

@@ -18,7 +18,6 @@ import click
 from analyzer.devices import resolve
 from analyzer.emulation import launch
 from analyzer.emulation.cudnn import CudnnAnswers
-from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.questions import QuestionServer
 from analyzer.errors import AnalyzerError
 from analyzer.releases import parse, written
@@ -49,7 +48,7 @@ def main(python: str, devices: str, named: str) -> int:
         started = time.monotonic()
         profile, _ = resolve(name)
         with (
-            QuestionServer({**CudnnAnswers(profile).topics, **Kernels(torch.packages).topics}) as questions,
+            QuestionServer(CudnnAnswers(profile).topics) as questions,
             launch.environment(torch, profile, questions.environment) as variables,
         ):
             command = [torch.python, "-m", "benchmarks.releases.observe", path, name, *programs]

@@ -39,7 +39,7 @@ def test_a_python_without_a_cuda_build_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingDependencyError, match=r"torch 2.13.0\+cpu of .* is not a CUDA build"):
         launch.find_torch(fake)
     (build / "version.py").write_text("__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\n")
-    assert launch.find_torch(fake) == launch.Torch(fake, "2.15.0+cu132", (13, 2), tmp_path)
+    assert launch.find_torch(fake) == launch.Torch(fake, "2.15.0+cu132", (13, 2))
 
 
 def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_the_emulated_devices_are_the_visible_ones(
     """Numbers of this machine's GPUs, of which there may be none, would hide them."""
     monkeypatch.setattr(library, "path", lambda: Path("library.so"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    torch = launch.Torch(Path("python"), "2.11.0", (13, 0), Path("site-packages"))
+    torch = launch.Torch(Path("python"), "2.11.0", (13, 0))
     own = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     with launch.environment(torch, load("h100"), own, count=2) as variables:
         assert variables.get("CUDA_VISIBLE_DEVICES") == found

@@ -154,10 +154,52 @@ def test_no_number_of_ranks() -> None:
 @pytest.mark.parametrize(
     "arguments", [["-dp", "2"], ["--data-parallel-size=2"], ["--data_parallel_size", "2"]]
 )
-def test_engines_beside_one_another_are_refused(arguments: list[str]) -> None:
-    with pytest.raises(OptionError, match="engines beside one another"):
-        vllm._job(arguments)
-    assert vllm._job(["-dp", "1"]) == Rank()
+def test_engines_beside_one_another_are_counted(arguments: list[str]) -> None:
+    others = ["-tp", "2", "-cc.mode=3", "--hf-overrides", '{"a": "-dp=3"}']
+    assert vllm._engines([*others, *arguments, "-pp=1"]) == (2, [*others, "-pp=1"])
+    assert vllm._job(others, 2) == Rank(0, 4, 4, launched=True)
+
+
+@pytest.mark.parametrize("name", ["--data-parallel-rank", "-dpr", "--data_parallel_hybrid_lb", "-dpl"])
+def test_engines_on_several_machines_are_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name.replace('_', '-')}: engines on several machines"):
+        vllm._engines(["-dp", "2", name, "1"])
+    with pytest.raises(OptionError, match="--data-parallel-size 0: not a number"):
+        vllm._engines(["-dp", "0"])
+
+
+def test_what_has_experts() -> None:
+    configs = ROOT / "benchmarks/serving/configs"
+    found = {place.name for place in configs.iterdir() if vllm._has_experts(str(place))}
+    assert found == {"Qwen1.5-MoE-A2.7B", "Llama-4-Scout-17B-16E-Instruct", "gpt-oss-20b"}
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "said"),
+    [("Llama-3.1-8B-Instruct", 2, "share nothing"), ("Qwen1.5-MoE-A2.7B", 4, "share their experts")],
+)
+def test_engines_that_share_experts_start_together(
+    monkeypatch: pytest.MonkeyPatch, model: str, ranks: int, said: str
+) -> None:
+    """Others share nothing, and one of them is started."""
+    asked: dict[str, Any] = {}
+
+    def followed(program: Any, _options: object, _python: object, _variables: object, job: Rank) -> Any:
+        out, _, *asked["arguments"] = program.arguments
+        asked["ranks"] = job.world_size
+        for rank in range(job.world_size):
+            memory = {"total": 80, "free": 79, "requested": 76, "weights": 20 + rank, "cache": 40}
+            Path(f"{out}.{rank}").write_text(json.dumps({"ranks": [memory], "tokens": 64}))
+        return SimpleNamespace(estimate=SimpleNamespace(peak_reserved=1, notes=()))
+
+    monkeypatch.setattr(vllm, "followed", followed)
+    model = str(ROOT / "benchmarks/serving/configs" / model)
+    found = vllm.engine_memory(model, ["-dp", "2", "-tp", "2"], "h100", sys.executable)
+    beside = ["--data-parallel-size", "2"] if ranks == 4 else []
+    assert asked == {"arguments": ["-tp", "2", *beside], "ranks": ranks}
+    assert len(found.ranks) == ranks and said in found.notes[0]
+    text = engine_text(found)
+    assert all(f"\n{rank}  " in text for rank in range(ranks)) and f"\n{ranks}  " not in text
 
 
 def test_only_the_configuration_is_handed_on(tmp_path: Path) -> None:

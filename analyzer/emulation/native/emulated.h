@@ -15,7 +15,7 @@
 #define DEVICES 16
 
 /* cudaError_t and CUresult agree on these (driver_types.h, cuda.h). */
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KERNEL_IMAGE = 209, NOT_READY = 600, NOT_SUPPORTED = 801 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KERNEL_IMAGE = 209, FILE_NOT_FOUND = 301, NOT_READY = 600, NOT_SUPPORTED = 801 };
 
 /* The device that is not there: what `analyzer/emulation/device.py` says of it. Sizes in bytes. */
 typedef struct {
@@ -37,6 +37,7 @@ uint64_t device_take(int device, uint64_t bytes); /* 0: no room */
 uint64_t device_give(uint64_t address);           /* the bytes that are free again; 0: nothing lay there */
 int on_device(uint64_t address);                  /* which device, -1: none */
 void process_launches(int kind);                  /* 1 plain, 2 stack, 3 asserting: allocators/process.py */
+int process_local(uint64_t frame);                /* a kernel whose threads take so much local memory; 0: no room */
 void process_cublas(void);
 void process_cudnn(void);
 enum { LIBRARY_CUFFT, LIBRARY_CUSOLVER };
@@ -64,7 +65,6 @@ int filled(uint64_t to, int value, uint64_t bytes);
 
 /* modules.c */
 int capability_of(const void *stub); /* of the code a device runs for a kernel: 10 x major + minor; 0: there is none */
-void resources_of(const void *stub, int *registers, int *shared); /* registers a thread, bytes of shared memory a block */
 int nothing_runs(void);              /* no library that is loaded has code for the device */
 
 /* streams.c */

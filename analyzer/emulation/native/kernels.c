@@ -1,17 +1,24 @@
 /* Kernels are launched, and do nothing. What is asked of them (occupancy, attributes) is answered from what a multiprocessor
    holds and from what their binaries say (modules.c). */
 #include "emulated.h"
+#include "images.h"
 #include <string.h>
 
-enum { REGISTERS = 65536 }; /* of a multiprocessor, since compute capability 5.0 */
+enum { REGISTERS = 65536, /* of a multiprocessor, since compute capability 5.0 */ UNKNOWN_REGISTERS = 32 /* of a kernel that nobody reads: PTX */ };
 
 typedef struct { unsigned x, y, z; } Dim3;
 static _Thread_local struct { Dim3 grid, block; size_t shared; void *stream; } call;
 static uint64_t launch_count;
 
-static int launched(void *stream) {
+static int launched(const void *kernel, void *stream) {
+  int has_room;
   if (nothing_runs()) return fail(NO_KERNEL_IMAGE);
-  LOCKED { launch_count++; process_launches(1); }
+  LOCKED {
+    launch_count++;
+    process_launches(1);
+    has_room = process_local((uint64_t)needs_of(kernel).local);
+  }
+  if (!has_room) return fail(OUT_OF_MEMORY);
   captured(stream);
   return OK;
 }
@@ -29,8 +36,8 @@ ANSWER int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared, v
 ANSWER int __cudaGetKernel(void **kernel, const void *stub) { *kernel = (void *)stub; return OK; }
 ANSWER int cudaGetKernel(void **kernel, const void *stub) { *kernel = (void *)stub; return OK; }
 ANSWER int __cudaLaunchKernel(void *kernel, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream) {
-  (void)kernel; (void)grid; (void)block; (void)arguments; (void)shared;
-  return launched(stream);
+  (void)grid; (void)block; (void)arguments; (void)shared;
+  return launched(kernel, stream);
 }
 ANSWER int cudaLaunchKernel(const void *stub, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream) {
   return __cudaLaunchKernel((void *)stub, grid, block, arguments, shared, stream);
@@ -39,7 +46,7 @@ ANSWER int cudaLaunchCooperativeKernel(const void *stub, Dim3 grid, Dim3 block, 
   return __cudaLaunchKernel((void *)stub, grid, block, arguments, shared, stream);
 }
 typedef struct { Dim3 grid, block; size_t shared; void *stream; } Launch; /* the beginning of cudaLaunchConfig_t */
-ANSWER int cudaLaunchKernelExC(const Launch *how, const void *stub, void **arguments) { (void)stub; (void)arguments; return launched(how->stream); }
+ANSWER int cudaLaunchKernelExC(const Launch *how, const void *stub, void **arguments) { (void)arguments; return launched(stub, how->stream); }
 
 /* Variables of the device: an address of their own, 512 B each. */
 #define VARIABLES 4096
@@ -96,41 +103,37 @@ static int blocks(int threads, int registers, size_t shared) {
   return found;
 }
 ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *stub, int threads, size_t shared) {
-  int registers, own;
-  resources_of(stub, &registers, &own);
-  *count = blocks(threads, registers, shared + (size_t)own);
+  Needs needs;
+  LOCKED needs = needs_of(stub);
+  *count = blocks(threads, needs.registers ? needs.registers : UNKNOWN_REGISTERS, shared + (size_t)needs.shared);
   return OK;
 }
 ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, const void *stub, int threads, size_t shared, unsigned flags) {
   (void)flags;
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(count, stub, threads, shared);
 }
-ANSWER int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *count, void *kernel, int threads, size_t shared) { (void)kernel; *count = blocks(threads, 32, shared); return OK; }
+ANSWER int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *count, void *kernel, int threads, size_t shared) { (void)kernel; *count = blocks(threads, UNKNOWN_REGISTERS, shared); return OK; }
 ANSWER int cuOccupancyMaxActiveClusters(int *count, void *kernel, const void *how) { (void)kernel; (void)how; *count = the_device()->sm_count / 16; return OK; }
 
-/* -- the driver's modules: code compiled while the program runs (NVRTC, Triton) ---------------------------------------- */
-ANSWER int cuModuleLoadData(void **module, const void *image) { (void)image; *module = new_handle(); return OK; }
-ANSWER int cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void **values) { (void)count; (void)options; (void)values; return cuModuleLoadData(module, image); }
-ANSWER int cuModuleLoad(void **module, const char *file) { (void)file; *module = new_handle(); return OK; }
-ANSWER int cuModuleUnload(void *module) { (void)module; return OK; }
-ANSWER int cuModuleGetFunction(void **kernel, void *module, const char *name) { (void)module; (void)name; *kernel = new_handle(); return OK; }
+/* -- the driver's kernels, of modules (modules.c) ----------------------------------------------------------------------------- */
 /* CUfunction_attribute: 0 threads a block, 1 shared, 2 constant, 3 local, 4 registers, 5 PTX, 6 binary, 8 dynamic shared. */
 ANSWER int cuFuncGetAttribute(int *value, int which, void *kernel) {
   const Device *d = the_device();
-  (void)kernel;
-  *value = which == 0 ? 1024 : which == 4 ? 32 : which == 5 || which == 6 ? d->major * 10 + d->minor : which == 8 ? d->shared_per_block : 0;
+  Needs needs;
+  LOCKED needs = needs_of(kernel);
+  *value = which == 0 ? 1024 : which == 3 ? needs.local : which == 4 ? (needs.registers ? needs.registers : UNKNOWN_REGISTERS) : which == 5 || which == 6 ? d->major * 10 + d->minor : which == 8 ? d->shared_per_block : 0;
   return OK;
 }
 ANSWER int cuFuncSetAttribute(void *kernel, int which, int value) { (void)kernel; (void)which; (void)value; return OK; }
 ANSWER int cuFuncSetCacheConfig(void *kernel, int which) { (void)kernel; (void)which; return OK; }
 ANSWER int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
-  (void)kernel; (void)gx; (void)gy; (void)gz; (void)bx; (void)by; (void)bz; (void)shared; (void)arguments; (void)extra;
-  return launched(stream);
+  (void)gx; (void)gy; (void)gz; (void)bx; (void)by; (void)bz; (void)shared; (void)arguments; (void)extra;
+  return launched(kernel, stream);
 }
 ANSWER int cuLaunchCooperativeKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **arguments) {
   return cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, NULL);
 }
 typedef struct { unsigned gx, gy, gz, bx, by, bz, shared; void *stream; } DriverLaunch; /* the beginning of CUlaunchConfig */
-ANSWER int cuLaunchKernelEx(const DriverLaunch *how, void *kernel, void **arguments, void **extra) { (void)kernel; (void)arguments; (void)extra; return launched(how->stream); }
+ANSWER int cuLaunchKernelEx(const DriverLaunch *how, void *kernel, void **arguments, void **extra) { (void)arguments; (void)extra; return launched(kernel, how->stream); }
 /* A tensor map describes memory to a kernel: 128 bytes nobody reads here. */
 ANSWER int cuTensorMapEncodeTiled(void *map) { memset(map, 0, 128); return OK; }

@@ -10,6 +10,7 @@
 #define CHUNK (32 * MIB)
 #define STEP 512ull
 #define MOVED (414 * MIB)
+#define STACK_LIMIT 1024ull /* cudaLimitStackSize, as device.c gives it */
 #define ROUND(n, to) (((n) + (to)-1) / (to) * (to))
 
 typedef struct { uint64_t address, bytes; } Range;
@@ -17,7 +18,7 @@ typedef struct { Range *at; size_t count, room; } Ranges; /* sorted by address *
 
 typedef struct {
   Ranges holes, chunks, ranges, gaps, live;
-  uint64_t lowest, origin, page_bytes, besides, most_besides, streams, stream_pages, graph_pages;
+  uint64_t lowest, origin, frame, page_bytes, besides, most_besides, streams, stream_pages, graph_pages;
   int64_t graph_bytes;
   int ready, had_kernel, has_handle, has_kernels_code, has_cufft;
 } Space;
@@ -177,6 +178,21 @@ void process_launches(int kind) {
       free_pages(s, s->origin - MOVED, MOVED);
   }
   if (had < 3 && kind >= 3) pages(s, 10 * MIB);
+}
+/* Local memory lies beside the allocator for every thread the device can hold at once: as much as the stack's limit, or a launched
+   kernel's if that is more, and it is never given back ("The driver automatically increases the per-thread stack size for each kernel
+   launch as needed. This size isn't reset", CUDA driver API, cuCtxSetLimit). By `mem_get_info` on an H100 (driver 580): to the byte, for
+   kernels of 16 B to 64 KiB a thread (benchmarks/serving/outside.py, `locals`). */
+int process_local(uint64_t frame) {
+  Space *s = space_of(current_device());
+  const Device *d = the_device();
+  uint64_t threads = (uint64_t)d->sm_count * (uint64_t)d->threads_per_sm, had = s->frame ? s->frame : STACK_LIMIT;
+  if (frame <= had) return 1;
+  uint64_t more = ROUND(frame * threads, PAGE) - ROUND(had * threads, PAGE);
+  if (full(s, more)) return 0;
+  s->besides += more;
+  s->frame = frame;
+  return 1;
 }
 static void load_code(Space *s, uint64_t code) { /* with the first library's that of all kernels (runtimes/pytorch/outside.py) */
   if (!s->has_kernels_code) s->besides += the_device()->kernels_code;
