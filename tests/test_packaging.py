@@ -41,11 +41,13 @@ def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> Non
         cwd=ROOT, capture_output=True, text=True, check=False,
     ).stdout.split()  # fmt: skip
     wanted = sources or [str(path.relative_to(ROOT)) for path in (ROOT / "analyzer").rglob("*.py")]
-    assert {name for name in wanted if (ROOT / name).exists() and not name.endswith(".c")} <= inside
+    wanted = [name for name in wanted if (ROOT / name).exists()]
+    compiled = {name for name in wanted if name.endswith((".c", ".h", ".inc"))}
+    assert set(wanted) - compiled <= inside and not compiled & inside
     assert not any("__pycache__" in name or name.startswith("tests/") for name in inside)
     with tarfile.open(sdist) as archive:
-        packed = archive.getnames()
-    assert all(any(name.endswith(end) for name in packed) for end in ("README.md", "allocators/_best_fit.c"))
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"README.md", *compiled} <= packed
     if shutil.which("cc"):  # compiled once for all versions of Python
         assert any("allocators/_best_fit.abi3" in name for name in inside) and "-cp311-abi3-" in wheel.name
     told = zipfile.ZipFile(wheel).read(next(name for name in inside if name.endswith("METADATA"))).decode()

@@ -185,9 +185,7 @@ class Cudnn:
         seen = unusable = 0
         for most in (*range(1, _IN_PLACE + 1), _MOST_RESULTS) if self._device else (_MOST_RESULTS,):
             self._unusable.clear()
-            self._lib.cudnnSetCallback(_LOG_INFO if self._device else 0, None, self._log)
-            found = self._list(heuristic, Attribute.ENGINEHEUR_RESULTS, Descriptor.ENGINECFG, most)
-            self._lib.cudnnSetCallback(0, None, None)
+            found = self._results(heuristic, most)
             yield from ((None, index) for index in self._unusable[unusable:])
             unusable = len(self._unusable)
             for configuration in found[seen:]:
@@ -196,6 +194,16 @@ class Cudnn:
             seen = len(found)
             if seen < most:
                 return
+
+    def _results(self, heuristic: ctypes.c_void_p, most: int) -> list[ctypes.c_void_p]:
+        """Return a heuristic's first configurations; for a description, read what the log says of others."""
+        if self._device is None:
+            return self._list(heuristic, Attribute.ENGINEHEUR_RESULTS, Descriptor.ENGINECFG, most)
+        self._lib.cudnnSetCallback(_LOG_INFO, None, self._log)
+        try:
+            return self._list(heuristic, Attribute.ENGINEHEUR_RESULTS, Descriptor.ENGINECFG, most)
+        finally:
+            self._lib.cudnnSetCallback(0, None, None)
 
     def _read_log(self, _severity: int, _data: object, _about: object, message: int) -> None:
         """Keep the engines a message of cuDNN's log says cannot be used; its lines end in a null byte, the
