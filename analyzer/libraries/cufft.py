@@ -226,7 +226,7 @@ def _has_real_kernel(plan: FourierPlan) -> bool:
 def _kernel(kind: str, length: int, plan: FourierPlan) -> bool | None:
     """Return whether a length of one or two contiguous dimensions has a kernel; None: not listed."""
     longest, lengths = _KERNELS.get((kind, plan.real_bytes), (0, 0))
-    if length > longest or plan.strided or len(plan.lengths) > 2:
+    if not 1 < length <= longest or plan.strided or len(plan.lengths) > 2:
         return None
     return bool(lengths >> length & 1)
 
