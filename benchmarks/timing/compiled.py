@@ -28,7 +28,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.timing.compiled_cases import SETS
 from benchmarks.timing.compiled_step import stepping
-from benchmarks.timing.programs import busy, enqueued
+from benchmarks.timing.programs import busy, enqueued, walls_of
 
 _TOGETHER, _TIMED_S, _POLL_S = 12, 60, 0.05
 LOOPS = "loops"
@@ -46,14 +46,7 @@ def measured(case: dict[str, Any], by_kernel: bool, ready: Callable[[], None]) -
     }
     ready()
     enqueued(step, 3)
-    walls = []
-    for _ in range(3):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(5):
-            step()
-        torch.cuda.synchronize()
-        walls.append((time.perf_counter() - begin) / 5)
+    walls = walls_of(step, 3)
     row |= {"wall": min(walls), "walls": walls, "enqueue": statistics.median(enqueued(step, 7))}
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()

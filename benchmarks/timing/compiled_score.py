@@ -16,25 +16,22 @@ import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from analyzer.devices import load
 from analyzer.emulation.step import time_of
 from analyzer.timing.host import factor_of
-from analyzer.timing.step_time import StepTime
-from benchmarks import ROOT
 from benchmarks.harness import pages
 from benchmarks.timing.cases import tag
 from benchmarks.timing.compiled_cases import SETS
 from benchmarks.timing.measure import write
 from benchmarks.timing.pack import RAW
+from benchmarks.timing.score import HEAD, PAGE, Row, cells, summary
 
-PAGE = ROOT / "docs" / "evidence" / "TIMING.md"
 LAUNCHES = RAW / "compiled_launches.json.gz"
 SCRIPT = "-m benchmarks.timing.compiled_step"  # found in the working folder
 DEVICE = "h100"
@@ -45,38 +42,6 @@ def read(path: Path) -> dict[str, Any]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A case: measured seconds beside the prediction."""
-
-    group: str
-    case: dict[str, Any]
-    device: float
-    host: float
-    wall: float
-    said: StepTime
-
-    @property
-    def errors(self) -> tuple[float, float, float]:
-        """Of device, host and step."""
-        said = self.said
-        pairs = (
-            (said.device_seconds, self.device),
-            (said.host_seconds, self.host),
-            (said.seconds, self.wall),
-        )
-        device, host, step = (one / other - 1 for one, other in pairs)
-        return device, host, step
-
-    @property
-    def holds(self) -> tuple[bool, bool, bool]:
-        """Whether the bound is the right one; whether the device and the step are in their ranges."""
-        said = self.said
-        least, most = said.device_range
-        bound = (self.host > self.device) == (said.bound == "host")
-        return bound, least <= self.device <= most, said.low <= self.wall <= said.high
 
 
 def rows() -> list[Row]:
@@ -132,40 +97,7 @@ def emulate(python: str, together: int, only: str) -> None:
             write(LAUNCHES, found)
 
 
-HEAD = (
-    "set",
-    "cases",
-    "device, median / p95",
-    "host",
-    "step",
-    "bound right",
-    "device in range",
-    "step in range",
-)
-
-
-def summary(found: Sequence[Row]) -> list[tuple[str, ...]]:
-    """One line a group, as in `score.py`."""
-    lines = []
-    for name, chosen in (("development", "development"), ("held out", "held_out"), ("all", "")):
-        group = [row for row in found if chosen in row.group]
-        errors = np.abs(np.array([row.errors for row in group]))
-        holds = np.array([row.holds for row in group]).mean(0)
-        parts = [f"{np.median(errors[:, i]):.1%} / {np.quantile(errors[:, i], 0.95):.1%}" for i in range(3)]
-        lines.append((name, str(len(group)), *parts, *(f"{share:.0%}" for share in holds)))
-    return lines
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    said, (bound, _, within) = row.said, row.holds
-    pairs = ((row.device, said.device_seconds), (row.host, said.host_seconds), (row.wall, said.seconds))
-    figures = [
-        cell
-        for one, other in pairs
-        for cell in (f"{1e3 * one:.2f}", f"{1e3 * other:.2f}", f"{other / one - 1:+.0%}")
-    ]
-    limits = f"{1e3 * said.low:.2f} to {1e3 * said.high:.2f}{'' if within else ' (no)'}"
-    return tag(row.case), *figures, limits, said.bound + ("" if bound else " (no)")
+_DIGITS = 2  # of milliseconds: steps are shorter than the other tables'
 
 
 def section(found: Sequence[Row]) -> str:
@@ -183,7 +115,7 @@ def section(found: Sequence[Row]) -> str:
         ("development", "Compiled: development cases"),
         ("held_out", "Compiled: held-out cases"),
     ):
-        lines = [_cells(row) for row in found if row.group == name]
+        lines = [cells(row, _DIGITS) for row in found if row.group == name]
         parts += [f"### {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
     return "\n\n".join(parts)
 
@@ -192,7 +124,7 @@ def section(found: Sequence[Row]) -> str:
 def score() -> None:
     """Predict every measured compiled step again, and print how far it is off."""
     found = rows()
-    for line in (*map(_cells, found), HEAD, *summary(found)):
+    for line in (*(cells(row, _DIGITS) for row in found), HEAD, *summary(found)):
         print("  ".join(line))
 
 

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import random
@@ -32,53 +31,7 @@ from benchmarks.timing.cases import SETS, Case, tag
 from benchmarks.timing.kernels import Meter
 from benchmarks.timing.measure import versions, write
 from benchmarks.timing.shapes import mixed
-
-TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def stepping(case: Case, batch: int) -> Callable[[], None]:
-    """What runs a step of the case, at a batch."""
-    models = zoo(case["zoo"])
-    make_model, make_batch, loss = models.M[case["model"]]
-    dtype, train, amp = TYPES.get(case.get("dtype", "")), case["mode"] == "train", case.get("amp")
-    try:
-        with torch.device("cuda"):
-            model = make_model()
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        model = make_model()
-    model = model.to("cuda").train(train)
-    inputs, target = make_batch(batch)
-    inputs = tuple(x.cpu() for x in inputs)
-    if dtype:
-        model = model.to(dtype)
-        inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
-    if case.get("channels_last"):
-        model = model.to(memory_format=torch.channels_last)
-    target = target.cpu()
-    if dtype and target.is_floating_point():
-        target = target.to(dtype)
-    optimizer = models.OPT[case["opt"]](model.parameters()) if train else None
-
-    def under() -> Any:
-        return torch.autocast("cuda", dtype=TYPES[amp]) if amp else contextlib.nullcontext()
-
-    def step() -> None:
-        xs = [x.to("cuda") for x in inputs]
-        if case.get("channels_last"):
-            xs = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in xs]
-        if optimizer is None:
-            with torch.no_grad(), under():
-                model(*xs)
-            return
-        y = target.to("cuda")
-        optimizer.zero_grad()
-        with under():
-            out = model(*xs)
-            value = loss(out[0] if isinstance(out, tuple) else out, y)
-        value.backward()
-        optimizer.step()
-
-    return step
+from benchmarks.timing.steps import stepping
 
 
 def enqueued(step: Callable[[], None], count: int) -> list[float]:
@@ -93,20 +46,26 @@ def enqueued(step: Callable[[], None], count: int) -> list[float]:
     return found
 
 
-def measured(case: Case, by_operator: bool) -> dict[str, Any]:
-    """The row of one case."""
-    torch.manual_seed(0)
-    torch.backends.cuda.matmul.allow_tf32 = bool(case.get("tf32"))
-    step = stepping(case, case["batch"])
-    first = enqueued(step, 3)
-    walls = []
-    for _ in range(2):
+def walls_of(step: Callable[[], None], count: int) -> list[float]:
+    """Seconds of a step, of five that run one after the other; so many times."""
+    found = []
+    for _ in range(count):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(5):
             step()
         torch.cuda.synchronize()
-        walls.append((time.perf_counter() - begin) / 5)
+        found.append((time.perf_counter() - begin) / 5)
+    return found
+
+
+def measured(case: Case, by_operator: bool) -> dict[str, Any]:
+    """The row of one case."""
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = bool(case.get("tf32"))
+    step = stepping(zoo(case["zoo"]), case, case["batch"])
+    first = enqueued(step, 3)
+    walls = walls_of(step, 2)
     row: dict[str, Any] = {
         "case": case,
         "wall": min(walls),
@@ -121,7 +80,7 @@ def measured(case: Case, by_operator: bool) -> dict[str, Any]:
     row["peak"] = torch.cuda.max_memory_allocated()
     del step
     gc.collect()
-    small = stepping(case, 2)
+    small = stepping(zoo(case["zoo"]), case, 2)
     enqueued(small, 3)
     row["small"] = statistics.median(enqueued(small, 5))
     return row

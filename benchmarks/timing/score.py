@@ -122,17 +122,18 @@ def summary(found: Sequence[Row]) -> list[tuple[str, ...]]:
     return lines
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def cells(row: Row, digits: int = 1) -> tuple[str, ...]:
+    """A case's line of the tables; milliseconds have so many digits."""
     said = row.said
     device, host, wall = (f"{error:+.0%}" for error in row.errors)
     bound, _, within = row.holds
     figures = [
-        f"{1e3 * value:.1f}"
+        f"{1e3 * value:.{digits}f}"
         for value in (row.device, said.device_seconds, row.host, said.host_seconds, row.wall, said.seconds)
     ]
     return (
         tag(row.case), figures[0], figures[1], device, figures[2], figures[3], host, figures[4], figures[5], wall,
-        f"{1e3 * said.low:.1f} to {1e3 * said.high:.1f}{'' if within else ' (no)'}", said.bound + ("" if bound else " (no)"),
+        f"{1e3 * said.low:.{digits}f} to {1e3 * said.high:.{digits}f}{'' if within else ' (no)'}", said.bound + ("" if bound else " (no)"),
     )  # fmt: skip
 
 
@@ -154,7 +155,7 @@ def score(only: str) -> None:
     """Predict every measured step again, and print how far it is off."""
     found = rows(only)
     for row in found:
-        print("  ".join(_cells(row)))
+        print("  ".join(cells(row)))
     for line in (HEAD, *summary(found)):
         print("  ".join(line))
 
@@ -174,7 +175,7 @@ def page(found: Sequence[Row]) -> str:
     opening = _OPENING.format(of=of, calls=f"{len(measured_rows()):,}")
     parts = [opening, pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(), _AFTER]
     for name, title in (("development", "Development cases"), ("held_out", "Held-out cases")):
-        lines = [_cells(row) for row in found if row.group == name]
+        lines = [cells(row) for row in found if row.group == name]
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
     for name, command in (
         ("compiled", "compiled_table"),
