@@ -19,8 +19,8 @@ The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICE
 neither a GPU nor a driver is needed. The heuristics take 2 milliseconds, each plan a third of one. Engines
 built on cuBLAS need a GPU, and a list without one lacks them. But cuDNN's log names every engine that its
 heuristics ranked and this process could not use, in order: `engine_config_support_checks`, a message of
-level "info". Asked for its first plan, then its first two, and so on, it names those before each; what they
-take is computed (`on_cublas.py`).
+level "info". Asked for lists of several lengths, it names those before each plan; what they take is computed
+(`on_cublas.py`).
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`,
 `run_single_conv`); the enumerators: `cudnn_graph.h` of cuDNN 9; the log: NVIDIA cuDNN, "Error reporting and
@@ -34,6 +34,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ _ELEMENTS: dict[int, Any] = {
 _TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_IN_PLACE = 10  # plans whose places among the unusable are asked for one by one: benchmark mode times those
+_IN_PLACE = 10  # plans whose places among the unusable are found: benchmark mode times those
+_LENGTHS = (0, 1, 4, _IN_PLACE, _MOST_RESULTS)  # of the lists asked for: most questions are for few plans
 _LOG_INFO = 1 << 3  # CUDNN_SEV_INFO_EN
 _SUPPORT_CHECKS, _ENGINE_ID = b"engine_config_support_checks", re.compile(rb'"engineId":(\d+)')
 # Asked whether the log names unusable engines: without a GPU the one that multiplies matrices is always.
@@ -181,18 +183,36 @@ class Cudnn:
                 yield from self._ranked(heuristic)
 
     def _ranked(self, heuristic: ctypes.c_void_p) -> Iterator[tuple[ctypes.c_void_p | None, Any]]:
-        """Yield a heuristic's results in order, and between them the engines the log calls unusable."""
-        seen = unusable = 0
-        for most in (*range(1, _IN_PLACE + 1), _MOST_RESULTS) if self._device else (_MOST_RESULTS,):
-            self._unusable.clear()
-            found = self._results(heuristic, most)
-            yield from ((None, index) for index in self._unusable[unusable:])
-            unusable = len(self._unusable)
-            for configuration in found[seen:]:
+        """Yield a heuristic's results in order, and between them the engines the log calls unusable.
+
+        A list of the first n results names the unusable before them, so of two lengths that name the same
+        none stands between.
+        """
+        lists: dict[int, tuple[list[ctypes.c_void_p], list[int]]] = {0: ([], [])}
+
+        def first(most: int) -> tuple[list[ctypes.c_void_p], list[int]]:
+            if most not in lists:
+                self._unusable.clear()
+                lists[most] = self._results(heuristic, most), list(self._unusable)
+            return lists[most]
+
+        def between(low: int, high: int) -> Iterator[tuple[ctypes.c_void_p | None, Any]]:
+            """Yield what is in the first `high` and not in the first `low`."""
+            before, (found, unusable) = lists[low][1], first(high)
+            if high - low > 1 and len(unusable) > len(before) and high <= _IN_PLACE:
+                middle = (low + high) // 2
+                yield from between(low, middle)
+                yield from between(middle, high)
+                return
+            yield from ((None, index) for index in unusable[len(before) :])
+            for configuration in found[low:]:
                 (engine,) = self._list(configuration, Attribute.ENGINECFG_ENGINE, Descriptor.ENGINE, 1)
                 yield configuration, engine
-            seen = len(found)
-            if seen < most:
+
+        lengths = _LENGTHS if self._device else (0, _MOST_RESULTS)
+        for low, high in pairwise(lengths):
+            yield from between(low, high)
+            if len(first(high)[0]) < high:
                 return
 
     def _results(self, heuristic: ctypes.c_void_p, most: int) -> list[ctypes.c_void_p]:
