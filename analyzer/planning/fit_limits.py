@@ -233,7 +233,8 @@ class Search:
         )
 
     def largest_evaluated(self, batch: int, change: int) -> int:
-        """Double and bisect from `batch` to the largest one that runs, under a moved limit."""
+        """Return the largest batch that runs under a moved limit, looked for from `batch` in steps that
+        double: it is near."""
 
         def runs(size: int) -> bool:
             assert self.intervals is not None
@@ -242,9 +243,13 @@ class Search:
             limit = self.bound(self.intervals.at(size))[0] + change
             return limit > 0 and not self.intervals.at(size, Limit(limit, True)).fails
 
-        low, high = (batch, 2 * batch) if runs(batch) else (0, batch)
-        while low and high < MOST and runs(high):
-            low, high = high, 2 * high
+        step, low, high = 1, batch, batch
+        if runs(batch):
+            while low == high or (high < MOST and runs(high)):
+                low, high, step = high, high + step, 2 * step
+        else:
+            while low == high or (low > 0 and not runs(low)):
+                low, high, step = max(low - step, 0), low, 2 * step
         return bisected(low, high, runs)
 
     def refusals(self, most: int) -> Iterator[str]:

@@ -19,8 +19,9 @@ from analyzer.libraries.cudnn.convolution import PYTORCH, Plan, Question
 from analyzer.libraries.cudnn.on_cublas import ENGINES
 
 
-def wanted(question: Question, plans: Iterator[Plan]) -> Iterator[Plan]:
-    """Yield all plans, or only those that are tried while there is room.
+def wanted(question: Question, plans: Iterator[Plan], ranked: bool = True) -> Iterator[Plan]:
+    """Yield all plans, or only those that are tried while there is room. ranked: the plans include those on
+    cuBLAS; else where these stand is told from the others, of which more are needed.
 
     PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32
     that is not on tensor cores. The first that needs no GPU tells how likely one on cuBLAS adds up parts.
@@ -31,7 +32,8 @@ def wanted(question: Question, plans: Iterator[Plan]) -> Iterator[Plan]:
         deterministic |= plan.deterministic
         strict |= not plan.tensor_core
         listed |= plan.engine not in ENGINES[question.operation].values()
-        if not question.whole and listed and (question.searcher != PYTORCH or (deterministic and strict)):
+        enough = question.searcher != PYTORCH or (question.first and ranked) or (deterministic and strict)
+        if listed and enough and not question.whole:
             return
 
 
@@ -42,14 +44,15 @@ def main(library: str, cublaslt: str) -> None:
     if cublaslt:
         ctypes.CDLL(cublaslt, mode=ctypes.RTLD_GLOBAL)
     cudnn = Cudnn(library, device_json=sys.stdin.readline().strip())
-    about = {"version": cudnn.version, "ranks_unusable": cudnn.ranks_unusable()}
+    ranked = cudnn.ranks_unusable()
+    about = {"version": cudnn.version, "ranks_unusable": ranked}
     print(json.dumps(about), file=answers, flush=True)
     for line in sys.stdin:
         found = []
         for fields in json.loads(line):
             question = Question.read(fields)
             try:
-                found.append(list(wanted(question, cudnn.plans(question))))
+                found.append(list(wanted(question, cudnn.plans(question), ranked)))
             except CudnnError:
                 found.append([])
         print(json.dumps(found), file=answers, flush=True)

@@ -100,7 +100,7 @@ class Asker:
         return self.ask([question])[0]
 
     def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
-        """The plans of each question; a list of all plans answers a question for the first as well."""
+        """The plans of each question; a longer list answers a question for fewer plans as well."""
         with self._lock:
             self._load()
             missing = [
@@ -128,8 +128,9 @@ class Asker:
             shutil.rmtree(self._beside, ignore_errors=True)
 
     def _answer(self, question: Question) -> tuple[Plan, ...] | _Unasked | None:
-        whole = question._replace(whole=True)
-        return self._known.get(question, self._known.get(whole, _UNASKED))
+        tried = question._replace(first=False)
+        longer = (question, tried, tried._replace(whole=True))
+        return next((self._known[each] for each in longer if each in self._known), _UNASKED)
 
     def _answers_of(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None] | None:
         """Send the questions to the process and return its answers; None if it has ended."""
@@ -215,6 +216,7 @@ class Asker:
         with suppress(sqlite3.Error, OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with sqlite3.connect(self._path, timeout=10) as file:
+                file.execute("pragma synchronous = off")  # what a power failure takes is asked again
                 file.execute("create table if not exists answers (question text primary key, answer text)")
                 if self.ranks_unusable:
                     file.execute(f"pragma user_version = {_RANKED}")

@@ -118,7 +118,8 @@ class Choices:
                 asked.append(call)
             else:
                 self._known[call, settings, trial] = found
-        for call, plans in zip(asked, self.plans(asked, whole=settings.benchmark or trial), strict=True):
+        whole, first = settings.benchmark or trial, settings == DEFAULT
+        for call, plans in zip(asked, self.plans(asked, whole=whole, first=first), strict=True):
             self._known[call, settings, trial] = self._of_plans(call, plans, settings, trial)
         return [self._known[call, settings, trial] for call in calls]
 
@@ -132,9 +133,12 @@ class Choices:
             for question, known in zip(questions, found, strict=True)
         ]
 
-    def plans(self, calls: Sequence[Convolution], *, whole: bool = True) -> list[tuple[Plan, ...] | None]:
-        """Return cuDNN's plans for each call, in PyTorch's order; None if no library can be asked."""
-        answers = self._ask([Question.of(call, whole=whole) for call in calls])
+    def plans(
+        self, calls: Sequence[Convolution], *, whole: bool = True, first: bool = False
+    ) -> list[tuple[Plan, ...] | None]:
+        """Return cuDNN's plans for each call, in PyTorch's order; None if no library can be asked. whole,
+        first: as in `Question`."""
+        answers = self._ask([Question.of(call, whole=whole, first=first and not whole) for call in calls])
         return [
             plans and self._with_unlisted(call, plans) for call, plans in zip(calls, answers, strict=True)
         ]

@@ -78,7 +78,8 @@ class Convolution:
 
 class Question(NamedTuple):
     """One convolution as cuDNN is asked. searcher: a key of `HEURISTICS`; y_shape: of the result, which ONNX
-    may pad on one side; whole: all plans are wanted, not only those tried while there is room."""
+    may pad on one side; whole: all plans are wanted, not only those tried while there is room; first: only
+    the one tried first with PyTorch's default settings."""
 
     searcher: str
     operation: str
@@ -91,14 +92,15 @@ class Question(NamedTuple):
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     whole: bool = False
+    first: bool = False
 
     @staticmethod
-    def of(call: Convolution, *, whole: bool = False) -> Question:
+    def of(call: Convolution, *, whole: bool = False, first: bool = False) -> Question:
         """PyTorch's question about a convolution."""
         return Question(
             PYTORCH, call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.y_shape,
             call.padding,
-            call.stride, call.dilation, whole,
+            call.stride, call.dilation, whole, first,
         )  # fmt: skip
 
     def convolution(self) -> Convolution:
@@ -112,7 +114,7 @@ class Question(NamedTuple):
     @staticmethod
     def read(fields: Sequence[Any]) -> Question:
         """Return a question from its JSON fields."""
-        return Question._make(tuple(field) if isinstance(field, list) else field for field in fields)
+        return Question(*(tuple(field) if isinstance(field, list) else field for field in fields))
 
 
 class Plan(NamedTuple):
