@@ -50,6 +50,21 @@ def test_what_is_assumed_moves_the_peak() -> None:
     assert (least, most) == ((40 + 76 + 10) * MIB, (40 + 126 + 30) * MIB)  # segments are whole 2 MiB
 
 
+def test_workspaces_may_be_off_in_different_directions() -> None:
+    """Two convolutions in turn, 30 MiB each and 4 off: alike they share a segment of 26 to 34 MiB; where the
+    first takes less than the second, its segment is too small for the other: 26 + 34."""
+    first, second = (
+        replace(malloc(key, 30, "cudnn-convolution", "bounded", assumed=4), plan=plan)
+        for key, plan in ((1, "one"), (2, "other"))
+    )
+    asked = prediction(first, Free(1), second, Free(2))
+    simulation = simulate(asked.events, asked.allocator())
+    assert simulation.peak_reserved == 30 * MIB
+    assert reserved_range(asked, simulation) == (26 * MIB, 60 * MIB)
+    alike = prediction(first, Free(1), replace(second, plan="one"), Free(2))
+    assert reserved_range(alike, simulation) == (26 * MIB, 34 * MIB)
+
+
 def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:
     events = (malloc(1, 40), malloc(2, 100, "cudnn-convolution", "measured"), malloc(3, 7, basis="bounded"))
     assert [may_be_off(event) for event in events] == [0, 0, 0]
