@@ -114,7 +114,8 @@ class Question(NamedTuple):
     @staticmethod
     def read(fields: Sequence[Any]) -> Question:
         """Return a question from its JSON fields."""
-        return Question(*(tuple(field) if isinstance(field, list) else field for field in fields))
+        read: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
+        return Question(*read)
 
 
 class Plan(NamedTuple):
