@@ -22,7 +22,7 @@ import pytest
 
 from analyzer.cli import group
 from tests.documents import commands
-from tests.fresh import Fresh, fresh
+from tests.fresh import Fresh, forking, fresh
 from tests.paths import ROOT
 from tests.report.browser import chromium, until
 
@@ -74,9 +74,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     return fresh(tmp_path_factory)
 
 
+@pytest.fixture(scope="module")
+def forking_place(place: Fresh) -> Iterator[Fresh]:
+    with forking(place) as made:
+        yield made
+
+
 @pytest.fixture
-def own_place(place: Fresh, tmp_path: Path) -> Fresh:
+def own_place(forking_place: Fresh, tmp_path: Path) -> Fresh:
     """The environment, and a folder of one's own with what the pages talk of."""
+    place = forking_place
     shutil.copytree(place.folder / "models", tmp_path / "models")
     shutil.copytree(ROOT / CONFIGS, tmp_path / CONFIGS)
     shutil.copy(ROOT / CONFIGS / "qwen2.5-0.5b/config.json", tmp_path)
