@@ -49,7 +49,7 @@ def built(factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             subprocess.run(
                 [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"),
                  str(sources(folder / "source"))],
-                capture_output=True, text=True, check=True, env=_environment(),
+                capture_output=True, text=True, check=True, env={**_environment(), "CFLAGS": "-O0"},  # a third of the time
             )  # fmt: skip
             (folder / "done").touch()
     wheel, sdist = (next((folder / "dist").glob(kind)) for kind in ("*.whl", "*.tar.gz"))
