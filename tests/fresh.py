@@ -11,14 +11,17 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.paths import ROOT
 
-__all__ = ["PACKAGES", "ROOT", "Fresh", "built", "fresh", "sources"]
+__all__ = ["PACKAGES", "ROOT", "Fresh", "built", "forking", "fresh", "sources"]
 
 # Where the dependencies are; a virtual environment may lead to another's.
 PACKAGES = [path for path in sys.path if Path(path).name == "site-packages"]
@@ -46,7 +49,7 @@ def built(factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             subprocess.run(
                 [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"),
                  str(sources(folder / "source"))],
-                capture_output=True, text=True, check=True, env=_environment(),
+                capture_output=True, text=True, check=True, env={**_environment(), "CFLAGS": "-O0"},  # a third of the time
             )  # fmt: skip
             (folder / "done").touch()
     wheel, sdist = (next((folder / "dist").glob(kind)) for kind in ("*.whl", "*.tar.gz"))
@@ -94,6 +97,68 @@ def fresh(factory: pytest.TempPathFactory) -> Fresh:
     work = folder / "work"
     shutil.copytree(ROOT / "models", work / "models", ignore=shutil.ignore_patterns("__pycache__"))
     return Fresh(place / "bin", work)
+
+
+# Has imported what commands import, and is `analyze` for each line of shell in a child: words, folder, variables and files are the
+# caller's, who waits for its exit code.
+_SERVER = """
+import json, os, socket, sys
+import networkx, onnx, torch
+import analyzer.pipeline.onnx, analyzer.pipeline.pytorch, analyzer.report.text, analyzer.rules
+from analyzer.cli import main
+
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as here:
+    here.bind(sys.argv[1])
+    here.listen()
+    while True:
+        caller = here.accept()[0]
+        told, files, _, _ = socket.recv_fds(caller, 1 << 20, 3)
+        if not (child := os.fork()):
+            here.close()
+            words, folder, variables = json.loads(told)
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(variables)
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+                os.close(file)
+            sys.argv[:] = words
+            sys.exit(main())
+        for file in files:
+            os.close(file)
+        caller.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+        caller.close()
+"""
+_CALLER = """
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as there:
+    there.connect(PLACE)
+    socket.send_fds(there, [json.dumps((sys.argv, os.getcwd(), dict(os.environ))).encode()], [0, 1, 2])
+    sys.exit(int(there.recv(16)))
+"""
+
+
+@contextmanager
+def forking(place: Fresh) -> Iterator[Fresh]:
+    """The environment with another `analyze`: a child of one process that has imported torch already, for many commands."""
+    commands = place.folder.parent / "forking"
+    commands.mkdir()
+    for name in ("python", "python3"):
+        (commands / name).symlink_to(place.bin / name)
+    socket = commands / "socket"
+    caller = commands / "analyze"
+    caller.write_text(f"#!{place.bin}/python -SE{_CALLER.replace('PLACE', repr(str(socket)))}")
+    caller.chmod(0o755)
+    variables = {**_environment(), "PYTHONIOENCODING": "utf-8", "CUDA_VISIBLE_DEVICES": ""}
+    server = subprocess.Popen([place.bin / "python", "-c", _SERVER, socket], cwd=place.folder, env=variables)
+    try:
+        while not socket.exists():
+            assert server.poll() is None, "the process that was to be `analyze` ended"
+            time.sleep(0.02)
+        yield replace(place, bin=commands)
+    finally:
+        server.kill()
+        server.wait()
 
 
 def _environment() -> dict[str, str]:

@@ -22,9 +22,9 @@ import pytest
 
 from analyzer.cli import group
 from tests.documents import commands
-from tests.fresh import Fresh, fresh
+from tests.fresh import Fresh, forking, fresh
 from tests.paths import ROOT
-from tests.report.browser import chromium
+from tests.report.browser import chromium, until
 
 CONFIGS = "benchmarks/language_models/configs"
 # Of an environment with a CUDA build of torch, as `tests/emulation` names it.
@@ -74,9 +74,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     return fresh(tmp_path_factory)
 
 
+@pytest.fixture(scope="module")
+def forking_place(place: Fresh) -> Iterator[Fresh]:
+    with forking(place) as made:
+        yield made
+
+
 @pytest.fixture
-def own_place(place: Fresh, tmp_path: Path) -> Fresh:
+def own_place(forking_place: Fresh, tmp_path: Path) -> Fresh:
     """The environment, and a folder of one's own with what the pages talk of."""
+    place = forking_place
     shutil.copytree(place.folder / "models", tmp_path / "models")
     shutil.copytree(ROOT / CONFIGS, tmp_path / CONFIGS)
     shutil.copy(ROOT / CONFIGS / "qwen2.5-0.5b/config.json", tmp_path)
@@ -355,36 +362,32 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def test_the_site_runs_without_error_and_its_tables_stay_on_the_page(site: Path) -> None:
-    """In a real browser, on a desk and on a phone, light and dark."""
+    """In a real browser: each page on a desk, turned into a phone, light and then dark as it lies there."""
     with served(site) as address, chromium() as driver:
         # From this machine alone: the site's search starts a worker, which a file may not.
         online = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         driver.execute_cdp_cmd("Network.emulateNetworkConditions", online)
-        for theme, *widths in (("light", 1280, 375), ("dark", 375, 1280)):
-            media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-            for page in (
-                "index.html",
-                "PARALLEL/index.html",
-                "architecture/index.html",
-                "evidence/PROGRAMS/index.html",
-            ):
-                for width in widths:
-                    driver.execute_cdp_cmd(
-                        "Emulation.setDeviceMetricsOverride",
-                        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
-                    )
-                    if width == widths[0]:  # opened there, then turned to the other
+        for page in (
+            "index.html",
+            "PARALLEL/index.html",
+            "architecture/index.html",
+            "evidence/PROGRAMS/index.html",
+        ):
+            for width in (1280, 375):
+                driver.execute_cdp_cmd(
+                    "Emulation.setDeviceMetricsOverride",
+                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+                )
+                for theme in ("light", "dark"):
+                    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+                    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+                    if (width, theme) == (1280, "light"):
                         driver.get(address + page)
-                    errors = [
-                        entry["message"]
-                        for entry in driver.get_log("browser")
-                        if entry["source"] == "javascript"
-                    ]
-                    assert errors == [], page
-                    assert driver.execute_script("return document.documentElement.dataset.bsTheme") == theme
+                    until(driver, "return document.documentElement.dataset.bsTheme === arguments[0]", theme)
                     wide = "return document.documentElement.scrollWidth"
-                    assert driver.execute_script(wide) <= width, (page, width)
+                    assert driver.execute_script(wide) <= width, (page, width, theme)
+            errors = [e["message"] for e in driver.get_log("browser") if e["source"] == "javascript"]
+            assert errors == [], page
 
 
 def test_what_is_read_stays_short() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.abc
-import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -86,10 +85,8 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
     """Replace functions in every module that holds them under their own name; return a function that puts
     them back, also in modules imported since."""
     modules, names = list(sys.modules.values()), frozenset[str]().union(*parts)
-    before = _found.get(names)
-    if before is None or not _same(before[0], modules):
-        before = _found[names] = modules, _named(modules, names)
-    places = list(_holding(before[1], parts))
+    looked = _found[names] = _named(modules, names, _found.get(names, {}))
+    places = list(_holding(looked.values(), parts))
     for held, name, _, new in places:
         held[name] = new
 
@@ -97,40 +94,43 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
         for held, name, old, new in places:
             if held.get(name) is new:
                 held[name] = old
-        now = list(sys.modules.values())
-        if _same(now, modules):
-            return
-        there = set(map(id, modules))
-        later = _named((module for module in now if id(module) not in there), names)
+        there = set(map(id, modules))  # kept until now: another's number would be taken for one of theirs
+        since = [module for module in list(sys.modules.values()) if id(module) not in there]
+        later = _named(since, names, {})
         turned = [{name: (new, old) for name, (old, new) in pairs.items()} for pairs in parts]
-        for held, name, _, old in list(_holding(later, turned)):
+        for held, name, _, old in list(_holding(later.values(), turned)):
             held[name] = old
 
     return back
 
 
-# A module's names, and one of them.
-Place: TypeAlias = tuple[dict[str, Any], str]
-# Where names were found the last time they were looked for: there may be thousands of modules, and every
-# capture looks.
-_found: dict[frozenset[str], tuple[list[Any], list[Place]]] = {}
+# A module's names, how many it had when it was looked at, and those of them that were looked for.
+Looked: TypeAlias = tuple[dict[str, Any], int, tuple[str, ...]]
+# What the last look for names saw in each module, by the identity of its names: there may be thousands of
+# modules, every capture looks, and few are new or have gained a name since.
+_found: dict[frozenset[str], dict[int, Looked]] = {}
 
 
-def _named(modules: Iterable[Any], names: frozenset[str]) -> list[Place]:
-    """Return the (module dictionary, name) pairs of modules that have such a name."""
-    dicts = (held for module in modules if isinstance(held := getattr(module, "__dict__", None), dict))
-    return [(held, name) for held in dicts for name in names & held.keys()]
+def _named(modules: Iterable[Any], names: frozenset[str], known: Mapping[int, Looked]) -> dict[int, Looked]:
+    """Return what each module has of these names. known: what an earlier look saw."""
+    found = {}
+    for module in modules:
+        held = getattr(module, "__dict__", None)
+        place = id(held)
+        seen = known.get(place)
+        if seen is not None and seen[1] == len(seen[0]):
+            found[place] = seen
+        elif isinstance(held, dict):
+            found[place] = held, len(held), tuple(names & held.keys())
+    return found
 
 
 def _holding(
-    places: Iterable[Place], parts: Sequence[Pairs]
+    looked: Iterable[Looked], parts: Sequence[Pairs]
 ) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
     """Yield (module dictionary, name, original, replacement) for places that hold a replaced function."""
-    for held, name in places:
-        for pairs in parts:
-            if name in pairs and held.get(name) is pairs[name][0]:
-                yield held, name, *pairs[name]
-
-
-def _same(some: list[Any], others: list[Any]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))
+    for held, _, names in looked:
+        for name in names:
+            for pairs in parts:
+                if name in pairs and held.get(name) is pairs[name][0]:
+                    yield held, name, *pairs[name]

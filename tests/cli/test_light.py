@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -24,15 +27,49 @@ sys.meta_path[:] = [WithoutTorch() if finder is PathFinder else finder for finde
 """
 
 
-def light(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", HIDING + code, *words],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+# For every line it is told, a child runs some code with these words as its command line, as a process of its own would: what all
+# of them import is imported once.
+FORKING = """
+import json, os, onnx, networkx, scipy.optimize
+from analyzer.pipeline import analysis
+from analyzer.planning import advise, curve, fit, what_if
+
+for line in sys.stdin:
+    code, words, folder = json.loads(line)
+    if not (child := os.fork()):
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        sys.argv[1:] = words
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__", "sys": sys})
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+Light: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def command(words: str) -> subprocess.CompletedProcess[str]:
-    return light("from analyzer.cli import main\nsys.exit(main())", *words.split())
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Light]:
+    """What becomes of code, with words as its command line, where there is no torch."""
+    folder = tmp_path_factory.mktemp("light")
+    with subprocess.Popen(
+        [sys.executable, "-c", HIDING + FORKING],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        assert server.stdin is not None and server.stdout is not None
+
+        def ran(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+            print(json.dumps((code, words, str(folder))), file=server.stdin, flush=True)
+            ended = int(server.stdout.readline())  # type: ignore[union-attr]
+            out, err = ((folder / name).read_text() for name in ("stdout", "stderr"))
+            return subprocess.CompletedProcess(words, ended, out, err)
+
+        yield ran
+        server.stdin.close()
+
+
+@pytest.fixture
+def command(light: Light) -> Light:
+    return lambda words: light("from analyzer.cli import main\nsys.exit(main())", *words.split())
 
 
 PROGRAM, FILE = str(MODELS / "cnn.py"), str(MODELS / "cnn.onnx")
@@ -55,7 +92,7 @@ NEEDING = (
 
 
 @pytest.mark.parametrize("words", NEEDING)
-def test_one_sentence_and_the_documented_code(words: str) -> None:
+def test_one_sentence_and_the_documented_code(command: Light, words: str) -> None:
     ran = command(words)
     message, hint = ran.stderr.splitlines()
     assert ran.returncode == 2 and not ran.stdout
@@ -68,7 +105,7 @@ def test_one_sentence_and_the_documented_code(words: str) -> None:
     [f"{FILE} --batch 4", f"what-if {FILE} --batch 4", f"advise {FILE} --batch 4 --device t4", f"fit {FILE} --device t4", f"sweep {FILE} --batch 1:4", "devices",
      "explain Conv", "explain aten::convolution", "--version"],
 )  # fmt: skip
-def test_what_needs_no_torch_works(words: str) -> None:
+def test_what_needs_no_torch_works(command: Light, words: str) -> None:
     ran = command(words)
     assert ran.returncode == 0 and ran.stdout, ran.stderr
 
@@ -78,7 +115,7 @@ def test_what_needs_no_torch_works(words: str) -> None:
     ["analyze({py!r})", "analyze({onnx!r}, batch=4, mode='train')", "what_if({py!r})", "advise({py!r}, device='t4')", "fit({py!r}, device='t4')",
      "sweep({py!r}, range(1, 9))", "run({py!r})"],
 )  # fmt: skip
-def test_the_api_raises_the_documented_error(call: str) -> None:
+def test_the_api_raises_the_documented_error(light: Light, call: str) -> None:
     code = f"""
 import analyzer
 try:

@@ -14,7 +14,6 @@ from analyzer.options import Options
 from analyzer.pipeline import order
 from analyzer.pipeline.ranks import every_rank
 from analyzer.ranks import Call, Rank
-from analyzer.results.estimate import Estimate
 
 EVERYBODY = ((0, 1), 0)
 REDUCE, GATHER = ("allreduce", "train.py:4"), ("_allgather_base", "train.py:9")
@@ -55,36 +54,15 @@ def test_groups_of_the_same_ranks_are_told_apart_by_their_first_use() -> None:
     assert order.read(said.encode()) == {((0, 1), 0): [REDUCE], ((0, 1), 1): [GATHER], ((0,), 0): []}
 
 
-def _script(folder: Path, body: str) -> Path:
-    path = folder / "train.py"
+def test_a_barrier_only_one_rank_calls_is_an_error_that_names_its_line(tmp_path: Path) -> None:
+    """What ranks may do apart is in `tests/cli/test_ranks.py`."""
+    path = tmp_path / "train.py"
     path.write_text(
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('nccl')\n"
         "rank = dist.get_rank()\n"
-        "weights = torch.zeros(1000, device=f'cuda:{rank}')\n" + body
+        "weights = torch.zeros(1000, device=f'cuda:{rank}')\n"
+        "if rank == 0:\n    dist.barrier()\n"
     )
-    return path
-
-
-def _every_rank(path: Path) -> Estimate:
-    return every_rank(str(path), (), Options(device="h200"), "end", Rank.of(0, 2))
-
-
-def test_a_barrier_only_one_rank_calls_is_an_error_that_names_its_line(tmp_path: Path) -> None:
-    path = _script(tmp_path, "if rank == 0:\n    dist.barrier()\n")
     with pytest.raises(CaptureError, match=r"rank 0 calls barrier at .*train\.py:6, and rank 1 never does"):
-        _every_rank(path)
-
-
-def test_what_ranks_may_do_apart_is_none(tmp_path: Path) -> None:
-    body = (
-        "names = ['a'] if rank == 0 else [None]\n"
-        "dist.broadcast_object_list(names, src=0)\n"
-        "known = [3]\n"
-        "dist.broadcast_object_list(known, src=0)\n"
-        "gathered = [torch.zeros_like(weights) for _ in range(2)] if rank == 0 else None\n"
-        "dist.gather(weights, gathered, dst=0)\n"
-        "dist.all_reduce(weights)\n"
-        "if rank == 0:\n    print(names)\n"
-    )
-    assert len(_every_rank(_script(tmp_path, body)).ranks) == 2
+        every_rank(str(path), (), Options(device="h200"), "end", Rank.of(0, 2))

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,3 +65,13 @@ def chromium() -> Iterator[Any]:
         yield driver
     finally:
         driver.quit()
+
+
+def until(driver: Any, script: str, *arguments: Any) -> Any:
+    """The script's value once it is true. Raises AssertionError after ten seconds."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if found := driver.execute_script(script, *arguments):
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"never true: {script}")

@@ -20,7 +20,7 @@ from analyzer.report import attribution, formats, html, page, text
 from analyzer.report.words import mib, size
 from analyzer.results.estimate import Allocations, Estimate, Origin, SegmentRow, Timeline
 from tests.paths import MODELS
-from tests.report.browser import chromium
+from tests.report.browser import chromium, until
 from tests.report.estimates import MIB, TRAINING, VERIFICATION, hostile
 
 EVILS = (
@@ -69,16 +69,6 @@ def element(driver: Any, selector: str) -> Any:
 
 def text_of(driver: Any, selector: str) -> str:
     return str(driver.execute_script("return document.querySelector(arguments[0]).textContent", selector))
-
-
-def until(driver: Any, script: str, *arguments: Any) -> Any:
-    """The script's value once it is true. Raises AssertionError after ten seconds."""
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        if found := driver.execute_script(script, *arguments):
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"never true: {script}")
 
 
 def hover(driver: Any, event: int, click: bool = False) -> None:
