@@ -1,5 +1,5 @@
 """A program or target emulated as a request that goes to another process: `python -m
-analyzer.engines.emulated REQUEST.json ANSWER.json`.
+analyzer.engines.emulated REQUEST.json ANSWER.json PARENT`, which ends with the process PARENT, who asks.
 
 That process has an overlay of its own, which the kernel keeps where it may: what compilers write there can be
 loaded as a library. One in a mount namespace sees what the program wrote there before (`sandbox/`), so it
@@ -9,6 +9,7 @@ asks the process outside to start the other.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,7 @@ def start(request: str) -> str:
         asked, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
         asked.write_text(request, "utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "analyzer.engines.emulated", str(asked), str(answer)],
+            [sys.executable, "-m", "analyzer.engines.emulated", str(asked), str(answer), str(os.getpid())],
             env=jobs.own_environment(),
             stdout=sys.stderr.fileno(),
             check=False,
@@ -94,10 +95,13 @@ def _emulate_here(request: Request) -> Estimate:
     ).estimate
 
 
-def _main(asked: Path, answer: Path) -> None:
-    """Emulate the request in file `asked` and write the estimate, or the error, to `answer`."""
+def _main(asked: Path, answer: Path, parent: int) -> None:
+    """Emulate the request in file `asked` and write the estimate, or the error, to `answer`. parent: the
+    process that waits for it; nobody wants the answer where that has been killed."""
     from analyzer.report.json import to_dict
+    from analyzer.sandbox.process import die_with_parent
 
+    die_with_parent(parent)
     request = Request(**json.loads(asked.read_text("utf-8")))
 
     def write(text: str) -> None:
@@ -118,4 +122,4 @@ def _main(asked: Path, answer: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]), Path(sys.argv[2]))
+    _main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -170,7 +170,7 @@ def _forked(
     try:
         asks.close()
         answered.close()
-        _die_with_parent(parent)
+        die_with_parent(parent)
         _protect(protection, scratch.folder, network)
     except Exception:
         os._exit(1)
@@ -188,7 +188,7 @@ def _protect(protection: str, folder: str, network: bool) -> None:
         landlock.Ruleset((folder, "/dev", "/proc"), network).restrict()
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Let this process be killed when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
