@@ -13,6 +13,9 @@
    and one of each other, so that what follows from it runs.
 5. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each
    row.
+6. `nonzero` lists every place once: of the rows of its result, as many as a slice has elements have one
+   number in one column at most, however many rows there are. So a list of all masks' changes is told apart
+   mask by mask.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class KnownCounts:
         self.keys: set[int] = set()
         self._drawn: set[int] = set()  # numbers drawn evenly from 0 to 1
         self._orders: dict[int, int] = {}  # orders, one after the other: how many places each has
+        # Results of `nonzero`: the shape of what they list, and their rows and strides.
+        self._places: dict[int, tuple[torch.Size, int, tuple[int, ...]]] = {}
         # Of masks made of these: how many elements are true at most.
         self._at_most: dict[int, tuple[torch.Size, int]] = {}
         # Of masks of what equals a number: the compared storage and the number; of each compared storage: how
@@ -69,6 +74,7 @@ class KnownCounts:
         self._not_zero.pop(key, None)
         self._drawn.discard(key)
         self._orders.pop(key, None)
+        self._places.pop(key, None)
         self._at_most.pop(key, None)
         self._equal.pop(key, None)
         self._taken.pop(key, None)
@@ -136,6 +142,24 @@ class KnownCounts:
         """Record that a sort returned this order of each row."""
         if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
             self._orders[self._key(order)] = order.size(-1)
+
+    def listed(self, elements: torch.Tensor, places: torch.Tensor) -> None:
+        """Record that `places` lists where `elements` are not zero."""
+        if places.dim() == 2 and not places.storage_offset():
+            self._places[self._key(places)] = elements.shape, places.size(0), places.stride()
+
+    def most_equal(self, call: DispatchedCall) -> int | None:
+        """Bound how many rows of a list of places have one number in one column; None if the comparison is of
+        anything else."""
+        column, number = call.argument("self"), call.argument("other")
+        shape, rows, strides = self._places.get(self._key_of(column), (torch.Size(), 0, (0, 0)))
+        several = isinstance(number, torch.Tensor) and number.numel() != 1
+        if several or rows < 2 or (tuple(column.shape), column.stride()) != ((rows,), strides[:1]):
+            return None
+        dimension, beside = divmod(column.storage_offset(), strides[1])
+        if beside or dimension >= len(shape):
+            return None
+        return min(rows, math.prod((*shape[:dimension], *shape[dimension + 1 :])))
 
     def found(self, call: DispatchedCall, mask: torch.Tensor) -> None:
         """A mask of where an order, or several, have one place, or anything else equals a number."""

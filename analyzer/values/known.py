@@ -68,7 +68,9 @@ _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernou
 "geometric_", "log_normal_", "cauchy_")  # fmt: skip
 # Operators whose result one known operand may decide, and those that need none that is known.
 DECIDING = frozenset({_ANY, *_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
-FROM_NOTHING = frozenset({*SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
+FROM_NOTHING = frozenset(
+    {*SORTING, aten.nonzero.default, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE}
+)
 
 
 class KnownValues:
@@ -144,6 +146,8 @@ class KnownValues:
             before = self._not_zero_at_most(mask)
             written = math.prod(torch.broadcast_shapes(*(place.shape for place in at)))
             return None if before is None else min(before + written, mask.numel())
+        if func in EQUAL and self.counts.keys:
+            return self.counts.most_equal(call)
         if func in JOINING and self.counts.keys:
             parts = args[0] if func is aten.cat.default else args[:2]
             masks = [part for part in parts if isinstance(part, torch.Tensor)]
@@ -156,6 +160,8 @@ class KnownValues:
         """Record an upper bound of the non-zero elements an operator made or wrote."""
         if call.func in DRAWING and (call.func is aten.rand.default or _evenly(call)):
             self.counts.drawn(made)
+        elif call.func is aten.nonzero.default:
+            self.counts.listed(call.argument("self"), made)
         elif most is not None and self.sure(made) is None:
             self.counts.bounded(made, most)
 

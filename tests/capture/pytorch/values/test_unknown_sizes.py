@@ -185,6 +185,26 @@ assert (torch.argsort(scores, dim=0) == 3).nonzero().shape == (400_000, 2)
     assert estimate.incomplete is None, estimate.incomplete
 
 
+def test_a_list_of_places_has_every_place_once(run: Any) -> None:
+    """As masks are encoded by the lengths of their runs: where all of them change is listed, and taken apart mask by mask. A mask has no
+    more changes than elements between which it may change, though nobody knows how many there are."""
+    estimate = run(
+        """
+masks = torch.randn(64, 5000, device="cuda").log() > 0
+at = (masks[:, 1:] ^ masks[:, :-1]).nonzero()
+assert at.shape == (64 * 4999, 2)
+assert [len(at[at[:, 0] == mask, 1]) for mask in (0, 1, 63)] == [4999, 4999, 4999]
+assert len(at[at[:, 1] == torch.tensor(7, device="cuda")]) == 64, "one of each mask"
+assert len(at[1:][at[1:, 1] == 7]) == 64 * 4999 - 1, "a part of a column is not told apart"
+at[:, 0] += 1
+assert len(at[at[:, 0] == 1]) == 64 * 4999, "these are others"
+rows, columns = torch.where(masks)
+assert len(columns[rows == 3]) == 5000
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+
+
 def test_what_is_sampled_is_no_more_than_was_written(run: Any) -> None:
     """How detectors choose the boxes they learn from: at most so many of each kind, marked in masks of zeros."""
     estimate = run(
