@@ -22,13 +22,13 @@ from analyzer.runs import jobs
 def _emulating(folder: Path) -> list[int]:
     """The processes that run and emulate what a request in this folder says."""
     found = []
-    for process in filter(str.isdecimal, os.listdir("/proc")):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
+            words = (process / "cmdline").read_bytes().decode(errors="replace")
         except OSError:  # it has ended
             continue
         if "analyzer.engines.emulated" in words and str(folder) in words:
-            found.append(int(process))
+            found.append(int(process.name))
     return found
 
 
