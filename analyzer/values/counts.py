@@ -159,7 +159,8 @@ class KnownCounts:
         dimension, beside = divmod(column.storage_offset(), strides[1])
         if beside or dimension >= len(shape):
             return None
-        return min(rows, math.prod((*shape[:dimension], *shape[dimension + 1 :])))
+        most: int = math.prod((*shape[:dimension], *shape[dimension + 1 :]))
+        return min(rows, most)
 
     def found(self, call: DispatchedCall, mask: torch.Tensor) -> None:
         """A mask of where an order, or several, have one place, or anything else equals a number."""
