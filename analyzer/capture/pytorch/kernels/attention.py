@@ -198,10 +198,12 @@ class AttentionChoice:
     ) -> Any:
         """`aten::scaled_dot_product_attention` for meta tensors that stand for CUDA ones."""
         if query.dim() == key.dim() == value.dim() == 3 and self._release in TAKES_ONE_BATCH:
-            batch = [t.unsqueeze(0) for t in (query, key, value)]
+            q, k, v = (t.unsqueeze(0) for t in (query, key, value))
             mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-            if self.backend(*batch, mask, dropout_p, is_causal, enable_gqa) != "math":
-                return self(*batch, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
+            if self.backend(q, k, v, mask, dropout_p, is_causal, enable_gqa) != "math":
+                return self(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(
+                    0
+                )
         backend = self.backend(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         mask = attn_mask if backend == "math" else _additive(attn_mask, query)
         grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))

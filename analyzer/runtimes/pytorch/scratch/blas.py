@@ -2,7 +2,8 @@
 
 1. Every product through cuBLAS has a workspace, taken after its result is allocated: from torch 2.0 to 2.14 a
    thread keeps the one it took first, from 2.15 on each call takes one and gives it back.
-2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the
+2. `addmm` with a contiguous bias of one row (a vector, or `_ROW_IS_BIAS`), beta 1, and a contiguous 2-D
+   result, both sizes of the
    second matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the
    bias fused. Torch 2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once per thread, 2.12 to
    2.14 none besides cuBLAS's, 2.15 one for the call and none of cuBLAS's. It is never more than cuBLAS's own
@@ -201,6 +202,8 @@ def _fuses_bias(operator: Operator, second: TensorMeta | None, release: Release)
     """Whether cuBLASLt adds the addend: a row, which other addends than a vector may be."""
     bias, result = operator.tensor("self"), operator.outputs[0]
     if bias is None or second is None or result is None or math.prod(bias.shape[:-1]) != 1:
+        return False
+    if len(bias.shape) == 1 and operator.name.startswith("aten::addmm_"):  # which is no result's shape
         return False
     if len(bias.shape) == 2 and release not in (_ROW_IS_BIAS if result.shape[0] > 1 else _WHOLE_IS_BIAS):
         return False

@@ -268,8 +268,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     if places[-1] - places[0] >= len(places):  # not side by side: what they index is turned to the front
         copies.append(script.temporary(bytes_of(target)))
     # The linear index lies as the indices do, and its flat copy lives as long (`linearIndex.reshape(-1)`).
-    turned = linear is not None and all(is_dense(entry) and not is_contiguous(entry) for entry in given)
-    if turned:
+    turned = all(is_dense(entry) and not is_contiguous(entry) for entry in given)
+    if turned and linear is not None:
         script.temporary(array)
         script.release(linear)
     copies += [script.temporary(array), script.temporary(array)]  # sorted, and their positions

@@ -115,7 +115,7 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         both_extremes(script, device, weights)
         finite, positive = script.temporary(1), script.temporary(1)
         script.temporary(1)  # both
-        read = (positive, finite)
+        read: tuple[int, ...] = (positive, finite)
     else:
         most = _extreme(script, device, weights)
         finite = script.temporary(1)
