@@ -44,7 +44,7 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -151,6 +151,13 @@ def counted() -> tuple[int, str] | None:
     """How many elements are not zero for the code that asks for their places, and the note; None where
     nothing is assumed."""
     return _for_whoever_asks(COUNTS)
+
+
+def divides_product() -> bool:
+    """Whether the gradient of a product asks which of its unknown factors are zero (`prod_backward`,
+    `FunctionsManual.cpp`): none is taken to be, as by the tracer, and it divides by each."""
+    node: Any = torch._C._current_autograd_node()
+    return node is not None and node.name() == "ProdBackward0"
 
 
 def any_true() -> tuple[bool, str] | None:

@@ -213,6 +213,10 @@ class ProcessValues:
             for tensor in masks or tensors(call.args):
                 self._decides(tensor)
             return count
+        if call.name == "aten::nonzero" and branches.divides_product():
+            known.selects(call.argument("self"), 0)
+            self._list("no factor of a product is taken to be zero where its gradient asks for them")
+            return 0
         few = branches.counted() if call.name == "aten::nonzero" else None
         most: int | None = few[0] if few else sizes.most(call, known.counts.at_most)
         assert most is not None

@@ -46,6 +46,8 @@ aten = torch.ops.aten
 # Releases that prefer cuDNN where it can; that take it with dropout; that take it for wide heads on compute
 # capability 10.x.
 PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS = Span(since=(2, 11)), Span(until=(2, 11)), Span(since=(2, 14))
+# Three dimensions are heads of one batch: PyTorch 2.15's own host code.
+TAKES_ONE_BATCH = Span(since=(2, 15))
 KEEPS_PROJECTIONS = Span(until=(2, 11))
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -195,6 +197,13 @@ class AttentionChoice:
         enable_gqa: bool = False,
     ) -> Any:
         """`aten::scaled_dot_product_attention` for meta tensors that stand for CUDA ones."""
+        if query.dim() == key.dim() == value.dim() == 3 and self._release in TAKES_ONE_BATCH:
+            q, k, v = (t.unsqueeze(0) for t in (query, key, value))
+            mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+            if self.backend(q, k, v, mask, dropout_p, is_causal, enable_gqa) != "math":
+                return self(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(
+                    0
+                )
         backend = self.backend(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         mask = attn_mask if backend == "math" else _additive(attn_mask, query)
         grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))

@@ -16,9 +16,11 @@ Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`_index_put_impl_`, `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_strides
 
 from analyzer.capture.pytorch.recording.copies import to_device
 from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorder, ReplacementCall
@@ -88,6 +90,34 @@ def _moved(recorder: Recorder, index: Any) -> list[Any]:
     return list(aten.unbind.int(found, 1))
 
 
+def as_iterated(operator: Any) -> Callable[[Any, Any], Any]:
+    """An indexing operator whose result lies as the source and the indices lie together (`index`'s
+    `TensorIterator`); PyTorch's function for meta tensors looks at the source alone."""
+
+    def found(source: Any, indices: Any) -> Any:
+        result = operator(source, indices)
+        places = [place for place, index in enumerate(indices) if index is not None]
+        given = [indices[place] for place in places]
+        if not result.numel() or any(is_mask(index) or index.device != result.device for index in given):
+            return result
+        shape = torch.broadcast_shapes(*(index.shape for index in given))
+        given = [index.expand(shape) for index in given]
+        if any(index.stride() != given[0].stride() for index in given):
+            given = [index.contiguous() for index in given]  # all of them, on CUDA
+        together = places[-1] - places[0] < len(places)
+        others = [place for place in range(source.dim()) if place not in places]
+        before = places[0] if together else 0
+        behind = result.dim() - before - len(shape)
+        strides = [source.stride(place) for place in others]
+        replaced = source.as_strided(result.shape, (*strides[:before], *[0] * len(shape), *strides[before:]))
+        ones = (*[1] * before, *shape, *[1] * behind)
+        spread = [index.reshape(ones).expand(result.shape) for index in given]
+        return result.new_empty_strided(result.shape, compute_elementwise_output_strides(replaced, *spread))
+
+    return found
+
+
+RESULTS = {operator: as_iterated(operator) for operator in (aten.index.Tensor, aten._unsafe_index.Tensor)}
 HANDLERS: dict[Any, OperatorHandler] = dict.fromkeys(
     (*_FILLS, aten.index.Tensor, aten._unsafe_index.Tensor), _on_device
 )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._prims_common import compute_elementwise_output_strides
 
-from analyzer.capture.pytorch.kernels import ctc, matrix_products, recurrent
+from analyzer.capture.pytorch.kernels import ctc, indices, matrix_products, recurrent
 from analyzer.capture.pytorch.kernels.layouts import (
     META,
     accumulated,
@@ -391,6 +391,9 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._log_softmax_backward_data.default: log_softmax_backward,
     aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.native_layer_norm_backward.default: layer_norm_backward,
+    aten.nonzero_static.default: lambda x, *, size, fill_value=-1: x.new_empty(
+        (x.dim(), size), dtype=torch.int64
+    ).t(),  # `cuda/Nonzero.cu`: a row a dimension, transposed
     aten.binary_cross_entropy_backward.default: lambda _grad, x, *a, **k: torch.empty_like(
         x
     ),  # `cuda/Loss.cu`
@@ -405,6 +408,7 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),
     aten._weight_norm_interface.default: weight_norm_interface,
     aten.binomial.default: lambda count, *a, **k: torch.empty_like(count),
+    **indices.RESULTS,
     aten._sample_dirichlet.default: lambda alpha, *a, **k: torch.empty_like(alpha),
     aten._dirichlet_grad.default: lambda x, *a: torch.empty_like(x),
     aten._standard_gamma_grad.default: lambda x, *a: torch.empty_like(x),

@@ -135,8 +135,8 @@ class FanIn:
         previous, self._previous = self._previous, func
         if kwargs and "dtype" in kwargs:
             kwargs["dtype"] = accumulated(node, kwargs["dtype"])
-        if func is aten.add.Tensor:
-            return (aten.add_.Tensor, args) if self._accumulates_in_place(node, *args[:2]) else (func, args)
+        if func is aten.add.Tensor and self._accumulates_in_place(node, *args[:2]):
+            return aten.add_.Tensor, args
         if func in IN_PLACE and called_by_engine():
             found = in_place(func, node, previous, self._is_own(args[0]))
             if isinstance(found, torch._ops.OpOverload):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from analyzer.capture.pytorch.recording import reflectors
+from analyzer.releases import parse
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.values.answers import ProgramValues
@@ -36,6 +37,8 @@ _LARGER_OR_SMALLER = (
     "MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0", "ClampBackward0",
     "ClampMaxBackward1", "ClampMinBackward1",
 )  # fmt: skip
+# Since torch 2.15 the masks of `clamp_backward` are combined into new ones.
+_CLAMPED = ("ClampBackward0",) if parse(torch.__version__) < (2, 15) else ()
 _EXTREMES = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
 
 
@@ -57,10 +60,12 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
     aten.masked_scatter.default: {"MaskedSelectBackward0": aten.masked_scatter_.default},
     aten.diagonal_scatter.default: {"LinalgEighBackward0": _onto_diagonal},
     aten.masked_fill.Scalar: dict.fromkeys(("Atan2Backward0", *_LARGER_OR_SMALLER), aten.masked_fill_.Scalar),
-    aten.logical_and.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_and_.default),
-    aten.logical_or.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_or_.default),
+    aten.logical_and.default: dict.fromkeys((*_CLAMPED, *_EXTREMES), aten.logical_and_.default),
+    aten.logical_or.default: dict.fromkeys((*_CLAMPED, *_EXTREMES), aten.logical_or_.default),
     aten.sub.Tensor: dict.fromkeys(_CLASSIFIES, aten.sub_.Tensor),
     aten.mul.Tensor: dict.fromkeys(_CLASSIFIES, aten.mul_.Tensor),
+    # `aminmax_backward`; a sum of gradients that the engine makes is the buffer's (`fan_in.py`).
+    aten.add.Tensor: {"AminmaxBackward0": aten.add_.Tensor},
 }
 
 
@@ -71,7 +76,8 @@ def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
     found = by_node.get(name, by_node.get(""))
     if found is None:
         return func
-    if name in _LARGER_OR_SMALLER and not is_own:  # until torch 2.14 they fill a copy of the gradient
+    # Until torch 2.14 these fill a copy of the gradient; of `aminmax` the engine may make the sum.
+    if name in (*_LARGER_OR_SMALLER, "AminmaxBackward0") and not is_own:
         return func
     # These write over nothing where the pass is differentiated itself, and the gradient of a target
     # multiplies `-input` to another tensor.

@@ -262,10 +262,10 @@ class ProgramValues:
     # -- sizes
 
     def sized(self, call: DispatchedCall) -> Any:
-        """Return the results of an operator whose size depends on values, known or not."""
-        if call.name == "aten::index" and not sizes.masks_of(call):
-            out = call.func(*call.args)
-        else:
+        """Return the results of an operator whose size depends on values, known or not; None for an index
+        without masks, which decides none."""
+        out = None
+        if call.name != "aten::index" or sizes.masks_of(call):
             count = sizes.count(call, self._twins.get, self._known.not_zero)
             if count is None:
                 return self._of_unknown_size(call)

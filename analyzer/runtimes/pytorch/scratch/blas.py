@@ -2,7 +2,8 @@
 
 1. Every product through cuBLAS has a workspace, taken after its result is allocated: from torch 2.0 to 2.14 a
    thread keeps the one it took first, from 2.15 on each call takes one and gives it back.
-2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the
+2. `addmm` with a contiguous bias of one row (a vector, or `_ROW_IS_BIAS`), beta 1, and a contiguous 2-D
+   result, both sizes of the
    second matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the
    bias fused. Torch 2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once per thread, 2.12 to
    2.14 none besides cuBLAS's, 2.15 one for the call and none of cuBLAS's. It is never more than cuBLAS's own
@@ -30,6 +31,7 @@ import math
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.releases import Release, Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     is_contiguous,
@@ -37,6 +39,10 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     turned,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
+
+# A matrix of one row is a bias too, and then one that is as large as the result, in place or not: PyTorch
+# 2.10's, 2.11's and 2.15's own host code. Until 2.9 it was not asked.
+_ROW_IS_BIAS, _WHOLE_IS_BIAS = Span(since=(2, 10)), Span(since=(2, 11))
 
 
 def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> None:
@@ -168,7 +174,8 @@ def addmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     depends on the release (cublaslt-workspace, cublaslt-call-workspace).
     """
     first, second = operator.tensor("mat1"), operator.tensor("mat2")
-    _product(operator, device, script, (first, second), lt=_fuses_bias(operator, second))
+    fused = _fuses_bias(operator, second, script.torch_release)
+    _product(operator, device, script, (first, second), lt=fused)
 
 
 def _product(
@@ -191,15 +198,20 @@ def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
     return bool(result is not None and result.element_count and (factor is None or factor.element_count))
 
 
-def _fuses_bias(operator: Operator, second: TensorMeta | None) -> bool:
+def _fuses_bias(operator: Operator, second: TensorMeta | None, release: Release) -> bool:
+    """Whether cuBLASLt adds the addend: a row, which other addends than a vector may be."""
     bias, result = operator.tensor("self"), operator.outputs[0]
-    if bias is None or second is None or result is None or operator.name.startswith("aten::addmm_"):
+    if bias is None or second is None or result is None or math.prod(bias.shape[:-1]) != 1:
+        return False
+    if len(bias.shape) == 1 and operator.name.startswith("aten::addmm_"):  # which is no result's shape
+        return False
+    if len(bias.shape) == 2 and release not in (_ROW_IS_BIAS if result.shape[0] > 1 else _WHOLE_IS_BIAS):
         return False
     beta = operator.argument("beta", default=1)
     return (
-        len(bias.shape) == 1
+        len(bias.shape) in (1, 2)
         and len(result.shape) == 2
-        and bias.shape[0] == second.shape[1]
+        and bias.shape[-1] == second.shape[1]
         and beta == 1
         and is_contiguous(bias)
         and is_contiguous(result)

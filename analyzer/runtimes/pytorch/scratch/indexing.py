@@ -261,16 +261,23 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
             script.release(scaled)
     for token in held:
         script.release(token)
+    copies = []
     if not (is_contiguous(values) and values.element_count == count * row):
-        script.temporary(count * row * dtype_bytes(values.dtype))
+        copies.append(script.temporary(count * row * dtype_bytes(values.dtype)))
     places = [place for place, index in enumerate(indices) if index is not None]
     if places[-1] - places[0] >= len(places):  # not side by side: what they index is turned to the front
-        script.temporary(bytes_of(target))
-    script.temporary(array)  # sorted
-    script.temporary(array)  # their positions
+        copies.append(script.temporary(bytes_of(target)))
+    # The linear index lies as the indices do, and its flat copy lives as long (`linearIndex.reshape(-1)`).
+    turned = all(is_dense(entry) and not is_contiguous(entry) for entry in given)
+    if turned and linear is not None:
+        script.temporary(array)
+        script.release(linear)
+    copies += [script.temporary(array), script.temporary(array)]  # sorted, and their positions
     positions = script.temporary(array)
     script.release(script.temporary(radix_sort_bytes(device, count, bits_for(indexed))))
     script.release(positions)
+    for token in reversed(copies) if turned else ():
+        script.release(token)
 
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:

@@ -28,6 +28,7 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
 from analyzer.libraries.cudnn.normalization import workspace_bytes
+from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     accumulator_dtype,
@@ -48,6 +49,10 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
 _MOST_BLOCKS = 64 * 1024 // 2
+
+
+# What group normalization copies and sums itself.
+_WITHOUT_SUMS = Span(since=(2, 15))
 
 
 @rule("aten::native_layer_norm", "aten::_fused_rms_norm")
@@ -117,6 +122,8 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
     """With a weight or a bias: two factors a sample and channel, in the accumulator's type."""
     source = operator.tensor("input")
     script.outputs()
+    if script.torch_release in _WITHOUT_SUMS:  # until 2.14 it is copied before
+        script.temporary(contiguous_copy_bytes(operator.tensor("input")))
     affine = operator.tensor("weight") or operator.tensor("bias")
     if source is None or affine is None or operator.integer("HxW") == 1:
         return
@@ -128,9 +135,15 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
 @rule("aten::native_group_norm_backward", name="group-norm-grad")
 def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Two sums a sample and channel in the accumulator's type; for the input's gradient also two factors a
-    sample and group, and one a sample and channel with a weight.
+    sample and group, and one a sample and channel with a weight. From torch 2.15 on no sums of channels of
+    one number, and what is not contiguous is copied here (until 2.14 by the formula).
+
+    Source: `aten/src/ATen/native/cuda/group_norm_kernel.cu`; PyTorch 2.11's and 2.15's own host code.
     """
-    source = operator.tensor("input")
+    source, grad = operator.tensor("input"), operator.tensor("grad_out")
+    since_then = script.torch_release in _WITHOUT_SUMS
+    for tensor in (grad, source) if since_then else ():
+        script.temporary(contiguous_copy_bytes(tensor))
     script.outputs()
     if source is None:
         return
@@ -138,10 +151,11 @@ def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Scri
     samples, groups = operator.integer("N"), operator.integer("group")
     per_channel = samples * operator.integer("C") * width
     per_group = samples * groups * width
-    script.temporary(per_channel)
-    script.temporary(per_channel)
+    per_pixel = operator.integer("HxW") > 1
+    if per_pixel or not since_then:
+        script.temporary(per_channel)
+        script.temporary(per_channel)
     if operator.flags("output_mask", 3)[0]:
-        per_pixel = operator.integer("HxW") > 1
         factors = [script.temporary(per_group), script.temporary(per_group)]
         if operator.tensor("weight") is not None and per_pixel:
             factors.append(script.temporary(per_channel))

@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, contiguous_strides, dtype_bytes
+from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
@@ -41,6 +42,9 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.sorting import topk_temporaries
 
+# Weights are looked through once for their extremes, and with replacement divided in place: PyTorch 2.15's
+# own host code.
+_IN_ONE_PASS = Span(since=(2, 15))
 _FLAG = "bool"
 _DOUBLE = "float64"
 _DOUBLE_BYTES = 8
@@ -85,7 +89,7 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
         return
     count = operator.integer("num_samples", default=1)
     if operator.integer("replacement") and count > 1:
-        for _ in range(3):
+        for _ in range(2 if script.torch_release in _IN_ONE_PASS else 3):
             script.temporary(bytes_of(weights))
         if weights.element_count == weights.shape[-1]:
             script.release(script.temporary(scan_bytes(device, weights.element_count, weights.dtype)))
@@ -107,12 +111,19 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
     """Every weight is a finite number from zero up, and none of the sums is zero; two flags stay."""
-    most = _extreme(script, device, weights)
-    finite = script.temporary(1)
-    least = _extreme(script, device, weights)
-    positive = script.temporary(1)
-    script.temporary(1)  # both
-    for token in (positive, least, finite, most):
+    if script.torch_release in _IN_ONE_PASS:  # both live to the end
+        both_extremes(script, device, weights)
+        finite, positive = script.temporary(1), script.temporary(1)
+        script.temporary(1)  # both
+        read: tuple[int, ...] = (positive, finite)
+    else:
+        most = _extreme(script, device, weights)
+        finite = script.temporary(1)
+        least = _extreme(script, device, weights)
+        positive = script.temporary(1)
+        script.temporary(1)  # both
+        read = (positive, least, finite, most)
+    for token in read:
         script.release(token)
     if len(weights.shape) == 1:
         total = script.temporary(dtype_bytes(weights.dtype))

@@ -6,6 +6,7 @@ import collections
 import functools
 import gzip
 import json
+import random
 import tarfile
 from collections.abc import Iterator
 from typing import Any
@@ -394,3 +395,44 @@ def test_segments_keep_the_other_dimensions() -> None:
     lengths, offsets = torch.empty(7, 3, device="meta"), torch.empty(4, device="meta")
     assert reduced(data, "max", lengths=lengths, axis=1).shape == (7, 3, 5)
     assert reduced(data, "max", offsets=offsets, axis=0).shape == (3, 6, 5)
+
+
+def _lying(tensor: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    """The tensor with its dimensions in another order in memory."""
+    order = draw.sample(range(tensor.dim()), tensor.dim())
+    return tensor.permute(order).contiguous().permute([order.index(place) for place in range(tensor.dim())])
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_is_indexed_lies_as_on_the_cpu(seed: int) -> None:
+    """`index` is one structured kernel for both (`TensorAdvancedIndexing.cpp`); on CUDA indices of unlike strides are made contiguous first."""
+    draw = random.Random(seed)
+    sizes = [draw.randint(1, 4) for _ in range(draw.randint(1, 3))]
+    source = _lying(torch.zeros([draw.randint(1, 4) for _ in range(draw.randint(1, 4))]), draw)
+    indices: list[Any] = [
+        _lying(torch.zeros([size if draw.random() < 0.8 else 1 for size in sizes], dtype=torch.long), draw)
+        if draw.random() < 0.6
+        else None
+        for _ in range(source.dim() - 1)
+    ]
+    indices.append(_lying(torch.zeros(sizes, dtype=torch.long), draw))
+    shape = torch.broadcast_shapes(*(index.shape for index in indices if index is not None))
+    alike = len({index.expand(shape).stride() for index in indices if index is not None}) == 1
+    there = [index if index is None or alike else index.expand(shape).contiguous() for index in indices]
+
+    def meta(tensor: torch.Tensor | None) -> Any:
+        return (
+            None
+            if tensor is None
+            else torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        )
+
+    found = META_KERNELS[torch.ops.aten.index.Tensor](meta(source), [meta(index) for index in indices])
+    wanted = source[tuple(slice(None) if index is None else index for index in there)]
+    assert (found.shape, found.stride()) == (wanted.shape, wanted.stride())
+
+
+def test_positions_lie_a_row_a_dimension() -> None:
+    """As PyTorch's own host code under the emulated runtime (torch 2.11 and 2.15)."""
+    found = META_KERNELS[torch.ops.aten.nonzero_static.default](torch.empty(16, 16, device="meta"), size=136)
+    assert (found.shape, found.stride(), found.dtype) == ((136, 2), (1, 136), torch.int64)

@@ -13,6 +13,7 @@ from torch import nn
 
 from analyzer.capture.pytorch.recording.fan_in import _dense, _unshared_counts
 from analyzer.graph import Phase
+from analyzer.releases import parse
 from tests.capture.pytorch.captures import Model, names, operators, short, step, traced
 
 
@@ -99,6 +100,44 @@ class TestFanIn:
         first = _unshared_counts()
         _unshared_counts.cache_clear()
         assert _unshared_counts() == first
+
+
+_HAS_AMINMAX = pytest.mark.skipif(
+    parse(torch.__version__) < (2, 13), reason="aminmax has no derivative before torch 2.13"
+)
+# Of a formula's calls, those of which autograd has one that writes over its first argument.
+_WRITTEN = ("add", "logical_and", "logical_or", "masked_fill", "mul", "sub")
+
+
+def written(calls: list[str]) -> list[str]:
+    """Of these calls, by name, those that `_WRITTEN` has, in place or not."""
+    return [name for name in calls if name.removesuffix("_") in _WRITTEN]
+
+
+class TestBesideTheProfiler:
+    """What a formula calls on the CPU, where nothing is like a subclass: the profiler sees it without a dispatch mode. Of the torch that
+    runs."""
+
+    @pytest.mark.parametrize("function", [
+        lambda y, x: y.clamp(x, x + 1).sum(), lambda y, x: y.clamp(x[0], x[1]).sum(), lambda y, x: y.clamp(min=x).sum(),
+        lambda y, x: y.maximum(x).sum(), lambda y, x: y.fmin(x).sum(),
+        lambda y, x: y.atan2(x).sum(), F.binary_cross_entropy_with_logits,
+        pytest.param(lambda y, x: sum(y.aminmax()), marks=_HAS_AMINMAX),
+        pytest.param(lambda y, x: y.aminmax()[0] + y.sum(), marks=_HAS_AMINMAX),
+    ])  # fmt: skip
+    def test_the_same_calls_are_in_place(self, function: Any) -> None:
+        graph = step(Weight(function), torch.empty(3, 4), optimizer=None, loss=lambda out, *_: out)
+        ours = [name.partition(".")[0] for name in names(graph, "backward")]
+        loss = function(torch.zeros(3, 4, requires_grad=True) * 1, torch.zeros(3, 4))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            loss.backward()
+        theirs = [
+            event.name.removeprefix("aten::")
+            for event in sorted(profile.events(), key=lambda event: event.time_range.start)
+            if event.name.startswith("aten::")
+            and (event.cpu_parent is None or not event.cpu_parent.name.startswith("aten::"))
+        ]
+        assert written(theirs) and written(ours) == written(theirs)
 
 
 class TestDense:

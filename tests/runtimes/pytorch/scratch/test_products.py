@@ -102,7 +102,10 @@ FUSED: dict[str, Any] = {
         ("aten::addmm_", {}, False),
         ("aten::addmm", {"beta": 2}, False),
         ("aten::addmm", {"beta": 1}, True),
-        ("aten::addmm", {"bias": tensor(1, 10)}, False),
+        ("aten::addmm", {"bias": tensor(1, 10)}, True),  # PyTorch 2.11's own host code
+        ("aten::addmm_", {"bias": tensor(1, 10), "first": tensor(1, 784), "result": tensor(1, 10)}, True),
+        ("aten::addmm_", {"bias": tensor(100, 10)}, False),
+        ("aten::addmm", {"bias": tensor(100, 10)}, False),
         ("aten::addmm", {"bias": tensor(1)}, False),
         ("aten::addmm", {"bias": tensor(10, stride=(2,))}, False),
         ("aten::addmm", {"result": tensor(100, 10, stride=(1, 100))}, False),
