@@ -137,7 +137,7 @@ class FanIn:
             kwargs["dtype"] = accumulated(node, kwargs["dtype"])
         if func is aten.add.Tensor and self._accumulates_in_place(node, *args[:2]):
             return aten.add_.Tensor, args
-        if func in IN_PLACE and called_by_engine():
+        if func in IN_PLACE and args[0].layout is torch.strided and called_by_engine():
             found = in_place(func, node, previous, self._is_own(args[0]))
             if isinstance(found, torch._ops.OpOverload):
                 return found, args
