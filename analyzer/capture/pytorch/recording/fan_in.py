@@ -28,7 +28,6 @@ from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from analyzer.capture.pytorch.recording.formulas import (
-    IN_PLACE,
     Otherwise,
     accumulated,
     in_place,
@@ -137,12 +136,12 @@ class FanIn:
             kwargs["dtype"] = accumulated(node, kwargs["dtype"])
         if func is aten.add.Tensor and self._accumulates_in_place(node, *args[:2]):
             return aten.add_.Tensor, args
-        if func in IN_PLACE and args[0].layout is torch.strided and called_by_engine():
-            found = in_place(func, node, previous, self._is_own(args[0]))
-            if isinstance(found, torch._ops.OpOverload):
-                return found, args
-            return Formula(func, lambda _, given: found(*given)), args
-        return func, args
+        found = in_place(func, node, previous, lambda: self._is_own(args[0]))
+        if found is func or not called_by_engine():
+            return func, args
+        if isinstance(found, torch._ops.OpOverload):
+            return found, args
+        return Formula(func, lambda _, given: found(*given)), args
 
     def _instead(self, otherwise: Otherwise, node: Any, func: Any, args: tuple[Any, ...]) -> Formula:
         """Return the call CUDA makes here where a formula takes another path: nothing, or for the formula's

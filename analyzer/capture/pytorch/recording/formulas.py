@@ -69,19 +69,22 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
 }
 
 
-def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
+def in_place(func: Any, node: Any, previous: Any, is_own: Callable[[], bool]) -> Any:
     """Return the operator CUDA calls where a backward formula calls `func` for meta tensors. previous: the
-    call before; is_own: this node made the tensor that would be overwritten."""
-    by_node, name = IN_PLACE[func], node.name()
+    call before; is_own: whether this node made the tensor that would be overwritten."""
+    by_node = IN_PLACE.get(func)
+    if by_node is None:
+        return func
+    name = node.name()
     found = by_node.get(name, by_node.get(""))
     if found is None:
         return func
     # Until torch 2.14 these fill a copy of the gradient; of `aminmax` the engine may make the sum.
-    if name in (*_LARGER_OR_SMALLER, "AminmaxBackward0") and not is_own:
+    if name in (*_LARGER_OR_SMALLER, "AminmaxBackward0") and not is_own():
         return func
     # These write over nothing where the pass is differentiated itself, and the gradient of a target
     # multiplies `-input` to another tensor.
-    if name in _CLASSIFIES and (torch.is_grad_enabled() or not is_own or previous is aten.neg.default):
+    if name in _CLASSIFIES and (torch.is_grad_enabled() or not is_own() or previous is aten.neg.default):
         return func
     return found
 

@@ -123,7 +123,7 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
     source = operator.tensor("input")
     script.outputs()
     if script.torch_release in _WITHOUT_SUMS:  # until 2.14 it is copied before
-        script.temporary(contiguous_copy_bytes(operator.tensor("input")))
+        script.temporary(contiguous_copy_bytes(source))
     affine = operator.tensor("weight") or operator.tensor("bias")
     if source is None or affine is None or operator.integer("HxW") == 1:
         return
