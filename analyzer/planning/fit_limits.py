@@ -14,8 +14,10 @@ sizes.
    notes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What
    was said is kept.
-5. Batches are evaluated (`intervals.py`) from captures at small sizes; the answer and the one beyond it are
-   captured themselves, and when they say otherwise, the search goes on from them.
+5. Batches are evaluated (`intervals.py`) from captures at a few sizes; the answer and the one beyond it are
+   captured themselves, and when they say otherwise, the search goes on from them. Where they say the same,
+   the answers of other devices with the same program are taken from the joined captures (`Intervals.proven`).
+6. Ranges that captures are joined over end at one of eight batches an octave, so that devices share them.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from collections.abc import Iterator
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
+from analyzer.pipeline.assemble import Captured
 from analyzer.planning.intervals import Intervals, intervals_of
-from analyzer.planning.search import MOST, assumptions, bisected, fit_verdict
+from analyzer.planning.search import MOST, assumptions, bisected, fit_verdict, galloped
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
@@ -33,7 +36,7 @@ from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import convolves, unasked
 
-_START, _WIDER = 16, 8
+_START, _WIDER = 16, 64
 # Batches whose sizes are worked out at once, where one after the other is tried: few at first (cuDNN may have
 # to be asked about each), and twice as many whenever that went on, up to so many.
 _FIRST_TOGETHER, _TOGETHER = 8, 1024
@@ -45,7 +48,8 @@ _ASKED_BELOW = 16
 class Search:
     """One search. known: whether an evaluated batch runs; without_freeing: also without freeing cached
     blocks. limit: bytes the allocator may hold, None where the device or a budget (`capacity`), less what the
-    process takes besides, decides. last: limit of the batch evaluated last."""
+    process takes besides, decides. last: limit of the batch evaluated last. grows: bytes a further sample
+    takes, as last looked at. lowest: first batch of the intervals."""
 
     def __init__(
         self, subject: Subject, limit: int | None, progress: Progress | None, known: Analysis | None = None
@@ -54,25 +58,39 @@ class Search:
         in place of the smallest's. Raises AnalyzerError where no batch can be analysed."""
         self.subject, self.progress, self.limit = subject, progress, limit
         self.refused: dict[int, str] = {}
-        first = self.smallest = known or self.first()
-        self.capacity = first.estimate.allowed_bytes
         self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
         self.without_freeing: dict[int, bool] = {}
         self.intervals: Intervals | None = None
         self.last: Limit | None = None
+        self.grows, self.lowest = 1.0, 1
+        first = self.first()
+        usable = first.profile.usable_bytes
+        self.capacity = min(usable, subject.options.budget_bytes or usable)
+        self._smallest = known
+        if known is None and not subject.intervals:
+            self._smallest = self.smallest  # what the runtime refuses is said at once, on the first device
 
-    def first(self) -> Analysis:
-        """Analyse one sample, or two where one fails (batch norm has nothing to average)."""
+    def first(self) -> Captured:
+        """Capture one sample, or two where one fails (batch norm has nothing to average)."""
         try:
-            return self.subject.analysis(1)
+            return self.subject.captured(1)
         except AnalyzerError as error:
             try:
-                found = self.subject.analysis(2)
+                found = self.subject.captured(2)
             except AnalyzerError:
                 raise error from None
             self.refused[1] = error.message
             return found
+
+    @property
+    def smallest(self) -> Analysis:
+        """Return the analysis of the smallest batch with all the device has, or of the one that is known."""
+        if self._smallest is None:
+            self._smallest = self.subject.analysis(self.start)
+            if self.limit is None:
+                self.captured[self.start] = self._smallest
+        return self._smallest
 
     @property
     def start(self) -> int:
@@ -92,19 +110,23 @@ class Search:
     def largest(self) -> tuple[int, int]:
         """Return the largest batch captured itself, and by evaluated figures: double and bisect over the
         latter, then capture the answer and the one beyond it."""
-        if not self.surely_runs(self.start):
+        self.lowest = self.start
+        self.reaching(_START)
+        if not self.runs(self.start) and not self.surely_runs(self.start):
             return 0, 0
         low = self.largest_by_figures(self.start)
         sure = self.surely_runs(low) and not self.has_unmeasured_size(low)
-        batch = self.without_gaps(low, _ASKED_BELOW if sure and convolves(self.smallest.events) else MOST)
+        batch = self.without_gaps(low, _ASKED_BELOW if sure and convolves(self.at(low).events) else MOST)
         if sure:
             batch = low
         if batch > self.start and self.has_unmeasured_size(batch) and not self.surely_runs(batch):
             # In doubt by what its convolutions may take at most, which is far more: so is every batch for a
             # while.
             batch = bisected(self.start, batch, self.surely_runs)
-        while batch > 1 and not self.surely_runs(batch):
+        while not self.surely_runs(batch):
             batch -= 1
+            if batch < self.start:
+                return 0, 0
         while self.surely_runs(batch + 1) and batch < MOST:
             batch += 1
         return batch, low
@@ -117,28 +139,45 @@ class Search:
     def largest_by_figures(self, start: int) -> int:
         """Return the largest batch that runs, by evaluated figures, whose next does not; the smallest runs.
         start: first evaluated batch."""
-        high, reach = _START, MOST
-        self.intervals = intervals_of(self.subject, start, high)
+        self.lowest, low, high, reach = start, start, _START, MOST
+        self.reaching(high)
         while self.runs(high) and high < MOST:
-            reach, high = self.beyond(high), min(_WIDER * high, MOST)
-            self.intervals = intervals_of(self.subject, start, min(reach, high))
+            low, reach = high, self.beyond(high)
+            high = min(_shared_end(min(reach, _WIDER * high)), MOST)
+            self.reaching(high)
             if reach < high:
                 if not self.runs(reach):
                     break
-                reach, self.intervals = MOST, intervals_of(self.subject, start, high)
-        return bisected(self.start, high, lambda batch: batch < reach and self.runs(batch))
+                low, reach = reach, MOST
+        high = min(high, reach)
+        if low > start:
+            # Growth up to there says where the memory is full, growth from there on more exactly.
+            near = min(max(self.full(low // 2, low), low + 1), high)
+            near = min(max(self.full(low, near), low), high - 1)
+            return galloped(near, low, high, self.runs)
+        return bisected(low, high, self.runs)
+
+    def reaching(self, batch: int) -> Intervals:
+        """Return the intervals, up to this batch at least."""
+        if self.intervals is None or self.intervals.interval(batch) is None:
+            self.intervals = intervals_of(self.subject, self.lowest, batch)
+        return self.intervals
 
     def beyond(self, batch: int) -> int:
-        """Return a batch that will not run: a quarter beyond where steady growth fills the memory, as a
+        """Return a batch that will not run: an eighth beyond where steady growth fills the memory, as a
         larger range may hold other programs; `MOST` without known growth."""
+        return max(self.full(batch // 2, batch) * 9 // 8, 2 * batch)
+
+    def full(self, low: int, high: int) -> int:
+        """Return the batch at which growth as between these two fills the memory with tensors, without holes
+        between them; `MOST` if one fails."""
         assert self.intervals is not None
         try:
-            half, whole = self.intervals.at(batch // 2), self.intervals.at(batch)
+            less, more = self.intervals.at(low), self.intervals.at(high)
         except AnalyzerError:
             return MOST
-        grows = max(whole.peak_reserved - half.peak_reserved, 1) / (batch - batch // 2)
-        left = int((self.bound(whole)[0] - whole.peak_reserved) / grows)
-        return max((batch + left) * 5 // 4, 2 * batch)
+        self.grows = max(more.peak_allocated - less.peak_allocated, 1) / max(high - low, 1)
+        return high + int((self.bound(more)[0] - more.peak_allocated) / self.grows)
 
     def runs(self, batch: int) -> bool:
         """Return whether every request of this batch is served under the limit. If the program itself fails
@@ -173,9 +212,10 @@ class Search:
         """Return the largest batch up to `batch` below which all run. most: number of batches looked at."""
         assert self.intervals is not None
         lowest, below, prepared, together = batch, batch, batch, _FIRST_TOGETHER
-        while below > max(batch - most, 1):
+        last = max(batch - most, 1)
+        while below > last:
             if below == prepared:
-                prepared, together = max(below - together, 0), min(2 * together, _TOGETHER)
+                prepared, together = max(below - together, last), min(2 * together, _TOGETHER)
                 self.intervals.prepare(range(prepared + 1, below + 1))
             if not self.runs(below):
                 lowest = below - 1
@@ -204,17 +244,16 @@ class Search:
         """Return the analysis of a batch on the device, or under the limit."""
         if batch not in self.captured:
             limit = None if self.limit is None else Limit(self.limit, False)
-            captured = (
-                self.intervals.captured_at(batch)
-                if self.intervals is not None
-                else self.subject.captured(batch)
-            )
-            self.captured[batch] = self.subject.assembled(captured, batch, limit)
+            if self.intervals is None:
+                self.captured[batch] = self.subject.analysis(batch, limit)
+            else:
+                self.captured[batch] = self.intervals.proven(batch, limit)
         return self.captured[batch]
 
     def range_notes(self, batch: int) -> tuple[str, ...]:
         """Return a note on the largest batches with the most and least memory beside the allocator."""
-        known, needed = self.smallest.estimate.certainty, self.smallest.estimate.needed
+        shown = (self.at(batch) if batch else self.smallest).estimate
+        known, needed = shown.certainty, shown.needed
         in_doubt = known.beside_range or known.kept_bytes or known.spare_bytes
         if not in_doubt or self.limit is not None or self.intervals is None:
             return ()
@@ -233,24 +272,16 @@ class Search:
         )
 
     def largest_evaluated(self, batch: int, change: int) -> int:
-        """Return the largest batch that runs under a moved limit, looked for from `batch` in steps that
-        double: it is near."""
+        """Return the largest batch that runs under a moved limit, looked for from where growth as at `batch`
+        puts it."""
 
         def runs(size: int) -> bool:
-            assert self.intervals is not None
-            if self.intervals.interval(size) is None:
-                self.intervals = intervals_of(self.subject, self.start, min(2 * size, MOST))
-            limit = self.bound(self.intervals.at(size))[0] + change
-            return limit > 0 and not self.intervals.at(size, Limit(limit, True)).fails
+            intervals = self.reaching(_shared_end(size))
+            limit = self.bound(intervals.at(size))[0] + change
+            return limit > 0 and not intervals.at(size, Limit(limit, True)).fails
 
-        step, low, high = 1, batch, batch
-        if runs(batch):
-            while low == high or (high < MOST and runs(high)):
-                low, high, step = high, high + step, 2 * step
-        else:
-            while low == high or (low > 0 and not runs(low)):
-                low, high, step = max(low - step, 0), low, 2 * step
-        return bisected(low, high, runs)
+        near = batch + int(change / self.grows)
+        return galloped(min(max(near, 1), MOST - 1), 0, MOST, runs)
 
     def refusals(self, most: int) -> Iterator[str]:
         """Yield the program's own errors at batches up to `most`."""
@@ -278,7 +309,7 @@ class Search:
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
         limit = self.bound(shown.estimate)[0]
         verdict, held = fit_verdict(shown, limit, self.limit is None, bool(batch))
-        captures = {self.start, *self.captured, *(self.intervals.captured if self.intervals else ())}
+        captures = {self.start, *(self.intervals.captured if self.intervals else self.captured)}
         return Fit(
             batch,
             self.at(batch).estimate if batch else None,
@@ -300,3 +331,9 @@ class Search:
             verdict=verdict,
             reserved_range=held,
         )
+
+
+def _shared_end(batch: int) -> int:
+    """Return the batch, rounded up to four significant bits."""
+    unit = 1 << max(batch.bit_length() - 4, 0)
+    return -(-batch // unit) * unit

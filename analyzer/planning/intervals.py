@@ -37,6 +37,8 @@ from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
 
 MOST_CAPTURES = 40
+# Whether a capture beside the joined ones was found to be what they say (`ParametricCapture.known`).
+_PROVEN = "proven"
 _SHORT = 4
 _MOST_POINTS = 3
 
@@ -144,6 +146,21 @@ class Intervals:
             return self.subject.assembled(self._capture(batch), batch, limit)
         return self.subject.assembled(self._joined_at(interval.parametric, batch), batch, limit)
 
+    def proven(self, batch: int, limit: Limit | None = None) -> Analysis:
+        """Return the whole analysis of a batch, captured itself; where that already said of another batch of
+        the interval, on any device, what its evaluated figures do, of the joined program. Raises
+        AnalyzerError."""
+        interval = self.interval(batch)
+        parametric = None if interval is None else interval.parametric
+        if interval is None or parametric is None or batch in self.captured:
+            return self.subject.assembled(self.captured_at(batch), batch, limit)
+        if parametric.known.get(_PROVEN):
+            return self.analysis(batch, limit)
+        found = self.subject.assembled(self.captured_at(batch), batch, limit)
+        own, evaluated = figures_of(found), self.at(batch)
+        parametric.known[_PROVEN] = replace(evaluated, refused=own.refused, fails=own.fails) == own
+        return found
+
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
         """Return a capture at a batch from the joined program; ONNX files are read again."""
         if self.subject.model is None:
@@ -247,7 +264,7 @@ class Intervals:
     def _next(self, low: int, high: int) -> Interval:
         """Return the interval that begins at `low`, found by bisection of its end."""
         try:
-            return Interval(low, high, *self._joined(low, (low + high) // 2 | 1, high))
+            return Interval(low, high, *self._joined(low, self._middle(low, high), high))
         except NotTheSame as different:
             if different.anywhere:
                 return Interval(low, high)
@@ -264,6 +281,12 @@ class Intervals:
             except NotTheSame as different:
                 bad, reason = middle, different.where
         return Interval(low, good, *best, ends=reason)
+
+    def _middle(self, low: int, high: int) -> int:
+        """Return a batch in the middle half of a range, captured already if there is one."""
+        middle, quarter = (low + high) // 2 | 1, (high - low) // 4
+        known = [batch for batch in self.subject.captured_batches() if abs(batch - middle) <= quarter]
+        return min(known, key=lambda batch: abs(batch - middle), default=middle)
 
 
 def intervals_of(subject: Subject, low: int, high: int) -> Intervals:

@@ -20,6 +20,16 @@ def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
     return low
 
 
+def galloped(near: int, low: int, high: int, runs: Callable[[int], bool]) -> int:
+    """Return what `bisected` does, looked for from `near` on, which lies between both, in steps that
+    double."""
+    way, step = (1 if runs(near) else -1), 1
+    while low < near + way * step < high and runs(near + way * step) == (way > 0):
+        near, step = near + way * step, 2 * step
+    low, high = sorted((near, min(max(near + way * step, low), high)))
+    return bisected(low, high, runs)
+
+
 def fit_verdict(
     analysis: Analysis, limit: int, device_bound: bool, runs: bool
 ) -> tuple[str, tuple[int, int]]:

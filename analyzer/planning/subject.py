@@ -185,14 +185,14 @@ class Subject:
         """Return whether the batch was captured with all steps, on any device."""
         return bool(self._captures.get((batch, None)))
 
+    def captured_batches(self) -> set[int]:
+        """Return the batches that were captured, on any device."""
+        return {batch for (batch, _), found in self._captures.items() if found}
+
     def repetition(self) -> RepeatedSteps | None:
         """Return how later steps repeat the first, from a capture of all steps at a batch above one (one
         sample's program differs); None without such a capture or where they do not."""
-        wholes = [
-            batch
-            for batch, steps in self._captures
-            if steps is None and batch > 1 and self.has_captured(batch)
-        ]
+        wholes = [batch for batch in self.captured_batches() if batch > 1 and self.has_captured(batch)]
         if not wholes or self._program is None or self.options.steps == 1:
             return None
         graph = self.captured(wholes[0]).source.graph

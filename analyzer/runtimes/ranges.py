@@ -29,15 +29,15 @@ Not modelled: every way in which requests may be off together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
 from analyzer.devices import DeviceProfile
 from analyzer.devices.contexts import THREAD_BYTES
 from analyzer.runtimes.base import Limit, Prediction
-from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.timeline import Simulation, simulate
+from analyzer.runtimes.variants import Sizes, Variants
 
 Range = tuple[int, int]
 _BARE = Fraction(1, 10)
@@ -59,13 +59,11 @@ def may_be_off(event: Malloc, *, measured: bool = False) -> int:
 def reserved_range(prediction: Prediction, simulation: Simulation, *, measured: bool = False) -> Range:
     """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room. measured:
     see `may_be_off`."""
-    programs = {
-        tuple(_at_bound(event, sign, measured=measured) for event in prediction.events) for sign in (-1, 1)
-    }
-    if any(isinstance(event, Malloc) and event.is_unasked for event in prediction.events):
-        programs |= {_drawn(prediction.events, Random(seed), measured) for seed in range(_DRAWS)}
-    others = programs - {prediction.events}
-    found = [simulate(events, prediction.allocator()).peak_reserved for events in others]
+    variants = Variants(prediction)
+    others = {_at_bound(variants.requests, sign, measured=measured) for sign in (-1, 1)}
+    if any(request.is_unasked for request in variants.requests):
+        others |= {_drawn(variants.requests, Random(seed), measured) for seed in range(_DRAWS)}
+    found = [variants.held(sizes)[0] for sizes in others - {variants.sizes}]
     return min([simulation.peak_reserved, *found]), max([simulation.peak_reserved, *found])
 
 
@@ -100,12 +98,12 @@ def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int |
     """Return the peak bytes the allocator holds with every assumed request at its least, under limit `least`,
     and at its most, under `most`; None where a request finds no room."""
     assert prediction.limited is not None
-    ends = []
-    for sign, limit in ((-1, least), (1, most)):
-        events = tuple(_at_bound(event, sign) for event in prediction.events)
-        simulation = simulate(events, prediction.limited(*limit))
-        ends.append(None if simulation.failure is not None else simulation.peak_reserved)
-    return ends[0], ends[1]
+    variants = Variants(prediction)
+    ends = [
+        variants.held(_at_bound(variants.requests, sign), limit) for sign, limit in ((-1, least), (1, most))
+    ]
+    low, high = (reserved if served else None for reserved, served in ends)
+    return low, high
 
 
 def under_pressure(
@@ -128,12 +126,12 @@ def under_pressure(
     if prediction.limited is None or with_room_bytes <= tight:
         return ()
     found = [with_room_bytes] if with_room_bytes <= easy else []
-    variants = {tuple(_at_bound(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
-    for events in variants:
+    variants = Variants(prediction)
+    for sizes in {_at_bound(variants.requests, sign) for sign in (0, -1, 1)}:
         for room in (tight, easy):
-            simulation = simulate(events, prediction.limited(max(room, 0), True))
-            if simulation.failure is None:
-                found.append(simulation.peak_reserved)
+            reserved, served = variants.held(sizes, Limit(max(room, 0), True))
+            if served:
+                found.append(reserved)
     return tuple(found)
 
 
@@ -145,23 +143,27 @@ def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> R
     return max(nbytes - least, 0), max(most - nbytes, 0) if nbytes >= profile.usable_bytes else 0
 
 
-def _drawn(events: Sequence[AllocationEvent], random: Random, measured: bool) -> tuple[AllocationEvent, ...]:
-    """Return the events, every assumed request at its least, as it is or at its most; alike ones alike."""
+def _drawn(requests: Sequence[Malloc], random: Random, measured: bool) -> Sizes:
+    """Return the requests' sizes, every assumed one at its least, as it is or at its most; alike ones
+    alike."""
     signs: dict[tuple[str, str, int], int] = {}
+    sizes = []
+    for request in requests:
+        sign = 0
+        if _bytes_at(request, 1, measured=measured) != request.nbytes:
+            alike = (request.rule, request.plan, request.nbytes)
+            sign = signs.setdefault(alike, random.choice((-1, 0, 1)))
+        sizes.append(_bytes_at(request, sign, measured=measured))
+    return tuple(sizes)
 
-    def drawn(event: AllocationEvent) -> AllocationEvent:
-        if not isinstance(event, Malloc) or _at_bound(event, 1, measured=measured) is event:
-            return event
-        alike = (event.rule, event.plan, event.nbytes)
-        return _at_bound(event, signs.setdefault(alike, random.choice((-1, 0, 1))), measured=measured)
 
-    return tuple(map(drawn, events))
+def _at_bound(requests: Sequence[Malloc], sign: int, *, measured: bool = False) -> Sizes:
+    """Return the requests' sizes, every assumed one at its least (-1), as it is (0) or at its most (1)."""
+    return tuple([_bytes_at(request, sign, measured=measured) for request in requests])
 
 
-def _at_bound(event: AllocationEvent, sign: int, *, measured: bool = False) -> AllocationEvent:
-    if not sign or not isinstance(event, Malloc):
-        return event
-    if event.less is not None:
-        return event.moved(sign)
-    off = may_be_off(event, measured=measured)
-    return replace(event, nbytes=max(event.nbytes + sign * off, 1)) if off else event
+def _bytes_at(request: Malloc, sign: int, *, measured: bool) -> int:
+    if request.less is not None:
+        return request.moved(sign).nbytes if sign else request.nbytes
+    off = may_be_off(request, measured=measured)
+    return max(request.nbytes + sign * off, 1) if sign and off else request.nbytes

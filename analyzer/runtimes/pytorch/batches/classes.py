@@ -34,19 +34,14 @@ Integers = npt.NDArray[np.int64]
 Variant: TypeAlias = tuple[Integers, KernelAllocations]
 
 
-class Classes:
-    """The classes of a program's operators.
+class Groups:
+    """A program's operators by class, the same on every device. members: of each class an operator, and what
+    it is at any batch, None where that changes nothing."""
 
-    class_of: the class of each operator. latest: what each class allocates at the last batch asked about.
-    steps: all its steps seen so far.
-    """
-
-    def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
-        """Group operators. Raises NotTheSame if numbers of one with scratch are no polynomials."""
-        self._profile = profile
+    def __init__(self, program: BatchProgram) -> None:
+        """Raises NotTheSame if numbers of an operator with scratch are no polynomials."""
         self.class_of: list[int] = []
-        self.latest: list[KernelAllocations] = []
-        self._varying: list[tuple[int, AtBatch]] = []
+        self.members: list[tuple[Operator, AtBatch | None]] = []
         known: dict[Signature, int] = {}
         for operator in program.first.operators:
             ruled = rule_for(operator.name) is not None
@@ -55,12 +50,24 @@ class Classes:
                 signature = tuple(map(_signature, program.calls(operator.index)))
             number = known.get(signature)
             if number is None:
-                number = known[signature] = len(self.latest)
-                self.latest.append(kernel_allocations(operator, profile))
-                at = program.operator(operator.index) if ruled else None
-                if at is not None:
-                    self._varying.append((number, at))
+                number = known[signature] = len(self.members)
+                self.members.append((operator, program.operator(operator.index) if ruled else None))
             self.class_of.append(number)
+
+
+class Classes:
+    """The classes of a program's operators.
+
+    class_of: the class of each operator. latest: what each class allocates at the last batch asked about.
+    steps: all its steps seen so far.
+    """
+
+    def __init__(self, groups: Groups, profile: DeviceProfile) -> None:
+        """Ask what the first batch's operators allocate on the device."""
+        self._profile = profile
+        self.class_of = groups.class_of
+        self.latest = [kernel_allocations(operator, profile) for operator, _ in groups.members]
+        self._varying = [(number, at) for number, (_, at) in enumerate(groups.members) if at is not None]
         self.steps = [allocations.steps for allocations in self.latest]
 
     def at(self, batch: int) -> list[tuple[int, KernelAllocations]]:

@@ -18,24 +18,27 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
-from analyzer.allocators.compiled import FREE
-from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, has_fast_path, peaks
 from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures, ParametricCapture
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
-from analyzer.runtimes.pytorch.batches.classes import Classes
+from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.scratch import Give, Step
+from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step
 from analyzer.runtimes.timeline import Server, iteration_start
+from analyzer.runtimes.variants import rows
+
+_GROUPS = "operators by class"  # in `ParametricCapture.known`
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +46,15 @@ class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
-    plans: number of a size → the plan that takes it, of those that may be asked for less. fast_events: the
-    requests alone, as `peaks` takes them, where the program has one stream and does not empty the cache; else
-    None. fast_setup_count: as `setup_count`.
+    plans: number of a size → the plan that takes it, of those that may be asked for less. rows: the requests
+    as the compiled core takes them (`runtimes/variants.py`), where it can.
     """
 
     events: tuple[AllocationEvent, ...]
     setup_count: int
     libraries: frozenset[str]
     plans: dict[int, str]
-    fast_events: Integers | None
-    fast_setup_count: int
+    rows: tuple[Integers, int] | None
 
 
 class EagerBatches:
@@ -70,22 +71,23 @@ class EagerBatches:
         )
         self._graph = parametric.program.first
         self._storages = [storage.nbytes for storage in self._graph.storages]
-        self._classes = Classes(self._program, profile)
+        groups = parametric.known.get(_GROUPS) or Groups(self._program)
+        parametric.known[_GROUPS] = groups
+        self._classes = Classes(groups, profile)
         made = make_allocator(conf, profile)
         self._fast = made.settings if has_fast_path(made) else None
         self._template: _Template | None = None
         self._prepared: dict[int, Integers] = {}
-        self._last: tuple[int, Integers] | None = None
+        # Batches asked about one by one: their sizes, and the fallback plans' workspaces by size number.
+        self._asked: dict[int, tuple[Integers, dict[int, Sequence[int]]]] = {}
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Compute sizes at many batches together, and the template of events once."""
+        """Compute sizes at many batches together."""
         if not batches:
             return
-        self._last = None
         classes = list(self._classes.at_many(batches))
         for number, variants in classes:
-            if self._classes.learn([(number, allocations) for _, allocations in variants]):
-                self._template = None
+            self._learn([(number, allocations) for _, allocations in variants])
         found, holds = self._classes.sizes_at(classes, len(batches))
         storages = np.repeat(np.array(self._storages, np.int64)[:, None], len(batches), axis=1)
         try:
@@ -94,9 +96,6 @@ class EagerBatches:
                 holds &= whole
         except NotTogether:
             return
-        if self._template is None:
-            self._template = self._make_template()
-            self._prepared.clear()
         every = np.concatenate([storages, found])
         for place in np.flatnonzero(holds).tolist():
             self._prepared[batches[place]] = every[:, place]
@@ -104,61 +103,73 @@ class EagerBatches:
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it (which needs the
         smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
-        prepared = self._prepared.get(batch)
-        if limit is not None and prepared is not None:
-            # Prepared sizes tell whether it runs; only the variants have the fallback plans' workspaces.
-            found = self._figures(batch, prepared, {}, limit)
-            if not found.fails or not self._template or not self._template.plans:
-                return found
-            prepared = None
-        sizes = self._sizes(batch) if prepared is None else prepared
-        smaller = self._classes.smaller(len(self._storages)) if limit is not None else {}
-        return self._figures(batch, sizes, smaller, limit)
+        sizes = self._prepared.get(batch) if batch not in self._asked else None
+        if sizes is None:
+            sizes, _ = self._sizes(batch)
+        found = self._compiled(batch, sizes, limit)
+        if found is not None and not (found.fails and limit is not None and self._made.plans):
+            return found
+        return self._simulated(batch, limit)
 
-    def _figures(
-        self, batch: int, sizes: Integers, smaller: dict[int, Sequence[int]], limit: Limit | None
-    ) -> Figures:
-        """Simulate a batch's sizes. smaller: fallback workspaces by size number."""
+    @property
+    def _made(self) -> _Template:
         if self._template is None:
             self._template = self._make_template()
-        template, refused = self._template, 0
-        returned: bool | None = None
-        if not smaller and template.fast_events is not None and self._fast is not None:
-            units = -(-sizes // UNIT_BYTES)
-            allocated, reserved, served, returned = peaks(
-                template.fast_events, units, template.fast_setup_count, self._fast, limit and limit.nbytes
-            )
+        return self._template
+
+    def _compiled(self, batch: int, sizes: Integers, limit: Limit | None) -> Figures | None:
+        """Return the figures with first plans alone, as the compiled core says; None where it does not."""
+        if self._fast is None or self._made.rows is None:
+            return None
+        events, setup_count = self._made.rows
+        units = -(-sizes // UNIT_BYTES)
+        found = peaks(events, units, setup_count, self._fast, limit and limit.nbytes)
+        return self._figures(
+            batch, found.allocated, found.reserved, fails=not found.served, returned=found.returned
+        )
+
+    def _simulated(self, batch: int, limit: Limit | None) -> Figures:
+        """Return the figures by simulation, under a limit with the fallback plans of this batch."""
+        sizes, smaller = self._sizes(batch)
+        if limit is None:
+            allocator, smaller = make_allocator(self._conf, self._profile), {}
         else:
-            allocator = (
-                limited(self._conf, self._profile, *limit)
-                if limit is not None
-                else make_allocator(self._conf, self._profile)
-            )
-            served, refused = _simulate(template, sizes.tolist(), smaller, allocator)
-            allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
+            allocator = limited(self._conf, self._profile, *limit)
+        served, refused = _simulate(self._made, sizes.tolist(), smaller, allocator)
+        allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
+        return self._figures(batch, allocated, reserved, fails=not served, refused=refused)
+
+    def _figures(self, batch: int, allocated: int, reserved: int, **how: Any) -> Figures:
+        """Return the figures of a batch; how: the last fields of `Figures`."""
         return Figures(
             batch,
             allocated,
             reserved,
-            device_used(reserved, template.libraries, self._profile, self._graph.communicators),
+            device_used(reserved, self._made.libraries, self._profile, self._graph.communicators),
             self._naive(batch).total,
-            not served,
-            refused,
-            returned,
+            **how,
         )
 
-    def _sizes(self, batch: int) -> Integers:
-        """Return every storage and kernel allocation size at one batch."""
-        if self._last is not None and self._last[0] == batch:  # once with room, once under a limit
-            return self._last[1]
-        if self._classes.learn(self._classes.at(batch)):
-            self._template = None
-            self._prepared.clear()
+    def _sizes(self, batch: int) -> tuple[Integers, dict[int, Sequence[int]]]:
+        """Return every storage and kernel allocation size at one batch, and the smaller workspaces of cuDNN's
+        fallback plans by size number."""
+        if batch in self._asked:
+            return self._asked[batch]
+        self._learn(self._classes.at(batch))
         sizes = self._storages.copy()
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
-        self._last = (batch, np.array(sizes + self._classes.sizes(), np.int64))
-        return self._last[1]
+        every = np.array(sizes + self._classes.sizes(), np.int64)
+        self._asked[batch] = every, self._classes.smaller(len(self._storages))
+        return self._asked[batch]
+
+    def _learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> None:
+        """Take these as the classes' allocations. New steps make another template, which numbers all sizes
+        anew."""
+        if self._classes.learn(found):
+            self._template = None
+            self._prepared.clear()
+            self._asked.clear()
 
     def _make_template(self) -> _Template:
         """Return the template: run `eager` once with a number in place of each size."""
@@ -175,29 +186,9 @@ class EagerBatches:
         )
         events, setup_count = asked.events, iteration_start(asked.events) + 1
         plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
-        setup, rest = _fast_events(events[:setup_count]), _fast_events(events[setup_count:])
-        fast = None if setup is None or rest is None else _numbered_keys(setup + rest)
-        return _Template(events, setup_count, asked.libraries, plans, fast, len(setup or ()))
-
-
-def _fast_events(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | None:
-    """Return the events as (key, size number) and (key, FREE); None if there are others that matter."""
-    found: list[tuple[int, int]] = []
-    for event in events:
-        if isinstance(event, Malloc) and not event.stream:
-            found.append((event.key, event.nbytes))
-        elif isinstance(event, Free):
-            found.append((event.key, FREE))
-        elif not isinstance(event, Event) or event.name in HEEDED:
-            return None
-    return found
-
-
-def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
-    """Return the events with keys numbered from 0."""
-    places: dict[int, int] = {}
-    rows = [(places.setdefault(key, len(places)), number) for key, number in events]
-    return np.array(rows, np.int64).reshape(-1, 2)
+        return _Template(
+            events, setup_count, asked.libraries, plans, rows(events, lambda event: event.nbytes)
+        )
 
 
 def _simulate(

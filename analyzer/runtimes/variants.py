@@ -1,0 +1,87 @@
+"""What the allocator holds at its peak where the same requests have other sizes, for those who ask it
+tens of times.
+
+What a simulation says (`timeline.py`) is what counts. The compiled core (`allocators/pytorch/peaks.py`) says
+the same of a program that it knows all events of, on an allocator without settings; it is asked first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from analyzer.allocators.compiled import FREE, Integers
+from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES, has_fast_path, peaks
+from analyzer.runtimes.base import Limit, Prediction
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.timeline import iteration_start, simulate
+
+Sizes = tuple[int, ...]
+
+
+class Variants:
+    """One program's requests with other sizes, on its runtime's allocator. requests: its own, in their order;
+    sizes: their bytes."""
+
+    def __init__(self, prediction: Prediction) -> None:
+        self._prediction = prediction
+        self.requests = [event for event in prediction.events if isinstance(event, Malloc)]
+        self.sizes: Sizes = tuple([request.nbytes for request in self.requests])
+        self._has_plans = any(request.plan or request.smaller for request in self.requests)
+        self._settings, self._rows, self._setup_count = None, None, 0
+        allocator = prediction.allocator()
+        if isinstance(allocator, PyTorchAllocator) and has_fast_path(allocator):
+            places = itertools.count()
+            found = rows(prediction.events, lambda _: next(places))
+            if found is not None:
+                self._settings, (self._rows, self._setup_count) = allocator.settings, found
+
+    def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
+        """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
+        limit: as `Prediction.limited` takes it."""
+        if self._rows is not None and self._settings is not None:
+            units = -(-np.array(sizes, np.int64) // UNIT_BYTES)
+            nbytes = None if limit is None else limit.nbytes
+            found = peaks(self._rows, units, self._setup_count, self._settings, nbytes)
+            if found.served or not self._has_plans:
+                return found.reserved, found.served
+        allocator = self._prediction.allocator()
+        if limit is not None:
+            assert self._prediction.limited is not None
+            allocator = self._prediction.limited(*limit)
+        simulation = simulate(self._resized(sizes), allocator)
+        return simulation.peak_reserved, simulation.failure is None
+
+    def _resized(self, sizes: Sizes) -> Iterator[AllocationEvent]:
+        remaining = iter(sizes)
+        for event in self._prediction.events:
+            if isinstance(event, Malloc):
+                nbytes = next(remaining)
+                yield event if event.nbytes == nbytes else replace(event, nbytes=nbytes)
+            else:
+                yield event
+
+
+def rows(events: Sequence[AllocationEvent], number: Callable[[Malloc], int]) -> tuple[Integers, int] | None:
+    """Return the events as the compiled core takes them, each request with the number of its size, and how
+    many come before the first iteration; None if there are others that matter."""
+    setup_count = iteration_start(tuple(events)) + 1
+    places: dict[int, int] = {}
+    found: list[tuple[int, int]] = []
+    setup_rows = 0
+    for position, event in enumerate(events):
+        if isinstance(event, Malloc):
+            if event.stream or event.apart or event.fails:
+                return None
+            found.append((places.setdefault(event.key, len(places)), number(event)))
+        elif isinstance(event, Free):
+            found.append((places.setdefault(event.key, len(places)), FREE))
+        elif not isinstance(event, Event) or event.name in HEEDED:
+            return None
+        if position < setup_count:
+            setup_rows = len(found)
+    return np.array(found, np.int64).reshape(-1, 2), setup_rows

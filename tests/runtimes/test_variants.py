@@ -1,0 +1,85 @@
+"""The same requests with other sizes: what a simulation of each says, whoever is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analyzer.allocators import create
+from analyzer.graph import Category
+from analyzer.runtimes import variants
+from analyzer.runtimes.base import Limit, Prediction
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
+from analyzer.runtimes.timeline import simulate
+from analyzer.runtimes.variants import Variants
+
+MIB = 2**20
+SIZES = st.one_of(st.sampled_from((0, 1, 512, MIB, MIB + 1, 10 * MIB)), st.integers(1, 40 * MIB))
+
+
+def allocator(nbytes: int | None = None, device: bool = True) -> Any:
+    if nbytes is None:
+        return create("pytorch")
+    if device:
+        return create("pytorch", limit_bytes=nbytes)
+    return create("pytorch", per_process_memory_fraction=0.5, device_total_bytes=2 * nbytes)
+
+
+def prediction(*events: AllocationEvent) -> Prediction:
+    return Prediction(events, allocator, lambda simulation: simulation.peak_reserved, limited=allocator)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[AllocationEvent, ...]:
+    """Requests, some of which a plan may ask for less of, in up to two steps; some programs have a side
+    stream or empty the cache."""
+    events: list[AllocationEvent] = [Event("model")]
+    odd = draw(st.booleans())
+    alive: list[int] = []
+    for key in range(draw(st.integers(1, 25))):
+        if draw(st.integers(0, 9)) == 0:
+            events.append(Event(f"{sum(isinstance(event, Event) for event in events)}.input"))
+        plan, smaller = draw(st.sampled_from((("", ()), ("", ()), ("first", (MIB, 0)))))
+        stream = draw(st.sampled_from((0, 1))) if odd else 0
+        events.append(Malloc(key, draw(SIZES), Category.WORKSPACE, stream=stream, plan=plan, smaller=smaller))
+        alive.append(key)
+        while alive and draw(st.booleans()):
+            events.append(Free(alive.pop(draw(st.integers(0, len(alive) - 1)))))
+        if odd and draw(st.integers(0, 9)) == 0:
+            events.append(EmptyCache())
+    return tuple(events)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@given(programs(), st.data())
+def test_what_is_held_is_what_a_simulation_holds(
+    events: tuple[AllocationEvent, ...], data: st.DataObject
+) -> None:
+    found = Variants(prediction(*events))
+    sizes = tuple(data.draw(SIZES) for _ in found.sizes)
+    limits = (None, Limit(data.draw(st.integers(1, 60)) * 2 * MIB, data.draw(st.booleans())))
+    remaining = iter(sizes)
+    resized = [replace(e, nbytes=next(remaining)) if isinstance(e, Malloc) else e for e in events]
+    for limit in limits:
+        simulation = simulate(resized, allocator(*(limit or ())))
+        assert found.held(sizes, limit) == (simulation.peak_reserved, simulation.failure is None)
+
+
+def test_a_plan_without_room_is_asked_for_less() -> None:
+    """30 MiB live, a workspace of 20 that may be 10: under 40 MiB the program runs with the smaller one."""
+    asked = prediction(
+        Malloc(1, 30 * MIB, Category.ACTIVATION),
+        Malloc(2, 20 * MIB, Category.WORKSPACE, plan="first", smaller=(10 * MIB,)),
+    )
+    assert Variants(asked).held((30 * MIB, 20 * MIB), Limit(40 * MIB, True)) == (40 * MIB, True)
+
+
+def test_plain_programs_are_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "simulate", partial(pytest.fail, "simulated"))
+    asked = prediction(Malloc(1, 30 * MIB, Category.ACTIVATION), Free(1), Event("0.input"))
+    assert Variants(asked).held((50 * MIB,)) == (50 * MIB, True)
