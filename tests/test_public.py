@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.harness import recorded
 from benchmarks.public import job_files, prepared, score, sources
-from tests.allocators.pytorch.histories import histories
+from tests.allocators.pytorch.histories import names
 from tests.paths import ROOT
 
 STAND_INS = ROOT / "benchmarks/public/stand_ins"
@@ -44,7 +44,7 @@ def test_what_was_measured_is_what_the_jobs_say() -> None:
         assert len(repos) >= 25 and not repos & used, "a round takes repositories that none before it used"
         used |= repos
     first = json.loads((ROOT / "tests/data/h200/public.json").read_text())
-    assert {*histories("public"), *histories("public_2")} <= {recorded.named(row) for row in first}
+    assert {*names("public"), *names("public_2")} <= {recorded.named(row) for row in first}
 
 
 def _job_file(folder: Path, **job: Any) -> Path:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import lzma
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.allocators.driver import AddressSpace
 from tests.paths import DATA
@@ -37,34 +39,50 @@ class Recorded(AddressSpace):
 
 @dataclass(frozen=True)
 class History:
-    """One program's record. events: (action, value, stream), as the module docstring says."""
+    """One program's record. coded: its actions and values as they stand in the file."""
 
     row: dict[str, Any]
-    events: list[tuple[int, int, int]]
+    coded: tuple[npt.NDArray[np.int8], npt.NDArray[np.int64]]
     addresses: list[int]
+
+    @cached_property
+    def events(self) -> list[tuple[int, int, int]]:
+        """(action, value, stream), as the module docstring says: made when they are looked at, since there are millions."""
+        actions, values = self.coded
+        return [
+            (action % 8, value, action // 8)
+            for action, value in zip(actions.tolist(), values.tolist(), strict=True)
+        ]
 
     @property
     def gives_back_when_told(self) -> bool:
         return not self.row["retries"] and "garbage_collection" not in self.row["conf"]
 
 
+def _path(of: str) -> Path:
+    return DATA / "h200" / f"histories_{of}.xz"
+
+
+def names(of: str) -> list[str]:
+    """The programs of one file, in order of their names; only the list at its beginning is read."""
+    with lzma.open(_path(of)) as file:
+        length = int.from_bytes(file.read(8), "little")
+        return sorted(row["name"] for row in json.loads(file.read(length))["programs"])
+
+
 @cache
 def histories(of: str = "whole_programs") -> dict[str, History]:
     """The programs of one file by name."""
-    data = lzma.decompress((DATA / "h200" / f"histories_{of}.xz").read_bytes())
+    data = lzma.decompress(_path(of).read_bytes())
     length = int.from_bytes(data[:8], "little")
     rows = json.loads(data[8 : 8 + length])["programs"]
     events, segments = sum(row["count"] for row in rows), sum(row["segments"] for row in rows)
-    actions = np.frombuffer(data, np.int8, events, 8 + length).tolist()
-    values = np.frombuffer(data, "<i8", events, 8 + length + events).tolist()
+    actions = np.frombuffer(data, np.int8, events, 8 + length)
+    values = np.frombuffer(data, "<i8", events, 8 + length + events)
     addresses = np.frombuffer(data, "<i8", segments, 8 + length + 9 * events).tolist()
     found, at, segment = {}, 0, 0
     for row in rows:
         end, last = at + row["count"], segment + row["segments"]
-        events_of = [
-            (action % 8, value, action // 8)
-            for action, value in zip(actions[at:end], values[at:end], strict=True)
-        ]
-        found[row["name"]] = History(row, events_of, addresses[segment:last])
+        found[row["name"]] = History(row, (actions[at:end], values[at:end]), addresses[segment:last])
         at, segment = end, last
     return found

@@ -11,7 +11,7 @@ import pytest
 from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create as create_pytorch
-from tests.allocators.pytorch.histories import EXCHANGES, History, Recorded, histories
+from tests.allocators.pytorch.histories import EXCHANGES, History, Recorded, histories, names
 
 GIVEN_BACK = (3, 5)
 H200_BYTES = 150_121_545_728
@@ -44,7 +44,7 @@ def replayed(history: History, space: AddressSpace | None) -> PyTorchAllocator:
     [
         (of, name)
         for of in ("whole_programs", "kinds_of_programs", "ranks", "public", "public_2")
-        for name in sorted(histories(of))
+        for name in names(of)
     ],
 )
 def test_every_exchange_with_the_driver_and_the_peaks(of: str, name: str) -> None:

@@ -6,12 +6,15 @@ open, a small module stands in its place:
 
 1. It answers what eager code asks as the real one does while nothing is compiled; its settings are the real
    ones.
-2. Whatever else is asked of it imports the real module, which takes its place from then on (`torch.compile`
+2. A process group that begins has the compiler forget what it decided about functions: one that is not loaded
+   has decided nothing.
+3. Whatever else is asked of it imports the real module, which takes its place from then on (`torch.compile`
    does).
-3. Afterwards it is gone, and what PyTorch remembered of it too.
-4. What the compiler needs of symbolic sizes is left out as well (`plain_sizes.py`).
+4. Afterwards it is gone, and what PyTorch remembered of it too.
+5. What the compiler needs of symbolic sizes is left out as well (`plain_sizes.py`).
 
-Sources: `torch/_compile.py`, `torch/optim/optimizer.py` (2.11 to 2.13).
+Sources: `torch/_compile.py`, `torch/optim/optimizer.py` (2.11 to 2.13), `init_process_group` in
+`torch/distributed/distributed_c10d.py` (2.11 to 2.15).
 """
 
 from __future__ import annotations
@@ -31,6 +34,23 @@ from analyzer.capture.pytorch.program.stand_ins import StandIn
 _NAME = "torch._dynamo"
 # How `torch/_compile.py` remembers, in a function, what to call instead of it.
 _REMEMBERED = "__dynamo_disable"
+
+
+class _TraceRules:
+    """Answers for `torch._dynamo.trace_rules` while the compiler is not loaded."""
+
+    def __init__(self, compiler: StandIn) -> None:
+        self._compiler = compiler
+
+    def clear_lru_cache(self) -> None:
+        """Forget what was decided about functions: nothing was, unless the real module is there by now."""
+        if sys.modules.get(_NAME) is not self._compiler:
+            self._compiler.real().trace_rules.clear_lru_cache()
+        else:  # distributed tensors import the settings, which needs no package once they are loaded
+            _ = self._compiler.config
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiler.real().trace_rules, name)
 
 
 class _Compiler(StandIn):
@@ -67,6 +87,8 @@ class _Compiler(StandIn):
                 return importlib.import_module(f"{_NAME}.config")
             finally:
                 del self.__path__
+        if name == "trace_rules":
+            return _TraceRules(self)
         return super().__getattr__(name)
 
 

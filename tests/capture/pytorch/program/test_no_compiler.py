@@ -72,3 +72,20 @@ with without_compiler():
 print(torch._dynamo is before and loaded())
 """
     assert fresh(script) == "True"
+
+
+def test_a_rank_of_a_job_does_without_until_it_compiles() -> None:
+    """`init_process_group` has the compiler forget; distributed tensors read one of its settings."""
+    script = """
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, init_device_mesh
+with without_compiler():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    tensor = DTensor.from_local(torch.ones(2, 2), init_device_mesh("cpu", (1,)), [Replicate()])
+    print((tensor @ tensor).sum().item(), loaded())
+    function = torch.compile(lambda x: x + 1, backend="eager")
+    print(function(torch.ones(1)).item(), loaded())
+    torch._dynamo.trace_rules.clear_lru_cache()
+    assert torch._dynamo.config is sys.modules["torch._dynamo.config"]
+"""
+    assert fresh(script).split("\n") == ["8.0 False", "2.0 True"]
