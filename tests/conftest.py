@@ -22,9 +22,12 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -91,3 +94,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, item in enumerate(family):
             if place not in kept:
                 item.add_marker("campaign")
+
+
+@pytest.fixture(scope="module")
+def forked_ranks() -> Iterator[None]:
+    """Ranks that are followed beside one another are children of a process that has imported torch (`tests/forked.py`)."""
+    from analyzer.pipeline import peers
+    from tests.forked import Forked, server
+
+    server()  # begun here, outside of any sandbox
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
+        yield

@@ -54,6 +54,7 @@ def test_groups_of_the_same_ranks_are_told_apart_by_their_first_use() -> None:
     assert order.read(said.encode()) == {((0, 1), 0): [REDUCE], ((0, 1), 1): [GATHER], ((0,), 0): []}
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_a_barrier_only_one_rank_calls_is_an_error_that_names_its_line(tmp_path: Path) -> None:
     """What ranks may do apart is in `tests/cli/test_ranks.py`."""
     path = tmp_path / "train.py"

@@ -12,6 +12,8 @@ import analyzer
 from benchmarks.ranks import score
 from tests.paths import DATA, ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 TARGETS = DATA / "h200" / "ranks_targets.json"
 
 

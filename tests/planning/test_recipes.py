@@ -13,10 +13,13 @@ import pytest
 import yaml
 
 from analyzer.planning.grid import jobs
+from tests import forked
 from tests.paths import MODELS, ROOT
 
 PAGE = (ROOT / "docs" / "howto.md").read_text()
 BASELINE = "memory-baseline.json"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+ENVIRONMENT.pop("GIT_DIR", None)
 
 
 def block(language: str, begins: str) -> str:
@@ -28,15 +31,13 @@ def block(language: str, begins: str) -> str:
 
 def ran(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """A command where nothing but this checkout is known, `analyze` being its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment.pop("GIT_DIR", None)
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
     )
 
 
 def analyze(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return ran(folder, sys.executable, "-m", "analyzer", *words)
+    return forked.ran("-m", "analyzer", *words, folder=folder, variables=ENVIRONMENT)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
 from analyzer import Estimate  # noqa: E402
-from tests.paths import ROOT  # noqa: E402
+from tests.forked import ran  # noqa: E402
 
 MIB = 1 << 20
 
@@ -445,8 +443,7 @@ deform_conv2d(x, offset, weight).sum().backward()
 assert x.grad.shape == x.shape and weight.grad.shape == weight.shape and offset.grad.shape == offset.shape
 """
     )
-    command = [sys.executable, "-m", "analyzer", "run", "-q", "--device", "h200", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = ran("-m", "analyzer", "run", "-q", "--device", "h200", str(script))
     assert done.returncode == 0, done.stderr
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.forked import ran
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +18,7 @@ assert not loaded()
 
 def fresh(script: str) -> str:
     """What a new process prints that runs the script."""
-    done = subprocess.run([sys.executable, "-c", BEGIN + script], capture_output=True, text=True, check=False)
+    done = ran("-c", BEGIN + script)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 import torch
 
 from analyzer.capture.pytorch.program import plain_sizes as under_test
+from tests.forked import ran
 
 _CASES: list[tuple[str, tuple[Any, ...]]] = [
     *((name, (value,)) for name in (
@@ -54,7 +53,8 @@ def test_all_answers_are_compared() -> None:
 
 
 def _run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = ran("-c", code)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 

@@ -12,6 +12,8 @@ from analyzer.errors import CaptureError
 from analyzer.options import Options
 from analyzer.pipeline.program import follow
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 JOIN = """
 import os, torch, torch.distributed as dist
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

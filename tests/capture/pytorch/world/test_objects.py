@@ -10,6 +10,8 @@ pytest.importorskip("torch")
 
 from tests.capture.pytorch.world.ranks import followed
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 
 def test_what_ranks_gather_is_their_own(tmp_path: Path) -> None:
     """Of a program that gathers results the other ranks need not be followed."""

@@ -16,6 +16,8 @@ from analyzer.options import Options
 from analyzer.pipeline.program import follow
 from analyzer.runtimes.events import Free, Malloc
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 KIB = 2**10
 # A microbatch is 4 rows of 512 numbers: 8 KiB go from stage to stage.
 BOUNDARY = 8 * KIB
@@ -67,7 +69,10 @@ def alive(found: Analysis, operator: str) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def followed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Analysis]:
+def followed(
+    tmp_path_factory: pytest.TempPathFactory,
+    forked_ranks: None,  # noqa: ARG001
+) -> dict[tuple[str, int], Analysis]:
     return {
         (schedule, rank): stage(tmp_path_factory.mktemp(schedule), schedule, rank)
         for schedule, rank in (("ScheduleGPipe", 0), ("ScheduleGPipe", 1), ("Schedule1F1B", 0))
