@@ -24,7 +24,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +61,14 @@ gc.set_threshold(20_000)
 # The file whose tests run.
 _running: list[Path] = []
 
+# What takes longest begins first, so that all processes end at about the same time: few tests, of a quarter of a minute and more each.
+LONGEST = (
+    "test_documentation.py", "test_environments.py", "test_random_programs.py", "capture/pytorch/world/test_wrapping.py",
+    "pipeline/test_configurations.py", "pipeline/test_generation.py", "pipeline/test_ranks.py", "planning/test_advise.py",
+    "planning/test_grid.py", "planning/test_recipes.py", "planning/test_sharing.py", "runtimes/onnxruntime/test_backend.py",
+    "runtimes/onnxruntime/test_recorded.py", "runtimes/pytorch/scratch/test_database.py",
+)  # fmt: skip
+
 PROCESS_COUNT = 2  # whatever the cores: each imports torch, ONNX Runtime and transformers for itself
 
 
@@ -72,6 +80,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if any(Path(argument).is_dir() for argument in config.args):
         option.numprocesses, option.dist = PROCESS_COUNT, "loadfile"
+        option.loadscopereorder = False  # in the order of `_longest_first`
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,7 +92,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     families: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("sampled")
@@ -94,6 +103,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, item in enumerate(family):
             if place not in kept:
                 item.add_marker("campaign")
+    if hasattr(config, "workerinput"):
+        _longest_first(items)
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Files in the order in which processes take them: LONGEST, then those with most tests."""
+    longest = {Path(__file__).parent / name for name in LONGEST}
+    counts = Counter(item.path for item in items)
+    items.sort(
+        key=lambda item: (item.path not in longest, -counts[item.path])
+    )  # which keeps the order within a file
 
 
 @pytest.fixture(scope="module")

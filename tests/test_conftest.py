@@ -42,6 +42,20 @@ def test_folders_run_in_two_processes(
     assert option.dist == ("loadfile" if count == 2 else "no")
 
 
+def test_what_takes_longest_begins_first(pytestconfig: pytest.Config) -> None:
+    """Before files with more tests; of one file the tests stay in their order."""
+    conftest: Any = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
+    longest = [ROOT / "tests" / name for name in conftest.LONGEST]
+    assert all(path.is_file() for path in longest)
+    items = [
+        SimpleNamespace(path=path, name=name)
+        for path, names in ((ROOT / "one", "a"), (ROOT / "many", "bcd"), (longest[-1], "ef"))
+        for name in names
+    ]
+    conftest._longest_first(items)
+    assert "".join(item.name for item in items) == "efbcda"
+
+
 def test_a_files_tests_stay_together(tmp_path: Path) -> None:
     """Of two files each has a process, when pytest is started without words, as the README does."""
     pytest.importorskip("xdist")

@@ -25,7 +25,13 @@ MIB = 2**20
 def test_recomputation_is_freed_as_anything_else() -> None:
     """A checkpointed block keeps its input alone; its inside is made again in the backward pass."""
     tokens = analyzer.TensorSpec((4, 512), "int64")
-    said: dict[str, Any] = {"inputs": tokens, "targets": tokens, "mode": "train", "device": "h200", "steps": 1}
+    said: dict[str, Any] = {
+        "inputs": tokens,
+        "targets": tokens,
+        "mode": "train",
+        "device": "h200",
+        "steps": 1,
+    }
     with torch.device("meta"):
         model = GPT2(depth=3)
     for runtime in ("pytorch", "paddle"):
