@@ -100,7 +100,7 @@ def server() -> socket.socket:
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-c", _SERVER, str(theirs.fileno())], cwd=ROOT, pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}, start_new_session=True,
         )  # fmt: skip
     atexit.register(process.wait)
     atexit.register(ours.close)

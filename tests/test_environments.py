@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import forked
 from tests.fresh import PACKAGES, sources
 from tests.paths import MODELS, ROOT
 
@@ -69,7 +70,8 @@ def test_a_user_without_name_home_or_a_folder_to_write(tmp_path: Path, words: st
     (tmp_path / "program.py").write_text("import torch\nprint(torch.ones(1000, device='cuda').sum().shape)\n")
     command = [sys.executable, "-m", "analyzer", *words.split(), "-q"]
     known = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    mine = ran(command, tmp_path, HOME=str(tmp_path), **known)
+    variables = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": str(tmp_path), **known}
+    mine = forked.ran(*command[1:], folder=tmp_path, variables=variables)
     tmp_path.chmod(0o555)
     try:
         other = ran(["unshare", "--user", "--map-user=12345", *command], tmp_path, **known)
