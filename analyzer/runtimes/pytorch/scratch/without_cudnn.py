@@ -1,13 +1,15 @@
-"""Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`), and their
-gradients.
+"""Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`) or that cuDNN does
+not have (transposed ones padded by a stride or more), and their gradients.
 
 1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS (`slow_convolution.py`). Which one
    follows from the shape: transposed; dilated, or of volumes; else the plain one. Depthwise ones are
    `convolution.py`'s.
-2. With several groups each is one convolution of copies of its channels, and their results are joined.
+2. With several groups each is one convolution of copies of its channels, and their results are joined. The
+   channels of a single sample lie together: they are not copied.
 3. Gradients: the plain kernel makes the input's, its columns, the bias's, then the weight's; the dilated one
    all results, then the columns, and a sum of the bias a sample; the transposed one takes columns for the
    input's and again for the weight's. A gradient that is not contiguous is copied.
+4. The transposed kernel calls cuBLAS for each sample, forward for the bias once more.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolution_backward`),
 `cuda/ConvolutionMM2d.cu`, `cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and
@@ -68,9 +70,20 @@ class Windows:
         """Whether `_slow_conv2d` runs."""
         return not self.transposed and not self.dilated and len(self.weight.shape) == _PLANE
 
+    @property
+    def calls(self) -> int:
+        """How often cuBLAS is called for all samples' columns."""
+        samples = self.source.shape[0]
+        return samples if self.transposed and isinstance(samples, int) else 1
+
     def share(self, tensor: TensorMeta) -> int:
         """Return the bytes of one group's part of a tensor."""
         return bytes_of(tensor) // self.groups
+
+    def copy(self, tensor: TensorMeta) -> int:
+        """Return the bytes of a copy of one group's channels, of all samples."""
+        samples = tensor.shape[0]
+        return 0 if isinstance(samples, int) and samples == 1 else self.share(tensor)
 
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
@@ -81,7 +94,7 @@ def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool)
     else:
         parts = []
         for _ in range(windows.groups):
-            copy = script.temporary(windows.share(windows.source))
+            copy = script.temporary(windows.copy(windows.source))
             parts.append(_one_forward(script, device, windows, bias, windows.share(windows.result)))
             script.release(copy)
         script.output(0)
@@ -99,7 +112,8 @@ def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool
     if windows.transposed and bias:
         places = windows.result.shape[2 - len(windows.weight.shape) :]
         held.append(script.temporary(math.prod(places) * dtype_bytes(windows.source.dtype)))
-    take_workspace(script, device)
+    for _ in range(windows.calls * (2 if windows.transposed and bias else 1)):
+        take_workspace(script, device)
     return held
 
 
@@ -128,7 +142,7 @@ def backward(
         sizes = (windows.share(windows.source), windows.share(windows.weight), windows.bias)
         parts: list[tuple[int, int]] = []
         for _ in range(windows.groups):
-            copies = [script.temporary(windows.share(tensor)) for tensor in (grad, windows.source)]
+            copies = [script.temporary(windows.copy(tensor)) for tensor in (grad, windows.source)]
             parts += _one_backward(script, device, windows, grad, wanted, sizes)
             for token in reversed(copies):
                 script.release(token)
@@ -161,7 +175,8 @@ def _one_backward(
 
     def columns() -> int:
         token = script.temporary(windows.columns)
-        take_workspace(script, device)
+        for _ in range(windows.calls):
+            take_workspace(script, device)
         return token
 
     copied = contiguous_copy_bytes(grad) if sizes is None else 0
