@@ -75,7 +75,9 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
     count = repeats.element_count
     script.temporary(contiguous_copy_bytes(repeats))
     script.temporary(count * _INDEX_BYTES)
-    copy = script.temporary(contiguous_copy_bytes(repeats))
+    # Sums are 64-bit numbers, which others become before.
+    widened = repeats.dtype != "int64"
+    copy = script.temporary(count * _INDEX_BYTES if widened else contiguous_copy_bytes(repeats))
     script.release(script.temporary(scan_bytes(device, count)))
     script.release(copy)
     if operator.argument("output_size") is None:

@@ -37,13 +37,14 @@ _SURE = (Basis.EXACT, Basis.MEASURED)
 # eigenvalues of float32. In 2.15's cuSOLVER takes all symmetric matrices of a batch at once, and cuBLAS or a
 # kernel of PyTorch's own square ones. The releases in between were not asked.
 _WITHOUT_MAGMA = Span((2, 15))
-# Two or three square matrices of more elements than these, by how many there are, are cuSOLVER's; from so
-# many matrices and rows on PyTorch's own kernel factorizes them in blocks.
-_FEW_ELEMENTS = {
-    "float32": (16_800, 55_800),
-    "float64": (4_400, 49_800),
-    "complex64": (16_800, 55_800),
-    "complex128": (4_400, 15_600),
+# Two square matrices of more elements than so many times two are cuSOLVER's; of more matrices the number is
+# another one, times the root of how many there are where that is said (`get_lu_factor_solver_backend`). From
+# so many matrices and rows on PyTorch's own kernel factorizes them in blocks.
+_OF_CUBLAS = {
+    "float32": (8_400, 18_600, False),
+    "float64": (2_200, 16_600, True),
+    "complex64": (8_400, 18_600, False),
+    "complex128": (2_200, 5_200, True),
 }
 _MANY_MATRICES, _BLOCKED_ROWS = 4, 256
 
@@ -263,7 +264,8 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
     is replaced."""
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
     without_magma = script.torch_release in _WITHOUT_MAGMA
-    alone = count == 1 or (without_magma and rows**2 > _cublas_elements(matrix.dtype, count))
+    blocked = without_magma and count >= _MANY_MATRICES and rows >= _BLOCKED_ROWS
+    alone = count == 1 or (without_magma and not blocked and rows**2 > _cublas_elements(matrix.dtype, count))
     if (rows == columns and alone) or (rows != columns and without_magma):
         in_turn(script, 1, cusolver.getrf_bytes(ELEMENTS[matrix.dtype], rows, columns))
         if not pivoted and ELEMENTS[matrix.dtype].is_complex:
@@ -272,7 +274,7 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
             ]
             for token in tokens[::-1]:
                 script.release(token)
-    elif without_magma and count >= _MANY_MATRICES and rows >= _BLOCKED_ROWS:
+    elif blocked:
         _in_blocks(script, device, matrix)
     elif without_magma or (rows == columns and (rows <= 16 or (rows <= 128 and count <= 16))):
         addressed(script, device, count)
@@ -282,10 +284,10 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
         script.release(script.temporary(min(rows, columns) * INFO_BYTES))
 
 
-def _cublas_elements(dtype: str, count: int) -> float:
-    """The most elements of a square matrix that cuBLAS factorizes, of two or three."""
-    few = _FEW_ELEMENTS[dtype]
-    return few[count - 2] if 2 <= count < _MANY_MATRICES else math.inf
+def _cublas_elements(dtype: str, count: int) -> int:
+    """The most elements of a square matrix that cuBLAS factorizes, of so many."""
+    pair, each, more = _OF_CUBLAS[dtype]
+    return count * (pair if count == 2 else each * (math.isqrt(count) if more else 1))
 
 
 def _in_blocks(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:

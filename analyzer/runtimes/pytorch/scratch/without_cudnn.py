@@ -83,7 +83,8 @@ class Windows:
     def copy(self, tensor: TensorMeta) -> int:
         """Return the bytes of a copy of one group's channels, of all samples."""
         samples = tensor.shape[0]
-        return 0 if isinstance(samples, int) and samples == 1 else self.share(tensor)
+        together = isinstance(samples, int) and samples == 1 and not contiguous_copy_bytes(tensor)
+        return 0 if together else self.share(tensor)
 
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
