@@ -18,7 +18,7 @@ from benchmarks.operators.recorded import Row, compared_rows, kept
 PAGE = ROOT / "docs/evidence/DISPATCHER.md"
 KINDS = ("same", "order", "sizes", "not followed", "emulator")
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
-_NORMS = "its steps depend on the matrices' norms; bounded by those that take most, some small requests apart"
+_NORMS = "its degree and squarings depend on the matrices' norms: taken to be the highest, and one"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
 # Entry, or the beginning of its name -> why it differs.
 REASONS = {
