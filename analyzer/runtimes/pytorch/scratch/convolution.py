@@ -43,7 +43,6 @@ from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.releases import Span
-from analyzer.runtimes.pytorch.scratch import without_cudnn
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     channels_last_order,
@@ -56,6 +55,8 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows
+from analyzer.runtimes.pytorch.scratch.without_cudnn import backward as own_backward
+from analyzer.runtimes.pytorch.scratch.without_cudnn import forward as own_forward
 
 # What torch until 2.3 has is cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50
 # took 236 MiB more with it than with cuDNN 9.1.
@@ -259,7 +260,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
         return
     if off:
         bias = operator.tensor("bias") is not None
-        without_cudnn.forward(script, device, _windows(source, weight, result, geometry), bias)
+        own_forward(script, device, _windows(source, weight, result, geometry), bias)
         return
     channels_last = _wants_channels_last(source, weight)
     script.temporary(_copy_bytes(source, channels_last))
@@ -296,7 +297,7 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     if _runs_depthwise(source, weight, geometry, off):
         _depthwise_backward(script, grad, source, weight, wanted)
     elif off:
-        without_cudnn.backward(script, device, _windows(source, weight, grad, geometry), grad, wanted)
+        own_backward(script, device, _windows(source, weight, grad, geometry), grad, wanted)
         return
     else:
         _cudnn_backward(script, device, _settings(operator), (grad, source, weight), geometry, wanted)

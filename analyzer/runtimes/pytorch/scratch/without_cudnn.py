@@ -20,12 +20,12 @@ tests/data/emulation/without_cudnn.json).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.blas import take_workspace
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, contiguous_like
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script
 
@@ -155,6 +155,14 @@ def backward(
     script.release(copy)
 
 
+def _columns(script: Script, device: DeviceProfile, windows: Windows) -> int:
+    """Allocate columns, and cuBLAS's workspace for each of its calls; return the columns' token."""
+    token = script.temporary(windows.columns)
+    for _ in range(windows.calls):
+        take_workspace(script, device)
+    return token
+
+
 def _one_backward(
     script: Script,
     device: DeviceProfile,
@@ -174,24 +182,23 @@ def _one_backward(
         else:
             made.append((index, script.temporary(sizes[index])))
 
-    def columns() -> int:
-        token = script.temporary(windows.columns)
-        for _ in range(windows.calls):
-            take_workspace(script, device)
-        return token
-
     copied = contiguous_copy_bytes(grad) if sizes is None else 0
     if windows.transposed:
         if wanted[0]:
             copy = script.temporary(copied)
             result(0)
-            script.release(columns())
+            script.release(_columns(script, device, windows))
             script.release(copy)
         result(1)
         result(2)
         if wanted[1]:
             copy = script.temporary(copied)
-            script.release(columns())
+            taken = _columns(script, device, windows)
+            if wanted[2]:
+                shape = (grad.shape[0], grad.shape[1] // windows.groups, *grad.shape[2:])
+                part = contiguous_like(replace(grad, shape=shape, stride=()))
+                sum_over(script, device, part, (0, *range(2, len(shape))))
+            script.release(taken)
             script.release(copy)
         return made
     copy = script.temporary(copied)
@@ -199,18 +206,18 @@ def _one_backward(
     if windows.plain:
         result(0)
         if wanted[0]:
-            taken = columns()
+            taken = _columns(script, device, windows)
         result(2)
         if wanted[2]:
             sum_over(script, device, grad, (0, *range(2, len(grad.shape))))
         result(1)
         if wanted[1] and not wanted[0]:
-            taken = columns()
+            taken = _columns(script, device, windows)
     else:
         for index in range(len(wanted)):
             result(index)
         if wanted[0] or wanted[1]:
-            taken = columns()
+            taken = _columns(script, device, windows)
         samples = grad.shape[0] if wanted[2] and isinstance(grad.shape[0], int) else 0
         for _ in range(samples):
             script.release(script.temporary(windows.bias))
