@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.operators import recorded
 from benchmarks.operators.recorded import Row
+from benchmarks.operators.table import PAGE, counting, page
 
 
 def _compared(
@@ -67,3 +68,9 @@ def test_emulated_rows_of_an_entry_stand_side_by_side(tmp_path: Path) -> None:
     recorded.add([_emulated("mm", 0, []), _emulated("abs", 0, []), _emulated("mm", 1, [])], tmp_path)
     rows = recorded.emulated_rows(recorded.kept("emulated", tmp_path))
     assert [(row["case"][0][1], row["case"][1]) for row in rows] == [("abs", 0), ("mm", 0), ("mm", 1)]
+
+
+def test_the_page_is_written_from_what_is_kept_and_none_is_under_by_more_than_a_mebibyte() -> None:
+    rows = counting()
+    assert PAGE.read_text("utf-8") == page(rows)
+    assert len(rows) > 9_000 and not [row for row in rows if row.under_bytes > 2**20]
