@@ -122,7 +122,8 @@ BENCHMARKS = {
         "what single ATen operators allocate", RECORDED + "operators_*.json.gz",
         {"measure": "operators.measure:main", "emulate": "operators.compare:emulate", "compare": "operators.compare:compare",
             "rules": "operators.sequences:main", "sample": "operators.compare:sample", "beside": "operators.compare:beside",
-            "without_cudnn": "operators.without_cudnn:main", "table": "operators.table:main"},
+            "campaign": "operators.campaign:main", "keep": "operators.recorded:main", "table": "operators.table:main",
+            "without_cudnn": "operators.without_cudnn:main"},
     ),
     "paddlepaddle": Benchmark(
         "what PaddlePaddle's executor does on a CPU", "tests/data/paddle_cpu.json", {"measure": "paddlepaddle.observe:main"}

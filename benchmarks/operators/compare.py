@@ -2,8 +2,10 @@
 
     python -m benchmarks operators beside PYTHON NAME                                  one operator, both histories of every sample
     python -m benchmarks operators emulate PYTHON OUT.jsonl [--only NAME] [--dtype float32] [--scale 8] ...
-    python -m benchmarks operators compare OUT.jsonl [--show] [--only NAME] [-o COMPARED.jsonl]
-    python -m benchmarks operators table COMPARED.jsonl ...                            docs/evidence/DISPATCHER.md
+    python -m benchmarks operators compare OUT.jsonl ... [--show] [--only NAME] [-o COMPARED.jsonl]
+    python -m benchmarks operators campaign PYTHON FOLDER ...                          both, in many processes
+    python -m benchmarks operators keep OUT.jsonl COMPARED.jsonl ...                   adds to what is kept (`recorded.py`)
+    python -m benchmarks operators table                                               docs/evidence/DISPATCHER.md, from what is kept
 
 PYTHON: of an environment with a CUDA build of torch, run under the emulated runtime; `compare` follows the same cases with the
 torch it is run with, which should be of the same release. A case is a call of an operator, module or optimizer on a sample of PyTorch's
@@ -13,6 +15,7 @@ own (`database.py`), and its backward pass.
 from __future__ import annotations
 
 import collections
+import datetime
 import gzip
 import importlib.resources
 import itertools
@@ -34,6 +37,7 @@ from analyzer.errors import RunError
 from analyzer.options import Options
 from analyzer.sandbox import apart
 from benchmarks import ROOT
+from benchmarks.operators.recorded import Row, emulated_rows
 
 MIB = 2**20
 _ENOUGH = 2  # processes that a group ends
@@ -102,7 +106,7 @@ def compared(rows: Sequence[dict[str, Any]]) -> Iterator[Compared]:
     from benchmarks.operators import database
     from benchmarks.operators.traced import profile
 
-    device = profile(rows[0]["torch"])
+    device = profile(torch_of(rows))
     for group, found in itertools.groupby(rows, key=lambda row: tuple(row["case"][0])):
         wanted = {tuple(row["case"][1:]): row for row in found}
         layouts = {layout for _, layout, _ in wanted}
@@ -126,6 +130,11 @@ def compared(rows: Sequence[dict[str, Any]]) -> Iterator[Compared]:
                 yield Compared((*group, *key), sample.words, "other sample", row.get("sample", ""), 0, ())
             else:
                 yield _beside(case, sample, row, device)
+
+
+def torch_of(rows: Sequence[dict[str, Any]]) -> str:
+    """Whose PyTorch ran these cases; empty where none could be made."""
+    return next((row["torch"] for row in rows if "torch" in row), "")
 
 
 def _beside(case: Any, sample: Any, row: dict[str, Any], device: Any) -> Compared:
@@ -215,21 +224,20 @@ def _matches(name: str, wanted: str) -> bool:
 
 
 @click.command("compare")
-@click.argument("recorded", type=Path)
+@click.argument("recorded", nargs=-1, required=True, type=Path)
 @click.option("--only", multiple=True, help="Entries of this name, or that begin so with a * at the end.")
 @click.option("--show", is_flag=True, help="Both histories of the first case that differs so.")
 @click.option("-o", "--output", type=Path, help="A line of JSON for each case, for `table`.")
-def compare(recorded: Path, only: tuple[str, ...], show: bool, output: Path | None) -> None:
+def compare(recorded: tuple[Path, ...], only: tuple[str, ...], show: bool, output: Path | None) -> None:
     """Follow the recorded cases, and say where they differ."""
-    rows = [json.loads(line) for line in recorded.read_text("utf-8").splitlines()]
+    rows = emulated_rows(recorded)
     rows = [row for row in rows if not only or any(_matches(row["case"][0][1], one) for one in only)]
     kinds: collections.Counter[str] = collections.Counter()
     places: dict[tuple[str, str], list[Compared]] = collections.defaultdict(list)
     with (output or Path("/dev/null")).open("w", encoding="utf-8") as stream:
-        for one in compared(rows):
+        for one, row in kept_rows(rows):
             kinds[one.kind] += 1
-            line = [rows[0]["torch"], one.case, one.sample[:200], one.kind, one.at[:200], one.under_bytes]
-            print(json.dumps(line), file=stream, flush=True)
+            print(json.dumps(row), file=stream, flush=True)
             if one.kind == "same":
                 continue
             found = places[one.kind, f"{one.case[1]}: {one.at}"]
@@ -240,6 +248,19 @@ def compare(recorded: Path, only: tuple[str, ...], show: bool, output: Path | No
         under = max(one.under_bytes for one in found)
         click.echo(f"{len(found):5} {kind:12} {at[:150]}" + (f"  (under by {under:,})" if under else ""))
     click.echo("  ".join(f"{kind}: {count:,}" for kind, count in kinds.most_common()))
+
+
+def kept_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[Compared, Row]]:
+    """The recorded cases compared, and each as it is kept."""
+    torch = torch_of(rows)
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    limits = {(*row["case"][0], *row["case"][1:]): row["limit"] for row in rows}
+    for one in compared(rows):
+        limit = limits[one.case]
+        yield (
+            one,
+            Row(torch, one.case, one.sample[:200], one.kind, one.at[:200], one.under_bytes, limit, date),
+        )
 
 
 def _show(one: Compared) -> None:

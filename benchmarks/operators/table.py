@@ -1,26 +1,24 @@
-"""The page of PyTorch's own tests traced beside emulated: `python -m benchmarks operators table COMPARED.jsonl ...` (`compare.py`).
+"""The page of PyTorch's own tests traced beside emulated: `python -m benchmarks operators table`, from what is kept (`recorded.py`).
 
-Of a case that is in several files the last one counts. Each case that differs stands under a reason (`REASONS`), or under none.
+Each case that differs stands under a reason (`REASONS`), or under none.
 """
 
 from __future__ import annotations
 
 import collections
-import datetime
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from benchmarks import ROOT
 from benchmarks.harness.pages import MIB, table
+from benchmarks.operators.recorded import Row, compared_rows, kept
 
 PAGE = ROOT / "docs/evidence/DISPATCHER.md"
 KINDS = ("same", "order", "sizes", "not followed", "emulator")
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
-_NORMS = "its steps depend on the matrices' norms; bounded by those that take most, some small requests apart"
+_NORMS = "its degree and squarings depend on the matrices' norms: taken to be the highest, and one"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
 # Entry, or the beginning of its name -> why it differs.
 REASONS = {
@@ -39,64 +37,47 @@ REASONS = {
     "nn.functional.multilabel_margin_loss": "a copy of targets that are not contiguous",
     "nn.functional.soft_margin_loss": "a gradient that is not contiguous is copied at another moment",
     "multinomial": "probabilities that are not contiguous are copied for each check",
-    "special.erfcx": "the emulated runtime was ended at its time limit",
     "view_copy": "PyTorch's kernel for meta tensors refuses what is not contiguous",
     "masked.prod": "the gradient of a single factor that keeps its dimension calls nothing of meta tensors",
 }
 
 
-class Row(NamedTuple):
-    """A compared case."""
-
-    torch: str
-    case: tuple[Any, ...]
-    sample: str
-    kind: str
-    at: str
-    under_bytes: int
-
-    @property
-    def reason(self) -> str:
-        """Why it differs; empty where nobody has said."""
-        found = [said for name, said in REASONS.items() if self.case[1].startswith(name)]
-        return found[-1] if found else ""
+def reason(row: Row) -> str:
+    """Why a case differs; empty where nobody has said."""
+    if row.kind == "emulator":
+        return "the emulated runtime was ended at its time limit" if row.at.startswith("TooLong") else ""
+    found = [said for name, said in REASONS.items() if row.case[1].startswith(name)]
+    return found[-1] if found else ""
 
 
-def read(paths: Sequence[Path]) -> list[Row]:
-    """The cases of these files that PyTorch runs, each once."""
-    found: dict[str, Row] = {}
-    for path in paths:
-        for line in path.read_text("utf-8").splitlines():
-            row = Row(*json.loads(line))
-            found[json.dumps([row.torch, row.case])] = row
-    return [row for row in found.values() if row.kind in KINDS]
-
-
-def page(rows: Sequence[Row], date: str) -> str:
+def page(rows: Sequence[Row]) -> str:
     """The page."""
     groups: dict[tuple[Any, ...], list[Row]] = collections.defaultdict(list)
     for row in rows:
         database, _, dtype, scale, _, layout, way = row.case
         groups[row.torch, database, dtype, scale, f"{layout}, {way}"].append(row)
-    counted = [(*key, *_counted(found)) for key, found in sorted(groups.items())]
-    head = ("torch", "list", "type", "times the size", "layout, way", "cases", *KINDS, "same")
+    counted = [
+        (*key, *_counted(found), max(row.date for row in found)) for key, found in sorted(groups.items())
+    ]
+    head = ("torch", "list", "type", "times the size", "layout, way", "cases", *KINDS, "same", "compared")
     differing = [row for row in rows if row.kind != "same"]
     over = sum(row.under_bytes > MIB for row in differing)
     worst = max(differing, key=lambda row: row.under_bytes, default=None)
     under = "" if worst is None else f"{worst.case[1]} ({worst.under_bytes:,} bytes)"
     return f"""# PyTorch's own tests, traced beside emulated
 
-Written by `python -m benchmarks operators table` on {date}. A case is a call of PyTorch's own test lists
-(`op_db`, `module_db`, `optim_db`) and its backward pass, as an H200's; *same*: the same requests to the
-allocator in the same order, and the same order of returns, as by PyTorch's own host code under the emulated
-runtime. What PyTorch refuses, scaled, counts for nothing.
+Written by `python -m benchmarks operators table` from what is kept in
+`tests/data/emulation/lists/compared`. A case is a call of PyTorch's own test lists (`op_db`, `module_db`,
+`optim_db`) and its backward pass, as an H200's; *same*: the same requests to the allocator in the same order,
+and the same order of returns, as by PyTorch's own host code under the emulated runtime. What PyTorch refuses,
+scaled, counts for nothing. *compared*: when the last of them was.
 
-{table(head, [*counted, ("all", "", "", "", "", *_counted(rows))])}
+{table(head, [*counted, ("all", "", "", "", "", *_counted(rows), "")])}
 {f"Under by more than 1 MiB: {over}; worst {under}." if under else ""}
 
 ## What differs
 
-{table(("entry", "cases", "how", "where first", "under by, bytes", "reason"), _entries(differing))}"""
+{table(("entry", "cases", "torch", "how", "where first", "under by, bytes", "reason"), _entries(differing))}"""
 
 
 def _entries(differing: Sequence[Row]) -> Iterator[tuple[object, ...]]:
@@ -108,7 +89,8 @@ def _entries(differing: Sequence[Row]) -> Iterator[tuple[object, ...]]:
         kinds = ", ".join(dict.fromkeys(row.kind for row in found))
         under = max(row.under_bytes for row in found)
         at = found[0].at.replace("|", "/")[:90]
-        yield name, len(found), kinds, at, f"{under:,}", found[0].reason or "not yet found"
+        releases = ", ".join(sorted({row.torch.partition("+")[0] for row in found}))
+        yield name, len(found), releases, kinds, at, f"{under:,}", reason(found[0]) or "not yet found"
 
 
 def _counted(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -118,9 +100,12 @@ def _counted(rows: Sequence[Row]) -> tuple[str, ...]:
     return f"{len(rows):,}", *counts, f"{100 * kinds['same'] / max(run, 1):.2f} %"
 
 
+def counting() -> list[Row]:
+    """The kept cases that PyTorch runs."""
+    return [row for row in compared_rows(kept("compared")) if row.kind in KINDS]
+
+
 @click.command("table")
-@click.argument("compared", nargs=-1, required=True, type=Path)
-def main(compared: tuple[Path, ...]) -> None:
+def main() -> None:
     """Write docs/evidence/DISPATCHER.md."""
-    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    PAGE.write_text(page(read(compared), date), encoding="utf-8")
+    PAGE.write_text(page(counting()), encoding="utf-8")

@@ -199,6 +199,19 @@ def _of_product(node: Any) -> Otherwise | None:
     return Otherwise(*((aten.unsqueeze.default, 1) if alone else (aten.mul.Tensor, 2)), _product_along)
 
 
+def _with_gradient(node: Any, _values: ProgramValues, begun: tuple[Any, ...]) -> torch.Tensor:
+    """`differential_analytic_matrix_function`: matrix and incoming gradient in one matrix of twice the size,
+    which is filled with zeros and written into instead of joined."""
+    grad, matrix = begun[1][1], node._saved_self.mT  # conjugated by the copy itself
+    size = matrix.shape[-1]
+    whole = torch.zeros(
+        (*matrix.shape[:-2], 2 * size, 2 * size), dtype=grad.dtype, layout=grad.layout, device=grad.device
+    )
+    for row, column, part in ((0, 0, matrix), (size, size, matrix), (0, size, grad)):
+        whole.narrow(-2, row, size).narrow(-1, column, size).copy_(part)
+    return whole
+
+
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default})
 OTHERWISE = {
     "LinalgHouseholderProductBackward0": Otherwise(
@@ -206,6 +219,9 @@ OTHERWISE = {
     ),
     "OrmqrBackward0": Otherwise(
         aten.cat.default, 1, reflectors.of_ormqr, frozenset({aten.ormqr.default}), _PRODUCTS, 2, True
+    ),
+    "LinalgMatrixExpBackward0": Otherwise(
+        aten.cat.default, 3, _with_gradient, begins=frozenset({aten.cat.default}), writes=True
     ),
     "MaskedFillBackward1": Otherwise(aten.where.self, 1, _masked, frozenset({aten.masked_fill.Scalar})),
 }

@@ -335,8 +335,9 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
     if conjugated and by_columns:  # it would have to be turned for that
         given = False
     script.temporary(0 if given else systems * unknowns**2 * dtype_bytes(matrix.dtype))
-    if not result.element_count:
-        script.temporary(systems * _POINTER_BYTES)
+    if not result.element_count:  # right sides have no addresses, nor do matrices without elements
+        at_once = unknowns and (systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN)
+        script.temporary(systems * _POINTER_BYTES if at_once else 0)
         take_workspace(script, device)
         return
     triangular_systems(script, device, systems, unknowns)

@@ -4,7 +4,8 @@
    together.
 2. A number to the power of a tensor: the number becomes a tensor on the device.
 3. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how
-   many results there are.
+   many results there are: of each count until torch 2.11, of the smallest in 2.15 (the releases in between
+   were not asked).
 
 Source: `aten/src/ATen/native/TensorCompare.cpp` (`isin_default_kernel_gpu`, `isin_sorting`), `Pow.cpp`
 (`pow_Scalar_out`), `Repeat.h` (`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11,
@@ -19,6 +20,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
+from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
@@ -28,6 +30,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _INDEX_BYTES = 8
+_SMALLEST_COUNT = Span((2, 15))
 _NUMBER_BYTES, _COMPLEX_BYTES = 8, 16  # a Python number as a tensor: float64 or int64, complex128
 
 
@@ -72,15 +75,20 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
     count = repeats.element_count
     script.temporary(contiguous_copy_bytes(repeats))
     script.temporary(count * _INDEX_BYTES)
-    copy = script.temporary(contiguous_copy_bytes(repeats))
+    # Sums are 64-bit numbers, which others become before.
+    widened = repeats.dtype != "int64"
+    copy = script.temporary(count * _INDEX_BYTES if widened else contiguous_copy_bytes(repeats))
     script.release(script.temporary(scan_bytes(device, count)))
     script.release(copy)
     if operator.argument("output_size") is None:
-        signs = script.temporary(count)
-        every = script.temporary(1)
-        flags = replace(repeats, shape=(count,), stride=(1,), offset=0, dtype="bool")
-        reduce(script, device, flags, frozenset({0}), ("bool",), kernel=ReductionKernel(1))
-        script.release(every)
+        counts = replace(repeats, shape=(count,), stride=(1,), offset=0)
+        smallest = script.torch_release in _SMALLEST_COUNT
+        signs = script.temporary(0 if smallest else count)
+        kind = counts.dtype if smallest else "bool"
+        found = script.temporary(dtype_bytes(kind))
+        kernel = ReductionKernel(dtype_bytes(kind))
+        reduce(script, device, replace(counts, dtype=kind), frozenset({0}), (kind,), kernel=kernel)
+        script.release(found)
         script.release(signs)
     script.outputs()
 

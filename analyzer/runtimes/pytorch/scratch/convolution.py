@@ -25,8 +25,7 @@ Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convol
 (`cudnn_conv_suggest_memory_format`), `cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`,
 `try_configs`), `cuda/DepthwiseConv2d.cu`; orders checked against recorded allocation histories.
 
-Not modelled: plans that cuDNN builds but cannot run, convolutions too large for 32-bit indices, output
-padding beyond the stride (PyTorch's own column-buffer kernels).
+Not modelled: plans that cuDNN builds but cannot run, convolutions too large for 32-bit indices.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.releases import Span
-from analyzer.runtimes.pytorch.scratch import without_cudnn
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     channels_last_order,
@@ -57,6 +55,8 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows
+from analyzer.runtimes.pytorch.scratch.without_cudnn import backward as own_backward
+from analyzer.runtimes.pytorch.scratch.without_cudnn import forward as own_forward
 
 # What torch until 2.3 has is cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50
 # took 236 MiB more with it than with cuDNN 9.1.
@@ -71,6 +71,8 @@ class _Geometry:
     dilation: tuple[int, ...]
     transposed: bool
     groups: int
+    # More padding of the result than cuDNN has (`use_cudnn`, `is_output_padding_big`).
+    padded_widely: bool
 
 
 def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
@@ -80,12 +82,15 @@ def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
         values = given or (default,)
         return values * spatial_count if len(values) == 1 else values
 
+    stride = expanded(operator.integers("stride"), 1)
+    added = expanded(operator.integers("output_padding"), 0)
     return _Geometry(
         expanded(operator.integers("padding"), 0),
-        expanded(operator.integers("stride"), 1),
+        stride,
         expanded(operator.integers("dilation"), 1),
         bool(operator.argument("transposed")),
         operator.integer("groups", default=1),
+        any(more >= step for more, step in zip(added, stride, strict=False)),
     )
 
 
@@ -247,7 +252,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
         script.temporary(contiguous_copy_bytes(source))
         source, weight, result = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(result)
         geometry = _geometry_as_2d(geometry)
-    off = _NO_CUDNN in operator.settings
+    off = _NO_CUDNN in operator.settings or geometry.padded_widely
     if _runs_depthwise(source, weight, geometry, off):
         script.temporary(contiguous_copy_bytes(source))
         script.temporary(contiguous_copy_bytes(weight))
@@ -255,7 +260,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
         return
     if off:
         bias = operator.tensor("bias") is not None
-        without_cudnn.forward(script, device, _windows(source, weight, result, geometry), bias)
+        own_forward(script, device, _windows(source, weight, result, geometry), bias)
         return
     channels_last = _wants_channels_last(source, weight)
     script.temporary(_copy_bytes(source, channels_last))
@@ -288,11 +293,11 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
         script.temporary(contiguous_copy_bytes(source))
         source, weight, grad = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(grad)
         geometry = _geometry_as_2d(geometry)
-    off = _NO_CUDNN in operator.settings
+    off = _NO_CUDNN in operator.settings or geometry.padded_widely
     if _runs_depthwise(source, weight, geometry, off):
         _depthwise_backward(script, grad, source, weight, wanted)
     elif off:
-        without_cudnn.backward(script, device, _windows(source, weight, grad, geometry), grad, wanted)
+        own_backward(script, device, _windows(source, weight, grad, geometry), grad, wanted)
         return
     else:
         _cudnn_backward(script, device, _settings(operator), (grad, source, weight), geometry, wanted)

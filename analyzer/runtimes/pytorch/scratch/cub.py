@@ -126,9 +126,10 @@ _MERGE_TILE = 512 * 7
 _THRUST_UNIQUE_TILE = 512 * 18
 # Under the emulated runtime, 6 to 1,000,003 keys (torch 2.11).
 _MERGE_KEYS_TILE, _THRUST_SCAN_TILE, _THRUST_DISTINCT_TILE = 512 * 8, 384 * 7, 128 * 5
+_LATER_THRUST_DISTINCT_TILE = 384 * 22  # of torch 2.15, 10 to 1,000,000 keys
 # Releases of torch whose CUB is CUDA 13's, and those of CUDA 12.4's.
 _HAS_CONTROL, _WIDE_UNIQUE = Span(since=(2, 11)), Span(until=(2, 6))
-_LATER_UNIQUE = Span(since=(2, 13))
+_LATER_UNIQUE, _LATER_DISTINCT = Span(since=(2, 13)), Span(since=(2, 15))
 
 
 def tiles_of(device: DeviceProfile) -> Tiles:
@@ -263,7 +264,9 @@ def thrust_scan_bytes(device: DeviceProfile, count: int) -> int:
 
 def thrust_distinct_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes of thrust's `unique` of 8-byte keys: look-back entries of 16 bytes a tile."""
-    return aliased_bytes((-(-count // _THRUST_DISTINCT_TILE) + _PADDING_TILES) * 16, 1, *_control(device))
+    later = device.releases["torch"] in _LATER_DISTINCT
+    tile = _LATER_THRUST_DISTINCT_TILE if later else _THRUST_DISTINCT_TILE
+    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 16, 1, *_control(device))
 
 
 def thrust_unique_bytes(device: DeviceProfile, count: int) -> int:

@@ -48,7 +48,6 @@ _SURE = (Basis.EXACT, Basis.MEASURED)
 _ONE_BYTE = 1
 _AT_ONCE = 32  # rows and columns of matrices of a batch that Jacobi's method takes together
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
-_POWERS = 5  # of a matrix, from which its exponential is made
 _LOGIC = ReductionKernel(1)
 
 
@@ -65,7 +64,7 @@ def _complex_bytes(matrix: TensorMeta) -> int:
     return dtype_bytes(_COMPLEX.get(matrix.dtype, matrix.dtype))
 
 
-def _real_bytes(matrix: TensorMeta) -> int:
+def real_bytes(matrix: TensorMeta) -> int:
     """Bytes of a real number of the matrix's precision."""
     return dtype_bytes(matrix.dtype) // (2 if _is_complex(matrix) else 1)
 
@@ -95,7 +94,7 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
         script.release(signs)
     script.release(swaps)
     if logarithm:
-        sizes = script.temporary(count * rows * _real_bytes(matrix))
+        sizes = script.temporary(count * rows * real_bytes(matrix))
         script.release(script.temporary(count * rows * width if _is_complex(matrix) else 0))
         script.release(sizes)
     script.release(product)
@@ -300,12 +299,19 @@ def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.outputs()
         return
     vectors = bool(operator.argument("compute_uv", default=True))
-    full = bool(operator.argument("full_matrices", default=False))
-    driver = operator.argument("driver")
     if vectors:
         script.output(0)
         script.output(2)
     script.output(1)
+    full = bool(operator.argument("full_matrices", default=False))
+    singular(script, matrix, vectors, full, operator.argument("driver"))
+
+
+def singular(
+    script: Script, matrix: TensorMeta, vectors: bool = True, full: bool = False, driver: object = None
+) -> None:
+    """Allocate for singular values, besides the results. vectors: they are wanted; full: all of them; driver:
+    the routine the program names."""
     count, (rows, columns), of = count_of(matrix), matrix.shape[-2:], ELEMENTS[matrix.dtype]
     width, least, most = dtype_bytes(matrix.dtype), min(rows, columns), max(rows, columns)
     script.temporary(count * INFO_BYTES)
@@ -313,7 +319,7 @@ def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     held: list[int] = []
     if driver == "gesvd":
         held.append(script.temporary(cusolver.gesvd_bytes(of, most, least), Basis.MEASURED))
-        held.append(script.temporary(least * _real_bytes(matrix)))
+        held.append(script.temporary(least * real_bytes(matrix)))
         held.append(script.temporary(least * least * width if vectors else 0))
     elif driver == "gesvda":
         if not vectors:
@@ -336,36 +342,3 @@ def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.release(token)
     script.release(copy)
     looked_at(script, count)
-
-
-@rule("aten::linalg_matrix_exp", name="matrix-exponential", sure=Basis.BOUNDED)
-def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A polynomial of a degree that the matrix's norm decides, of the matrix scaled and squared again: taken
-    to be the highest, 18, and squared once, which is what takes most. Its five powers lie in one piece, and
-    so do the five sums made of them; several matrices are told apart by their norms (`mexp`,
-    `compute_T18_scale_square`, LinearAlgebra.cpp).
-    """
-    matrix = operator.tensor("self")
-    script.outputs()
-    if matrix is None or not matrix.element_count or matrix.shape[-1] == 1:
-        return
-    size, count = bytes_of(matrix), count_of(matrix)
-    norms = count * _real_bytes(matrix)
-
-    def taken(*sizes: int) -> list[int]:
-        return [script.temporary(nbytes, Basis.BOUNDED) for nbytes in sizes]
-
-    with script.function():
-        taken(size, norms * matrix.shape[-1], norms, count * INDEX_BYTES)  # the columns' sums, the largest
-    taken(norms)
-    if count == 1:
-        taken(size, size)  # a copy that is scaled, and the one of this degree
-    with script.function():
-        taken(_POWERS * size)
-        script.release(*taken(size))
-        take_workspace(script, device)
-        script.release(*taken(_POWERS * size))
-        taken(count * INDEX_BYTES, count * INDEX_BYTES)
-        taken(size, size)
-        with script.function():
-            taken(size, size)

@@ -12,13 +12,13 @@ Source: `aten/src/ATen/native/cuda/linalg/` `BatchLinearAlgebra.cpp` and `BatchL
 `BatchLinearAlgebra.cpp`; orders and sizes as PyTorch's own host code asks under the emulated runtime (torch
 2.11, `tests/data/emulation/factorizations.json.gz`), of which work areas are an H100's.
 
-Not modelled: exponentials. `decompositions.py` has determinants, eigenvalues, singular values and least
-squares.
+`decompositions.py` has determinants, eigenvalues, singular values and least squares.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
@@ -34,9 +34,42 @@ _ONE_BYTE = 1
 _MANY = 1 << 30  # right sides
 _SURE = (Basis.EXACT, Basis.MEASURED)
 # In 2.11's binary MAGMA factorizes what is not square and larger batches, and Jacobi's method finds the
-# eigenvalues of float32. In 2.15's cuSOLVER takes all symmetric matrices of a batch at once, and cuBLAS all
-# square ones. The releases in between were not asked.
+# eigenvalues of float32. In 2.15's cuSOLVER takes all symmetric matrices of a batch at once, and cuBLAS or a
+# kernel of PyTorch's own square ones. The releases in between were not asked.
 _WITHOUT_MAGMA = Span((2, 15))
+# Two square matrices of more elements than so many times two are cuSOLVER's; of more matrices the number is
+# another one, times the root of how many there are where that is said (`get_lu_factor_solver_backend`). From
+# so many matrices and rows on PyTorch's own kernel factorizes them in blocks.
+_OF_CUBLAS = {
+    "float32": (8_400, 18_600, False),
+    "float64": (2_200, 16_600, True),
+    "complex64": (8_400, 18_600, False),
+    "complex128": (2_200, 5_200, True),
+}
+_MANY_MATRICES, _BLOCKED_ROWS = 4, 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """How wide the blocks of that kernel are. narrow: columns that are not divided, of float32, float64,
+    complex64 and complex128, below so many rows; tall: of more rows. real, complex: columns of a block, of
+    small and of large matrices."""
+
+    narrow: tuple[int, int, int, int]
+    tall: int
+    large: int
+    real: tuple[int, int]
+    complex: tuple[int, int]
+
+
+_WIDEST, _TALL_ROWS = 32, 1024
+# By compute capability.
+_BLOCKS = {
+    (8, 0): _Blocks((44, 44, 24, 16), 10, 512, (56, 256), (64, 256)),
+    (8, 9): _Blocks((40, 32, 20, 24), 12, 256, (104, 384), (104, 256)),
+    (9, 0): _Blocks((52, 36, 52, 24), 10, 512, (40, 256), (64, 256)),
+    (10, 0): _Blocks((48, 32, 32, 28), 10, 512, (72, 256), (64, 256)),
+}
 ELEMENTS = {
     "float32": cusolver.ELEMENTS["S"],
     "float64": cusolver.ELEMENTS["D"],
@@ -231,7 +264,9 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
     is replaced."""
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
     without_magma = script.torch_release in _WITHOUT_MAGMA
-    if (rows == columns and count == 1) or (rows != columns and without_magma):
+    blocked = without_magma and count >= _MANY_MATRICES and rows >= _BLOCKED_ROWS
+    alone = count == 1 or (without_magma and not blocked and rows**2 > _cublas_elements(matrix.dtype, count))
+    if (rows == columns and alone) or (rows != columns and without_magma):
         in_turn(script, 1, cusolver.getrf_bytes(ELEMENTS[matrix.dtype], rows, columns))
         if not pivoted and ELEMENTS[matrix.dtype].is_complex:
             tokens = [
@@ -239,12 +274,44 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
             ]
             for token in tokens[::-1]:
                 script.release(token)
+    elif blocked:
+        _in_blocks(script, device, matrix)
     elif without_magma or (rows == columns and (rows <= 16 or (rows <= 128 and count <= 16))):
         addressed(script, device, count)
     else:  # MAGMA's
         take_workspace(script, device)
     if not pivoted:
         script.release(script.temporary(min(rows, columns) * INFO_BYTES))
+
+
+def _cublas_elements(dtype: str, count: int) -> int:
+    """The most elements of a square matrix that cuBLAS factorizes, of so many."""
+    pair, each, more = _OF_CUBLAS[dtype]
+    return count * (pair if count == 2 else each * (math.isqrt(count) if more else 1))
+
+
+def _in_blocks(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
+    """Square matrices by PyTorch's own kernel: two arrays of addresses and a permutation of the rows, and for
+    each update of the columns to the right of a block a product (`LUWorkspace`, `lu_batched_blas3_kernel`,
+    LURecBlas3Kernel.cu)."""
+    rows, count, of = matrix.shape[-1], count_of(matrix), ELEMENTS[matrix.dtype]
+    blocks = _BLOCKS.get(device.compute_capability, _BLOCKS[8, 0])
+    narrow = min(blocks.narrow[list(ELEMENTS).index(matrix.dtype)], _WIDEST)
+
+    def updates(start: int, width: int) -> int:
+        if width <= (narrow if rows - start < _TALL_ROWS else blocks.tall):
+            return 0
+        left = width // 2
+        return updates(start, left) + 1 + updates(start + left, width - left)
+
+    wide = (blocks.complex if of.is_complex else blocks.real)[rows >= blocks.large]
+    tokens = [script.temporary(2 * count * POINTER_BYTES), script.temporary(count * rows * INFO_BYTES)]
+    for start in range(0, rows, wide):
+        width = min(wide, rows - start)
+        for _ in range(updates(start, width) + (start + width < rows)):
+            take_workspace(script, device)
+    for token in tokens[::-1]:
+        script.release(token)
 
 
 def _solved(
@@ -319,12 +386,17 @@ def eigh(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     if matrix is None:
         script.outputs()
         return
-    count, size = count_of(matrix), matrix.shape[-1]
     if operator.argument("compute_v", default=True):
         script.output(1)
     script.outputs()
     if not operator.argument("compute_v", default=True):
         script.temporary(bytes_of(matrix))
+    symmetric(script, matrix)
+
+
+def symmetric(script: Script, matrix: TensorMeta) -> None:
+    """Allocate for eigenvalues and vectors of symmetric matrices, besides the results."""
+    count, size = count_of(matrix), matrix.shape[-1]
     script.temporary(count * INFO_BYTES)
     of = ELEMENTS[matrix.dtype]
     if script.torch_release in _WITHOUT_MAGMA:

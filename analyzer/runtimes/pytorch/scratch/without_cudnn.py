@@ -1,13 +1,15 @@
-"""Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`), and their
-gradients.
+"""Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`) or that cuDNN does
+not have (transposed ones padded by a stride or more), and their gradients.
 
 1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS (`slow_convolution.py`). Which one
    follows from the shape: transposed; dilated, or of volumes; else the plain one. Depthwise ones are
    `convolution.py`'s.
-2. With several groups each is one convolution of copies of its channels, and their results are joined.
+2. With several groups each is one convolution of copies of its channels, and their results are joined. The
+   channels of a single sample lie together: they are not copied.
 3. Gradients: the plain kernel makes the input's, its columns, the bias's, then the weight's; the dilated one
    all results, then the columns, and a sum of the bias a sample; the transposed one takes columns for the
    input's and again for the weight's. A gradient that is not contiguous is copied.
+4. The transposed kernel calls cuBLAS for each sample, forward for the bias once more.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolution_backward`),
 `cuda/ConvolutionMM2d.cu`, `cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and
@@ -18,12 +20,12 @@ tests/data/emulation/without_cudnn.json).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.blas import take_workspace
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, contiguous_like
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script
 
@@ -68,9 +70,21 @@ class Windows:
         """Whether `_slow_conv2d` runs."""
         return not self.transposed and not self.dilated and len(self.weight.shape) == _PLANE
 
+    @property
+    def calls(self) -> int:
+        """How often cuBLAS is called for all samples' columns."""
+        samples = self.source.shape[0]
+        return samples if self.transposed and isinstance(samples, int) else 1
+
     def share(self, tensor: TensorMeta) -> int:
         """Return the bytes of one group's part of a tensor."""
         return bytes_of(tensor) // self.groups
+
+    def copy(self, tensor: TensorMeta) -> int:
+        """Return the bytes of a copy of one group's channels, of all samples."""
+        samples = tensor.shape[0]
+        together = isinstance(samples, int) and samples == 1 and not contiguous_copy_bytes(tensor)
+        return 0 if together else self.share(tensor)
 
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
@@ -81,7 +95,7 @@ def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool)
     else:
         parts = []
         for _ in range(windows.groups):
-            copy = script.temporary(windows.share(windows.source))
+            copy = script.temporary(windows.copy(windows.source))
             parts.append(_one_forward(script, device, windows, bias, windows.share(windows.result)))
             script.release(copy)
         script.output(0)
@@ -99,7 +113,8 @@ def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool
     if windows.transposed and bias:
         places = windows.result.shape[2 - len(windows.weight.shape) :]
         held.append(script.temporary(math.prod(places) * dtype_bytes(windows.source.dtype)))
-    take_workspace(script, device)
+    for _ in range(windows.calls * (2 if windows.transposed and bias else 1)):
+        take_workspace(script, device)
     return held
 
 
@@ -128,7 +143,7 @@ def backward(
         sizes = (windows.share(windows.source), windows.share(windows.weight), windows.bias)
         parts: list[tuple[int, int]] = []
         for _ in range(windows.groups):
-            copies = [script.temporary(windows.share(tensor)) for tensor in (grad, windows.source)]
+            copies = [script.temporary(windows.copy(tensor)) for tensor in (grad, windows.source)]
             parts += _one_backward(script, device, windows, grad, wanted, sizes)
             for token in reversed(copies):
                 script.release(token)
@@ -138,6 +153,14 @@ def backward(
         for _, part in sorted(parts, key=lambda part: -part[0]):
             script.release(part)
     script.release(copy)
+
+
+def _columns(script: Script, device: DeviceProfile, windows: Windows) -> int:
+    """Allocate columns, and cuBLAS's workspace for each of its calls; return the columns' token."""
+    token = script.temporary(windows.columns)
+    for _ in range(windows.calls):
+        take_workspace(script, device)
+    return token
 
 
 def _one_backward(
@@ -159,23 +182,23 @@ def _one_backward(
         else:
             made.append((index, script.temporary(sizes[index])))
 
-    def columns() -> int:
-        token = script.temporary(windows.columns)
-        take_workspace(script, device)
-        return token
-
     copied = contiguous_copy_bytes(grad) if sizes is None else 0
     if windows.transposed:
         if wanted[0]:
             copy = script.temporary(copied)
             result(0)
-            script.release(columns())
+            script.release(_columns(script, device, windows))
             script.release(copy)
         result(1)
         result(2)
         if wanted[1]:
             copy = script.temporary(copied)
-            script.release(columns())
+            taken = _columns(script, device, windows)
+            if wanted[2]:
+                shape = (grad.shape[0], grad.shape[1] // windows.groups, *grad.shape[2:])
+                part = contiguous_like(replace(grad, shape=shape, stride=()))
+                sum_over(script, device, part, (0, *range(2, len(shape))))
+            script.release(taken)
             script.release(copy)
         return made
     copy = script.temporary(copied)
@@ -183,18 +206,18 @@ def _one_backward(
     if windows.plain:
         result(0)
         if wanted[0]:
-            taken = columns()
+            taken = _columns(script, device, windows)
         result(2)
         if wanted[2]:
             sum_over(script, device, grad, (0, *range(2, len(grad.shape))))
         result(1)
         if wanted[1] and not wanted[0]:
-            taken = columns()
+            taken = _columns(script, device, windows)
     else:
         for index in range(len(wanted)):
             result(index)
         if wanted[0] or wanted[1]:
-            taken = columns()
+            taken = _columns(script, device, windows)
         samples = grad.shape[0] if wanted[2] and isinstance(grad.shape[0], int) else 0
         for _ in range(samples):
             script.release(script.temporary(windows.bias))

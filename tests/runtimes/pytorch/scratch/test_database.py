@@ -15,7 +15,8 @@ from unittest import mock
 import pytest
 
 from benchmarks.operators.compare import Compared, compared
-from benchmarks.operators.table import Row, page
+from benchmarks.operators.recorded import Row
+from benchmarks.operators.table import page
 from tests.paths import DATA
 
 RECORDED = DATA / "emulation/operators.json.gz"
@@ -53,20 +54,25 @@ def test_none_is_under_by_more_than_a_mebibyte(found: list[Compared]) -> None:
     assert not [one.case for one in found if one.under_bytes > 2**20 and not one.unknown]
 
 
+def _row(name: str, kind: str, under: int = 0) -> Row:
+    return Row(
+        "2.11.0",
+        ("op", name, "float32", 8, 0, "contiguous", "plain"),
+        "",
+        kind,
+        "forward: x",
+        under,
+        4,
+        "2026-01-02",
+    )
+
+
 def test_the_page_counts_what_differs_and_says_why() -> None:
-    rows = [
-        Row("2.11", ("op", "mm", "float32", 8, 0, "contiguous", "plain"), "", "same", "", 0),
-        Row(
-            "2.11",
-            ("op", "nonzero", "float32", 8, 0, "contiguous", "plain"),
-            "",
-            "sizes",
-            "forward: x",
-            2**21,
-        ),
-        Row("2.11", ("op", "new", "float32", 8, 0, "contiguous", "plain"), "", "emulator", "", 0),
-    ]
-    written = page(rows, "today")
-    assert "| 2.11 | op | float32 | 8 | contiguous, plain | 3 | 1 | 0 | 1 | 0 | 1 | 50.00 % |" in written
+    written = page([_row("mm", "same"), _row("nonzero", "sizes", 2**21), _row("new", "emulator")])
+    counted = (
+        "| 2.11.0 | op | float32 | 8 | contiguous, plain | 3 | 1 | 0 | 1 | 0 | 1 | 50.00 % | 2026-01-02 |"
+    )
+    assert counted in written
     assert "more than 1 MiB: 1; worst nonzero (2,097,152 bytes)" in written
+    assert "| nonzero | 1 | 2.11.0 | sizes |" in written
     assert "| values decide how large a result is" in written and "not yet found" in written

@@ -1,0 +1,84 @@
+"""Square roots and polar decompositions beside what PyTorch 2.15's own host code asked for under the emulated runtime: the first release that
+has them, of which the tests' own torch knows no schema."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from analyzer.graph import Operator
+from analyzer.runtimes.pytorch.scratch import Give, Take, kernel_allocations
+from tests.runtimes.pytorch.scratch.handwritten import H200, tensor
+
+DEVICE = replace(H200, releases={**H200.releases, "torch": (2, 15)})
+# By operator, its argument, type and shape.
+RECORDED = {
+    (
+        "aten::linalg_matrix_sqrth",
+        "self",
+        "float32",
+        (40, 40),
+    ): "+6400 +160 +4 +404684 -404684 +1 +1 -1 -1 -4 +160 +160 -160 +6400 +6400 +33554432 -33554432 -6400 +6400 +6400 -6400 -6400 -160 -160 -6400",
+    (
+        "aten::linalg_matrix_sqrth",
+        "self",
+        "complex64",
+        (40, 40),
+    ): "+12800 +160 +4 +809240 -809240 +1 +1 -1 -1 -4 +160 +160 -160 +12800 +12800 +12800 +33554432 -33554432 -12800 -12800 +12800 +12800 -12800 +12800 -12800 -12800 -160 -160 -12800",
+    (
+        "aten::linalg_polar",
+        "A",
+        "float32",
+        (40, 40),
+    ): "+6400 +6400 +6400 +6400 +160 +4 +6400 +33536 -33536 -6400 +1 +1 -1 -1 -4 +6400 +6400 +33554432 -33554432 -6400 +6400 +6400 -6400 -6400 +6400 +33554432 -33554432 -6400 -6400 -6400 -160 -6400",
+    (
+        "aten::linalg_polar",
+        "A",
+        "float64",
+        (3, 20, 12),
+    ): "+5760 +3456 +5760 +3456 +288 +12 +5760 +9600 +7936 -7936 -9600 -5760 +1 -1 -12 +3456 +3456 +33554432 -33554432 -3456 +3456 +3456 -3456 -3456 +5760 +33554432 -33554432 -5760 -3456 -5760 -288 -3456",
+    (
+        "aten::linalg_polar",
+        "A",
+        "complex64",
+        (3, 20, 12),
+    ): "+5760 +3456 +5760 +3456 +144 +12 +5760 +9600 +7936 -7936 -9600 -5760 +1 -1 -12 +3456 +3456 -3456 +3456 +33554432 -33554432 -3456 +3456 +3456 -3456 +3456 -3456 -3456 +3456 +5760 +33554432 -33554432 -3456 -5760 -3456 -5760 -144 -3456",
+    (
+        "aten::linalg_polar",
+        "A",
+        "float32",
+        (64, 40),
+    ): "+10240 +6400 +10240 +6400 +160 +4 +10240 +3146112 -3146112 -10240 +1 +1 -1 -1 -4 +6400 +6400 +33554432 -33554432 -6400 +6400 +6400 -6400 -6400 +10240 +33554432 -33554432 -10240 -6400 -10240 -160 -6400",
+    (
+        "aten::linalg_polar",
+        "A",
+        "complex64",
+        (64, 40),
+    ): "+20480 +12800 +20480 +12800 +160 +4 +20480 +6292224 -6292224 -20480 +1 +1 -1 -1 -4 +12800 +12800 -12800 +12800 +33554432 -33554432 -12800 +12800 +12800 -12800 +12800 -12800 -12800 +12800 +20480 +33554432 -33554432 -12800 -20480 -12800 -20480 -160 -12800",
+}
+
+
+@pytest.mark.parametrize("call", RECORDED, ids=str)
+def test_every_request_in_order(call: tuple[str, str, str, tuple[int, ...]]) -> None:
+    name, argument, dtype, shape = call
+    matrix = tensor(*shape, dtype=dtype)
+    square = tensor(*shape[:-2], shape[-1], shape[-1], dtype=dtype)
+    results = (matrix, square) if name.endswith("polar") else (square,)
+    operator = Operator(0, name, (matrix,), results, {}, names=(argument,))
+    held: dict[int, int] = {}
+    told = []
+    for step in kernel_allocations(operator, DEVICE).steps:
+        if isinstance(step, Give):
+            told.append(-held[step.token])
+            continue
+        if isinstance(step, Take):
+            nbytes = held[step.token] = step.nbytes
+        else:
+            result = results[step.index]
+            nbytes = result.element_count * (8 if dtype in ("float64", "complex64") else 4)
+        told.append(nbytes)
+    kept = sum(size > 0 for size in told)
+    assert kept - len(results) == sum(size < 0 for size in told)
+    assert " ".join(f"{size:+}" for size in told) == RECORDED[call]
+    assert kernel_allocations(operator, DEVICE).known
