@@ -46,6 +46,11 @@ DECIDED = """
 drawn = torch.rand(1 << 23, device="cuda") > 2
 assert (drawn | torch.ones(1 << 23, dtype=torch.bool, device="cuda")).all().item() is True
 """
+COUNTED = """
+scores, points = torch.randn(1 << 24, device="cuda"), torch.zeros(1 << 24)
+kept = scores.log() > 0
+assert len(scores[kept]) == len(points[kept.cpu()]) == 1 << 24
+"""
 SPARSE = """
 x = torch.randn(3000, 3000, device="cuda")
 kept = x.to_sparse(), x.view(3000, 1500, 2).to_sparse(2), x.to_sparse_csr()
@@ -55,7 +60,7 @@ assert half.to_sparse()._nnz() == half.to_sparse_csc()._nnz() == 5000
 """
 
 
-@pytest.mark.parametrize("text", [SIZES, NEWTON, DRAWN, ORDERED, HOST_DRAWS, DECIDED, SPARSE])
+@pytest.mark.parametrize("text", [SIZES, NEWTON, DRAWN, ORDERED, HOST_DRAWS, DECIDED, COUNTED, SPARSE])
 def test_sizes_are_those_of_a_traced_program(text: str, python: Path, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(f"import torch\n{text}")
