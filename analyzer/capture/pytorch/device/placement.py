@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,9 +71,9 @@ def _device(*args: Any, **kwargs: Any) -> torch.device:
 
 def _counts_adams_steps() -> bool:
     """Return whether Adam makes the tensors of its state; its own code is the first outside this project."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("analyzer."):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     if frame is None:
         return False
     code = frame.f_code

@@ -25,7 +25,7 @@ from analyzer.capture.pytorch.device.host_draws import seeded
 
 def noting_drawn_sizes(note: Callable[[str], None], line: Callable[[], str]) -> Callable[..., Any]:
     """Return the replacement of what asks a loader's sampler for the next batch. line: of the user's code."""
-    next_index = _BaseDataLoaderIter._next_index
+    next_index: Callable[[Any], Any] = _BaseDataLoaderIter._next_index
     sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def asked(loader: Any) -> Any:
