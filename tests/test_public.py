@@ -177,6 +177,11 @@ def test_what_came_first_stays_beside_what_is_now() -> None:
     then = {**now, "reserved": 2**20}
     assert score.silently_under(row, then) and not score.silently_under(row, now)
     assert not score.silently_under(row, {**then, "bounded": 1})
+    lost = {**then, "notes": None}
+    assert not score.silently_under(row, lost)
+    assert "doubt: 0. Of one the notes were not recorded." in score.page(
+        [({"name": "one", "repo": "o/n"}, row, lost)]
+    )
     job = {"name": "one", "repo": "owner/name"}
     part = score.page([(job, row, now)], {"tool": COMMIT, "runs": {"one": then}})
     assert "| one | owner/name | 1.0 | exact | exact | 2.0 | -50.00 % | exact | 4.0 | exact | exact |" in part

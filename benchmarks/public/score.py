@@ -85,9 +85,10 @@ def verdict(row: dict[str, Any], found: dict[str, Any]) -> str:
 
 def silently_under(row: dict[str, Any], found: dict[str, Any]) -> bool:
     """Whether the run took more than was predicted, and the estimate says nothing of a figure that is bounded or unknown, of what is
-    data, or may be otherwise in another run."""
-    doubts = (word in note for note in found.get("notes", ()) for word in record.DOUBTS)
-    if "error" in found or found.get("bounded") or found.get("unknown") or any(doubts):
+    data, or may be otherwise in another run. Nobody knows where the notes were not recorded (None)."""
+    notes = found.get("notes", ())
+    doubts = (word in note for note in notes or () for word in record.DOUBTS)
+    if "error" in found or notes is None or found.get("bounded") or found.get("unknown") or any(doubts):
         return False
     return bool(found["allocated"] < row["peak_allocated"] or found["reserved"] < row["peak_reserved"])
 
@@ -138,8 +139,11 @@ def _outcome(runs: list[Run]) -> str:
     counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("exact", "near", "off", "not followed"))
     off = [pages.errors(found, row) for _, row, found in runs if "error" not in found]
     under = sum(silently_under(row, found) for _, row, found in runs)
+    unknown = [(row, found) for _, row, found in runs if found.get("notes", ()) is None]
+    unknown = [recorded.named(row) for row, found in unknown if silently_under(row, {**found, "notes": ()})]
+    besides = f" Of {', '.join(unknown)} the notes were not recorded." if unknown else ""
     return (
-        f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.\n\n"
+        f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.{besides}\n\n"
         + (pages.summary(off) if off else "")
     )
 
