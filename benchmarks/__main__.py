@@ -137,7 +137,7 @@ BENCHMARKS = {
         "programs nobody here wrote, unmodified, beside their runs", EVIDENCE + "PROGRAMS.md",
         {
             "sources": "public.sources:main", "prepare": "public.prepared:main", "follow": "public.score:only",
-            "measure": "public.measure:measure", "score": "public.score:score", "table": "public.score:table",
+            "measure": "public.measure:measure", "score": "public.score:score", "keep": "public.record:keep", "table": "public.score:table",
         },
     ),
     "published": Benchmark("figures other people published, beside predictions", EVIDENCE + "PUBLISHED.md", {"table": "published.compare:main"}),

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from benchmarks.harness import recorded
-from benchmarks.public import job_files, prepared, score, sources
+from benchmarks.harness import pages, recorded
+from benchmarks.public import job_files, prepared, record, score, sources
 from tests.allocators.pytorch.histories import names
 from tests.paths import ROOT
 
@@ -176,6 +177,11 @@ def test_what_came_first_stays_beside_what_is_now() -> None:
     then = {**now, "reserved": 2**20}
     assert score.silently_under(row, then) and not score.silently_under(row, now)
     assert not score.silently_under(row, {**then, "bounded": 1})
+    lost = {**then, "notes": None}
+    assert not score.silently_under(row, lost)
+    assert "doubt: 0. Of one the notes were not recorded." in score.page(
+        [({"name": "one", "repo": "o/n"}, row, lost)]
+    )
     job = {"name": "one", "repo": "owner/name"}
     part = score.page([(job, row, now)], {"tool": COMMIT, "runs": {"one": then}})
     assert "| one | owner/name | 1.0 | exact | exact | 2.0 | -50.00 % | exact | 4.0 | exact | exact |" in part
@@ -183,6 +189,39 @@ def test_what_came_first_stays_beside_what_is_now() -> None:
         "no word of a doubt: 1." in part.split("Now.")[0]
         and "no word of a doubt: 0." in part.split("Now.")[1]
     )
+
+
+def test_what_is_followed_again_takes_the_place_of_what_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is made of the record: figures, doubts and by whom; a row that has not been followed again stays as it was."""
+    monkeypatch.setattr(record, "RECORD", tmp_path / "followed.json")
+    figures = {"allocated": 1, "reserved": 2, "device": 3, "bounded": 0, "code": 0, "seconds": 1.0}
+    said = ["a.py:1: how many results index has depends on data", "followed through 2 optimizer steps"]
+    for tool, found in (
+        ("a" * 40, {"one": {"error": "late"}, "two": {**figures, "notes": []}}),
+        (
+            "b" * 40,
+            {"one": {**figures, "said": "much", "notes": said}, "two": {"error": "not ended after 9 s"}},
+        ),
+    ):
+        (tmp_path / "found.json").write_text(json.dumps(found))
+        done = CliRunner().invoke(record.keep, [str(tmp_path / "found.json"), "--tool", tool])
+        assert done.exit_code == 0, done.output
+    now = record.load()
+    assert now["one"] == {**figures, "tool": "b" * 40, "notes": said[:1]} and now["two"]["tool"] == "a" * 40
+    row = {"name": "one", "peak_allocated": 1, "peak_reserved": 2, "nvml_peak": 3}
+    runs = [({"name": name, "repo": "owner/name"}, {**row, "name": name}, now[name]) for name in now]
+    assert "Followed last: 1 by commit bbbbbbbb, 1 by commit aaaaaaaa." in score.page(runs)
+
+
+def test_every_measured_program_is_recorded_and_the_page_is_made_of_that() -> None:
+    found = record.load()
+    assert {recorded.named(row) for row in score.measured()} == found.keys()
+    jobs = {job["name"]: job for job in job_files.load()[1]}
+    runs = [(jobs[row["name"]], row, found[recorded.named(row)]) for row in score.measured()]
+    for name, text in score.parts(runs):
+        assert pages.part(score.PAGE, name).strip() == text.strip()
 
 
 def test_texts_graphs_and_points_have_the_form_that_is_read(tmp_path: Path) -> None:

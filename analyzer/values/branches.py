@@ -20,7 +20,8 @@ plainly the one to plan for. The assumption is noted in the estimate.
 6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken
    to be accepted, one for each point in time. How many a real run needs is data.
 7. What a program asserts of its values holds in a healthy run, and so does what it checks with `if` before it
-   raises an error.
+   raises an error. `torch.testing.assert_close` is such a check; `torch.jit.trace` compares with it what it
+   traced, and calls the module once more where both are close (`torch/jit/_trace.py`, `_check_trace`).
 8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose
    is not.
 9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one
@@ -54,6 +55,7 @@ _Answer = TypeVar("_Answer")
 _OWN = f"{Path(__file__).parents[1]}/"
 # Folders whose code only passes a question on to whoever asked.
 _PASSED_ON = (f"{Path(torch.__file__).parent}/", _OWN)
+_ASSERTED = "what the program asserts of its values is assumed to hold"
 # (end of the file's path, function or "" for any) -> (value, what is assumed).
 BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ("transformers/modeling_utils.py", "warn_if_padding_and_no_attention_mask"): (
@@ -76,6 +78,7 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
         False,
         "padded batches of nn.TransformerEncoder are assumed to stay padded",
     ),
+    ("torch/testing/_comparison.py", "_compare_regular_values_close"): (True, _ASSERTED),
 }
 
 # Whether any element is true, which is not asked but computed with: (end of the file's path, function) -> the
@@ -108,7 +111,6 @@ _REJECTED = (
     " more allocated at its peak (unless its schedule drafts more after a success); what the allocator holds"
     " may differ either way"
 )
-_ASSERTED = "what the program asserts of its values is assumed to hold"
 _GENERATION = "transformers/generation/utils.py"
 _looping: set[int] = set()  # calls that have been told to go on
 

@@ -16,6 +16,8 @@
 6. `nonzero` lists every place once: of the rows of its result, as many as a slice has elements have one
    number in one column at most, however many rows there are. So a list of all masks' changes is told apart
    mask by mask.
+7. A mask whose elements were counted as so many, for want of their values, has as many where the host reads
+   it afterwards: what is kept of a tensor on the device and of one on the host is as long.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ class KnownCounts:
         # many were taken to equal which.
         self._equal: dict[int, tuple[torch.Size, int, Any]] = {}
         self._taken: dict[int, dict[Any, int]] = {}
+        # Of masks that decided a size: how many elements were taken to be true.
+        self._supposed: dict[int, tuple[torch.Size, int]] = {}
         # Of device tensors that are copies of real host tensors too large to follow: how many elements are
         # not zero.
         self._not_zero: dict[int, tuple[torch.Size, int]] = {}
@@ -78,6 +82,7 @@ class KnownCounts:
         self._at_most.pop(key, None)
         self._equal.pop(key, None)
         self._taken.pop(key, None)
+        self._supposed.pop(key, None)
 
     def _key(self, tensor: torch.Tensor) -> int:
         key = self._key_of(tensor)
@@ -100,9 +105,21 @@ class KnownCounts:
 
     def taken(self, mask: torch.Tensor, count: int) -> None:
         """Record that this many elements of a mask were assumed true."""
+        if mask.dtype is torch.bool and mask.dim() and not mask.storage_offset():
+            self._supposed[self._key(mask)] = mask.shape, count
         shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
         if shape == mask.shape and compared in self.keys:
             self._taken.setdefault(compared, {})[number] = count
+
+    def supposed(self, mask: torch.Tensor) -> torch.Tensor | None:
+        """Return a host mask with as many true elements as this one was counted with, its first ones; None
+        if nothing counted it."""
+        if mask.storage_offset():
+            return None
+        shape, count = self._supposed.get(self._key_of(mask), (None, 0))
+        if shape != mask.shape:
+            return None
+        return (torch.arange(mask.numel(), device="cpu") < count).view(mask.shape)
 
     def not_zero(self, tensor: torch.Tensor) -> int | None:
         """Return the number of non-zero elements, None if unknown."""

@@ -1,7 +1,7 @@
 """The public programs as predicted, beside what they took on an H200 or an H100.
 
     python -m benchmarks public score [NAME ...] [--sources .public]
-    python -m benchmarks public table                                  # their part of docs/evidence/PROGRAMS.md
+    python -m benchmarks public table      # what `record.py` keeps of all, into their part of docs/evidence/PROGRAMS.md
     python -m benchmarks public follow [NAME ...]
 
 Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, and `tests/data/h100/public.json`, by
@@ -23,7 +23,7 @@ import click
 
 from benchmarks import ROOT
 from benchmarks.harness import pages, recorded
-from benchmarks.public import job_files
+from benchmarks.public import job_files, record
 from benchmarks.public.followed import follow
 
 ROWS = [
@@ -32,7 +32,6 @@ ROWS = [
 ]
 PAGE = ROOT / "docs/evidence/PROGRAMS.md"
 MISSES = ROOT / "benchmarks/public/misses.json"
-_DOUBTS = ("may differ", "may decide otherwise", "depends on data", "L-BFGS", "are between bounds")
 FIRST = ROOT / "benchmarks/public/first.json"
 # A job, its measured row and what came of following it.
 Run: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
@@ -86,9 +85,10 @@ def verdict(row: dict[str, Any], found: dict[str, Any]) -> str:
 
 def silently_under(row: dict[str, Any], found: dict[str, Any]) -> bool:
     """Whether the run took more than was predicted, and the estimate says nothing of a figure that is bounded or unknown, of what is
-    data, or may be otherwise in another run."""
-    doubts = (word in note for note in found.get("notes", ()) for word in _DOUBTS)
-    if "error" in found or found.get("bounded") or found.get("unknown") or any(doubts):
+    data, or may be otherwise in another run. Nobody knows where the notes were not recorded (None)."""
+    notes = found.get("notes", ())
+    doubts = (word in note for note in notes or () for word in record.DOUBTS)
+    if "error" in found or notes is None or found.get("bounded") or found.get("unknown") or any(doubts):
         return False
     return bool(found["allocated"] < row["peak_allocated"] or found["reserved"] < row["peak_reserved"])
 
@@ -107,6 +107,8 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
             text += f"| {recorded.named(row)} | {job['repo']} | {' | '.join(cells)} |\n"
     else:
         text = _HEAD.format(**_counts(scored)) + _outcome(scored) + _TABLE + "".join(map(_line, scored))
+    if who := record.by_whom(found for *_, found in scored if "tool" in found):
+        text += f"\nFollowed last: {who}.\n"
     why = json.loads(MISSES.read_text()) if MISSES.exists() else {}
     told = [
         f"- `{recorded.named(row)}`: {why.get(job['name'], found.get('error', 'not looked into yet'))}\n"
@@ -137,8 +139,11 @@ def _outcome(runs: list[Run]) -> str:
     counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("exact", "near", "off", "not followed"))
     off = [pages.errors(found, row) for _, row, found in runs if "error" not in found]
     under = sum(silently_under(row, found) for _, row, found in runs)
+    unknown = [(row, found) for _, row, found in runs if found.get("notes", ()) is None]
+    unknown = [recorded.named(row) for row, found in unknown if silently_under(row, {**found, "notes": ()})]
+    besides = f" Of {', '.join(unknown)} the notes were not recorded." if unknown else ""
     return (
-        f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.\n\n"
+        f"Allocated: {counts} (near: within 2 %). Allocated or reserved below what was measured, and no word of a doubt: {under}.{besides}\n\n"
         + (pages.summary(off) if off else "")
     )
 
@@ -233,8 +238,10 @@ def score(**given: Any) -> None:
         print(text)
 
 
-@_options
-def table(**given: Any) -> None:
-    """The same, into their part of the page."""
-    for name, text in parts(runs(only_follow=False, **given)):
+@click.command()
+def table() -> None:
+    """What is recorded of every measured job, into their part of the page."""
+    jobs = {job["name"]: job for job in job_files.load()[1]}
+    found = record.load()
+    for name, text in parts([(jobs[row["name"]], row, found[recorded.named(row)]) for row in measured()]):
         pages.write_part(PAGE, name, text)

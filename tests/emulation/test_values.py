@@ -46,6 +46,17 @@ DECIDED = """
 drawn = torch.rand(1 << 23, device="cuda") > 2
 assert (drawn | torch.ones(1 << 23, dtype=torch.bool, device="cuda")).all().item() is True
 """
+COUNTED = """
+scores, points = torch.randn(1 << 24, device="cuda"), torch.zeros(1 << 24)
+kept = scores.log() > 0
+assert len(scores[kept]) == len(points[kept.cpu()]) == 1 << 24
+"""
+COMPARED = """
+import warnings
+warnings.filterwarnings("error", "(?s).*does not match")
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).cuda()
+traced = torch.jit.trace(net, torch.randn(64, 3, 128, 128, device="cuda"))
+"""
 SPARSE = """
 x = torch.randn(3000, 3000, device="cuda")
 kept = x.to_sparse(), x.view(3000, 1500, 2).to_sparse(2), x.to_sparse_csr()
@@ -55,12 +66,15 @@ assert half.to_sparse()._nnz() == half.to_sparse_csc()._nnz() == 5000
 """
 
 
-@pytest.mark.parametrize("text", [SIZES, NEWTON, DRAWN, ORDERED, HOST_DRAWS, DECIDED, SPARSE])
+@pytest.mark.parametrize(
+    "text", [SIZES, NEWTON, DRAWN, ORDERED, HOST_DRAWS, DECIDED, COUNTED, COMPARED, SPARSE]
+)
 def test_sizes_are_those_of_a_traced_program(text: str, python: Path, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(f"import torch\n{text}")
     emulated = analyzer.emulate(script, python=python, device="h100")
     assert emulated.incomplete is None, (emulated.incomplete, emulated.notes)
-    if text not in (SIZES, HOST_DRAWS, SPARSE):  # the last is of a release with another CUB
+    # One is of a release with another CUB, and one that is traced as eager code.
+    if text not in (SIZES, HOST_DRAWS, SPARSE, COMPARED):
         traced = analyzer.run(script, device="h100", engine="trace")
         assert emulated.peak_allocated == traced.peak_allocated

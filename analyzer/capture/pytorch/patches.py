@@ -224,6 +224,9 @@ PATCHES: dict[str, Patch] = {
     "torch.jit.ScriptFunction.__call__": Patch("a caveat says that TorchScript runs it (`tracing.py`)"),
     "torch.jit.script_method": Patch("what TorchScript's interpreter would run is run as eager code "
                                      "(`tracing.py`)"),
+    "torch.utils.data.dataloader._BaseDataLoaderIter._next_index": Patch(
+        "a note says where sizes of batches are drawn (`batches.py`)"
+    ),
     "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),
     **{
         name: Patch("the rank that is followed runs here instead of in a process of its own")

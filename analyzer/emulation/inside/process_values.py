@@ -306,7 +306,10 @@ class ProcessValues:
         value = self._known.value(source) if values is None else values[id(source)]
         numeric = is_number(source)
         falls = (value is None or tainted) and numeric and source.numel() == 1 and branches.falls()
-        if value is None and (unknown or source.numel() > STAND_IN_ELEMENTS):
+        if value is None and (counted := self._known.counts.supposed(source)) is not None:
+            self._list(f"{source.numel():,} elements of a mask, as many true as were counted")
+            value, tainted = counted, False
+        elif value is None and (unknown or source.numel() > STAND_IN_ELEMENTS):
             value = torch.full((), 1.0 if numeric else 0.0, device="cpu").to(source.dtype)
             if falls:
                 self._list("a loss, which is taken to fall")

@@ -145,16 +145,32 @@ class Choices:
 
     def listed(self, call: Convolution) -> tuple[Plan, ...] | None:
         """Return one call's plans as its GPU lists them; a plan recorded on the GPU itself goes first,
-        identified by its bytes. None if no library can be asked."""
+        identified by its bytes, or beside the others where none of them takes as many: a handle's bytes are
+        not always worked out from a description's. None if no library can be asked."""
         (plans,) = self.plans([call])
         found = self._recorded(call, DEFAULT, trial=False)
         if not plans or found is None or found.source != MEASURED:
             return plans
         place = next((n for n, plan in enumerate(plans) if plan.workspace_bytes == found.nbytes), None)
         if place is None:
-            return plans
+            return self._measured_plan(call, found.nbytes), *plans
         others = (plan for plan in plans[:place] + plans[place + 1 :] if plan.share_first is None)
         return (plans[place]._replace(share_first=None, split=False), *others)
+
+    def _measured_plan(self, call: Convolution, nbytes: int) -> Plan:
+        """Return the first plan recorded on the GPU: it passes a setting's filter where the record says as
+        many bytes with that setting."""
+
+        def passes(settings: ConvolutionSettings) -> bool:
+            found = self._recorded(call, settings, trial=False)
+            return found is None or found.nbytes == nbytes
+
+        return Plan(
+            UNKNOWN_ENGINE,
+            nbytes,
+            deterministic=passes(ConvolutionSettings(deterministic=True)),
+            tensor_core=not passes(ConvolutionSettings(allow_tf32=False)),
+        )
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         """Return the plans with those that a description does not list, as a GPU's handle would list them."""

@@ -83,6 +83,7 @@ def test_every_entry_of_the_table_is_used() -> None:
         "multiprocessing.process.BaseProcess.start",
         "torch.nn.parallel.distributed._verify_param_shape_across_processes",
         "torch.export.export",
+        "torch.utils.data.dataloader._BaseDataLoaderIter._next_index",
         "torch._C._distributed_c10d.Logger.set_runtime_stats_and_log",
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group",
         *(where for where in PATCHES if where.startswith("torch.distributed.")),

@@ -10,7 +10,7 @@ import pytest
 from analyzer.devices import load, names
 from analyzer.libraries.cudnn.choices import ASKED, MEASURED, UNKNOWN, NextPlans, choices_of, most_bytes
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
-from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
+from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings, passing
 from analyzer.libraries.cudnn.recorded import RELEASE, record
 from analyzer.libraries.cudnn.transforms import transforms_bytes
 from tests.libraries.cudnn.fakes import FakeAsker, with_asker
@@ -79,6 +79,27 @@ def test_a_winner_nobody_timed_lies_between_nothing_and_the_largest_timed(asker:
     )
     assert (found.nbytes, found.low_bytes, found.high_bytes, found.source) == (3000, 0, 5000, UNKNOWN)
     assert asker.asked[0].whole
+
+
+@pytest.mark.parametrize(
+    "settings", [ConvolutionSettings(deterministic=True), ConvolutionSettings(allow_tf32=False)]
+)
+def test_the_plan_measured_on_the_gpu_is_listed_first(
+    asker: FakeAsker, settings: ConvolutionSettings
+) -> None:
+    """Known by its bytes; where a description's list has none of as many, it goes before that list, and passes a filter where the GPU
+    took as many bytes with that setting."""
+    choices = choices_of(load("h200"))
+    measured = choices.workspace(KNOWN).nbytes
+    first, *others = choices.listed(KNOWN) or ()
+    assert (first.workspace_bytes, [plan.workspace_bytes for plan in others]) == (
+        measured,
+        [plan.workspace_bytes for plan in PLANS],
+    )
+    as_many = choices.workspace(KNOWN, settings).nbytes == measured
+    assert bool(passing([first], KNOWN.dtype, settings)) == as_many
+    asker.others = (*PLANS, Plan(62, measured))
+    assert [plan.engine for plan in choices.listed(KNOWN) or ()] == [62, 67, 38, 25, 1]
 
 
 def test_what_follows_a_plan_without_room_is_asked_for_only_then(asker: FakeAsker) -> None:

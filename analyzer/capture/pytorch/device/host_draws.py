@@ -29,6 +29,11 @@ _UNSEEDED = 0x5F7365656465645F  # the seed that the default generator says it ha
 _SIXTEEN = 16
 
 
+def seeded(generator: torch.Generator) -> bool:
+    """Return whether the program has seeded a generator on the CPU; PyTorch's default one begins without."""
+    return generator.initial_seed() != _UNSEEDED
+
+
 class HostDraws:
     """What is taken from generators on the CPU. Made before the program begins."""
 
@@ -41,7 +46,7 @@ class HostDraws:
     def take(self, count: int, generator: torch.Generator | None) -> None:
         """Draw so many numbers of 32 bits, and drop them. generator: None is PyTorch's default one."""
         generator = torch.default_generator if generator is None else generator
-        if generator.device.type != "cpu" or generator.initial_seed() == _UNSEEDED or count > self._room:
+        if generator.device.type != "cpu" or not seeded(generator) or count > self._room:
             return
         self._room -= count
         with torch._C.DisableTorchFunction(), _disable_current_modes():

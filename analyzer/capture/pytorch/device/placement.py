@@ -5,11 +5,16 @@
    made it a meta tensor.
 2. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer
    is.
+3. Adam counts its steps in tensors on the host; up to torch 2.11 they lie on PyTorch's default device, where
+   one is set (`torch/optim/adam.py` of 2.11 and 2.13; 2.12 is taken to be as 2.13). It is the release that
+   figures are of that counts, not the one that is installed.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,10 +25,12 @@ from analyzer.capture.pytorch.device.host import Pinned, data_of
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
 from analyzer.capture.pytorch.recording.recorder import META
 from analyzer.errors import CaptureError
+from analyzer.releases import Span
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
+_COUNTS_ON_DEFAULT_DEVICE = Span(until=(2, 11))
 # What PyTorch takes for a type besides its own (`THPDtype`, `torch/csrc/utils/python_arg_parser.cpp`).
 _PYTHON_TYPES: dict[Any, torch.dtype] = {
     float: torch.float64,
@@ -62,11 +69,25 @@ def _device(*args: Any, **kwargs: Any) -> torch.device:
     return torch.device(*args, **kwargs)
 
 
+def _counts_adams_steps() -> bool:
+    """Return whether Adam makes the tensors of its state; its own code is the first outside this project."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("analyzer."):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    code = frame.f_code
+    return code.co_name == "_init_group" and frame.f_globals.get("__name__") == "torch.optim.adam"
+
+
 class Placement:
     """The methods of tensors that ask where one lies, or move it."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._counts_on_default_device = (
+            recorder.compatible.device.releases["torch"] in _COUNTS_ON_DEFAULT_DEVICE
+        )
 
     def handlers(self) -> dict[Any, Callable[..., Any]]:
         """Return the replacements by PyTorch function."""
@@ -126,8 +147,11 @@ class Placement:
 
     def _tensor(self, data: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)
-        if device is None and _default_device.CURRENT_DEVICE is not None:
-            device = _default_device.CURRENT_DEVICE
+        if _default_device.CURRENT_DEVICE is not None:
+            if device in (None, "cpu") and _counts_adams_steps():
+                device = None if self._counts_on_default_device else "cpu"
+            if device is None:
+                device = _default_device.CURRENT_DEVICE
         if kwargs.pop("pin_memory", False):
             return Pinned.mark(self._tensor(data, **kwargs))
         if isinstance(data, torch.Tensor):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch.utils import _device
 
 
 def _forget(folder: str, modules_before: set[str]) -> None:
@@ -67,6 +68,7 @@ def as_main(
         torch.is_grad_enabled(),
         torch.backends.cuda.matmul.allow_tf32,
     )
+    device = _device.CURRENT_DEVICE
     deterministic = torch.are_deterministic_algorithms_enabled()
     modules_before = set(sys.modules)
     sys.argv = [str(script), *arguments]
@@ -84,6 +86,8 @@ def as_main(
         os.environ.clear()
         os.environ.update(environment_before)
         torch.set_default_dtype(dtype)
+        if device != _device.CURRENT_DEVICE:
+            torch.set_default_device(device)
         torch.set_grad_enabled(grad)
         if torch.are_deterministic_algorithms_enabled() != deterministic:  # saying it imports the compiler
             torch.use_deterministic_algorithms(deterministic)

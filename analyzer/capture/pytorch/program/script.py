@@ -49,6 +49,7 @@ from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels
 from analyzer.capture.pytorch.module.modules import bytes_in
 from analyzer.capture.pytorch.module.step import label_gradients, label_state
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.program.batches import noting_drawn_sizes
 from analyzer.capture.pytorch.program.compiling import compiling
 from analyzer.capture.pytorch.program.evaluating import Evaluations
 from analyzer.capture.pytorch.program.exporting import exporting
@@ -289,6 +290,9 @@ def follow(
             reading_in_order(recorder),
             replaced(
                 {
+                    "torch.utils.data.dataloader._BaseDataLoaderIter._next_index": noting_drawn_sizes(
+                        recorder.note, recorder.places.line
+                    ),
                     "torch.export.export": exporting(recorder),
                     "torch.compile": compiling(recorder),
                     "torch.jit.trace": tracing(recorder),

@@ -221,14 +221,18 @@ class ProgramValues:
         return self.host_value(tensor).item()
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return an assumed value: ones; false for flags, which signal errors or the end.
+        """Return an assumed value: ones; false for flags, which signal errors or the end; of a mask that was
+        counted, as many as were.
 
         Noted with its line. Raises CaptureError for tensors too large to make up.
         """
         if tensor.numel() > _LARGEST_STAND_IN:
             raise self.unknown(f"reads {tensor.numel():,} values only a real run has")
-        flag = tensor.dtype is torch.bool
         self.stood_in = True
+        with _disable_current_modes():
+            if (counted := self._known.counts.supposed(tensor)) is not None:
+                return counted
+        flag = tensor.dtype is torch.bool
         self._note(
             f"{self._places.line() or 'the program'} reads a value only a real run has;"
             f" {'false' if flag else 'one'} is assumed"

@@ -151,6 +151,21 @@ with torch.device("cuda"):
     assert torch.get_default_device().type == "cpu"
 
 
+def test_a_program_s_defaults_end_with_it(followed: Callable[[str], Estimate]) -> None:
+    """What is analysed next in this process, by the library say, does not begin with them."""
+    found = followed(
+        """
+torch.set_default_device("cuda")
+torch.set_default_dtype(torch.float16)
+x = torch.ones(1 << 20)
+assert x.nbytes == held() == 2 << 20
+"""
+    )
+    assert found.peak_allocated == 2 * MIB
+    assert (torch.get_default_device().type, torch.get_default_dtype()) == ("cpu", torch.float32)
+    assert torch.ones(1).device.type == "cpu"
+
+
 def test_types_changed_in_inference_mode(followed: Callable[[str], Estimate]) -> None:
     """As YOLOv5's validation does, between steps."""
     followed(

@@ -46,6 +46,40 @@ def test_a_softmax_kept_its_input_until_its_gradient(
     assert after == 12 * MIB + 512
 
 
+STEPS = """
+    import torch
+
+    torch.set_default_device("cuda")
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.{name}(net.parameters(), {options})
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    print(*(state["step"].device.type for state in optimizer.state.values()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "release", "device"),
+    [
+        ("Adam", "", "2.11", "cuda"),
+        ("AdamW", "", "2.11", "cuda"),
+        ("Adam", "", "2.13", "cpu"),
+        ("Adam", "fused=True", "2.13", "cuda"),
+        ("NAdam", "", "2.13", "cuda"),
+    ],
+)
+def test_adams_steps_were_counted_on_the_default_device(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    options: str,
+    release: str,
+    device: str,
+) -> None:
+    """Whichever release is installed; other optimizers leave it to the default device in all of them."""
+    assert said(tmp_path, capsys, STEPS.format(name=name, options=options), release) == [device] * 2
+
+
 FLASH = """
     import torch
 

@@ -205,6 +205,27 @@ assert len(columns[rows == 3]) == 5000
     assert estimate.incomplete is None, estimate.incomplete
 
 
+def test_a_mask_counted_on_the_device_is_as_long_on_the_host(run: Any) -> None:
+    """As a list of boxes is filtered whose masks lie on the device and whose points lie on the host.
+    A mask nobody counted is false on the host, and so is one that was written to after it was counted."""
+    estimate = run(
+        """
+scores, points = torch.randn(192, device="cuda"), torch.arange(192)
+kept = scores.log() > 0
+assert len(scores[kept]) == len(points[kept.cpu()]) == len(points[torch.as_tensor(kept, device="cpu")]) == 192
+said = scores.log() < 1
+assert len(scores[said]) == 7  # --assume
+assert int(said.cpu().sum()) == 7
+other = scores.log() > 1
+assert not other.cpu().any()
+kept |= other
+assert not kept.cpu().any(), "another mask than was counted"
+""",
+        assume={"program.py:7": 7},
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+
+
 def test_what_is_sampled_is_no_more_than_was_written(run: Any) -> None:
     """How detectors choose the boxes they learn from: at most so many of each kind, marked in masks of zeros."""
     estimate = run(
