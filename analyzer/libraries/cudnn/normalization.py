@@ -4,7 +4,9 @@ PyTorch chooses that mode in training for channels-last input. For each block of
 channel (and in the forward pass a flag for every 16), and 1 KiB of control data; channels count in multiples
 of 64. Nothing is kept for the backward pass without an activation fused in.
 
-Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
+Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte. In
+double precision it takes none (H100, cuDNN 9.19: the programs `cnn_9002`, `cnn_9024` and `cnn_9076` of
+`tests/data/h100/written_programs_4.json.gz`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ def workspace_bytes(rows: Any, channel_count: Any, element_bytes: int, *, backwa
     >>> workspace_bytes(32 * 56 * 56, 64, 4, backward=False)
     810164
     """
+    if element_bytes == 8:
+        return 0
     channels = -(-channel_count // _CHANNELS) * _CHANNELS
     flags = channels // 16
     if backward:

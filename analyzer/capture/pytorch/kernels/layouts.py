@@ -35,8 +35,15 @@ def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
     deciding = [tensor for tensor in (x, weight) if tensor is not None]
     if x.dim() == _ONE_DIMENSION:
         deciding = [tensor.unsqueeze(2) for tensor in deciding[1:]]
-    last = any(channels_last_like(tensor) for tensor in deciding)
-    if not last or x.dtype is torch.float64:
+    if x.dtype is torch.float64:
+        return torch.contiguous_format
+    last = [layout for layout in map(own_format, deciding) if layout is not torch.contiguous_format]
+    return last[0] if last else torch.contiguous_format
+
+
+def own_format(x: Any) -> torch.memory_format:
+    """The format that a tensor itself suggests (`TensorBase::suggest_memory_format`)."""
+    if not channels_last_like(x):
         return torch.contiguous_format
     return torch.channels_last_3d if x.dim() == _VOLUMES else torch.channels_last
 

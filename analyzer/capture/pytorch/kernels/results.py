@@ -20,6 +20,7 @@ from analyzer.capture.pytorch.kernels.layouts import (
     channels_last_like,
     in_format,
     like,
+    own_format,
     suggested_format,
 )
 
@@ -98,7 +99,7 @@ def cudnn_batch_norm(
     del bias, mean, var, momentum, eps
     count = weight.shape if training else (0,)
     return (
-        torch.empty_like(x, memory_format=suggested_format(x)),
+        torch.empty_like(x, memory_format=own_format(x)),
         torch.empty(count, dtype=weight.dtype, device=META),
         torch.empty(count, dtype=weight.dtype, device=META),
         torch.empty(0, dtype=torch.uint8, device=META),
@@ -109,7 +110,7 @@ def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any
     """Return gradients of input, weight and bias (`cudnn/BatchNorm.cpp`)."""
     del grad, rest
     return (
-        torch.empty_like(x, memory_format=suggested_format(x)),
+        torch.empty_like(x, memory_format=own_format(x)),
         torch.empty_like(weight),
         torch.empty_like(weight),
     )

@@ -27,6 +27,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES
 from analyzer.libraries.cudnn.normalization import workspace_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
@@ -166,7 +167,7 @@ def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Scri
 def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
     """Workspace bytes of cuDNN's persistent mode (`libraries/cudnn/normalization.py`)."""
     rows = source.element_count // source.shape[1] if source.shape[1] else 0
-    element = 2 if bytes_of(source) == 2 * source.element_count else 4
+    element = ELEMENT_BYTES[source.dtype]
     nbytes: int = workspace_bytes(rows, source.shape[1], element, backward=backward)
     return nbytes
 

@@ -436,3 +436,21 @@ def test_positions_lie_a_row_a_dimension() -> None:
     """As PyTorch's own host code under the emulated runtime (torch 2.11 and 2.15)."""
     found = META_KERNELS[torch.ops.aten.nonzero_static.default](torch.empty(16, 16, device="meta"), size=136)
     assert (found.shape, found.stride(), found.dtype) == ((136, 2), (1, 136), torch.int64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_batch_norm_keeps_the_format_that_a_convolution_in_double_precision_leaves(
+    dtype: torch.dtype,
+) -> None:
+    """`cudnn/BatchNorm.cpp` asks the tensor alone, `ConvUtils.h` also its type."""
+    x = torch.empty(2, 4, 6, 6, dtype=dtype, device="meta", memory_format=torch.channels_last)
+    weight, factor = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((8, 4, 3, 3), (4,)))
+    normalized, *_ = META_KERNELS[aten.cudnn_batch_norm.default](
+        x, factor, factor, None, None, True, 0.1, 1e-5
+    )
+    convolved = META_KERNELS[aten.convolution.default](
+        normalized, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+    )
+    last = torch.channels_last
+    assert normalized.is_contiguous(memory_format=last)
+    assert convolved.is_contiguous(memory_format=last) == (dtype is torch.float32)

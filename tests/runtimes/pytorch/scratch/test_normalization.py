@@ -174,6 +174,7 @@ def test_cudnns_persistent_batch_norm(dtype: str, rows: int) -> None:
 def test_cudnns_batch_norm_elsewhere() -> None:
     assert cudnn(PLAIN, True) == cudnn(None, True) == "=0 =1 =2 =3"
     assert cudnn(tensor(4, 70), True) == "=0 =1 =2 =3"
+    assert cudnn(channels_last(4, 70, 8, 8, dtype="float64"), True) == "=0 =1 =2 =3"
     operator = call("aten::cudnn_batch_norm", (LAST, C), (LAST, C))
     assert words(operator).startswith("=0 =1 +")
     assert kernel_allocations(operator, H200).libraries == {"cudnn"}
