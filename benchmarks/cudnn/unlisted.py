@@ -78,9 +78,25 @@ def oblong(dice: random.Random) -> Convolution:
     return _call(dice.choice(OPERATIONS), "float32", dice.random() < 0.1, dice, spatial, kernel, padding)
 
 
+def grouped(dice: random.Random) -> Convolution:
+    """Filters of several elements in 2 to 16 groups, strides of one."""
+    side = _logarithmic(dice, 3, 120)
+    spatial = (side, side if dice.random() < 0.7 else _logarithmic(dice, 3, 120))
+    size = min(dice.choice((2, 3, 3, 3, 3, 5, 5, 5, 7, 9)), *spatial)
+    padding = dice.choice((0, size // 2, size // 2, 1))
+    dtype, last = dice.choice(_TYPES)
+    groups = dice.choice((2, 2, 2, 3, 4, 4, 8, 16))
+    inputs, outputs = (groups * _logarithmic(dice, 1, 256) for _ in range(2))
+    batch = _logarithmic(dice, 1, 128)
+    return Convolution(
+        dice.choice(OPERATIONS), dtype, last, (batch, inputs, *spatial),
+        (outputs, inputs // groups, size, size), (padding,) * 2, (1, 1), (1, 1),
+    )  # fmt: skip
+
+
 KINDS: dict[str, Callable[[random.Random], Convolution]] = {
     "products": products, "winograd": winograd, "transforms": transforms,
-    "oblong": oblong,
+    "oblong": oblong, "grouped": grouped,
 }  # fmt: skip
 
 
@@ -119,12 +135,13 @@ def _logarithmic(dice: random.Random, least: int, most: int) -> int:
     return round(math.exp(dice.uniform(math.log(least), math.log(most))))
 
 
-def up_to_listed(cudnn: Cudnn, call: Convolution) -> list[tuple[int, int]]:
-    """Engine and bytes of the plans up to the first that is not built on cuBLAS."""
-    found = []
+def up_to_listed(cudnn: Cudnn, call: Convolution, *, plain: bool = False) -> list[tuple[int, ...]]:
+    """Engine and bytes of the plans up to the first that is not built on cuBLAS. plain: up to the first of
+    these that does without tensor cores, and for each whether it does."""
+    found: list[tuple[int, ...]] = []
     for plan in cudnn.plans(Question.of(call)):
-        found.append((plan.engine, plan.workspace_bytes))
-        if plan.engine not in ENGINES[call.operation].values():
+        found.append((plan.engine, plan.workspace_bytes, *([int(not plan.tensor_core)] if plain else ())))
+        if plan.engine not in ENGINES[call.operation].values() and not (plain and plan.tensor_core):
             break
     return found
 
@@ -135,8 +152,9 @@ def up_to_listed(cudnn: Cudnn, call: Convolution) -> list[tuple[int, int]]:
 @click.option("--kind", type=click.Choice([*KINDS]), default="products")
 @click.option("--part", default=0, help="Which calls: each part has its own.")
 @click.option("--calls", default=100_000)
+@click.option("--plain", is_flag=True, help="Go on to the first plan without tensor cores.")
 @click.option("--until", default=math.inf, help="Seconds since 1970 at which to stop.")
-def main(gpu: str, output: Path, kind: str, part: int, calls: int, until: float) -> None:
+def main(gpu: str, output: Path, kind: str, part: int, calls: int, plain: bool, until: float) -> None:
     """Ask for a GPU's description until the calls or the time are over, behind what the file holds already; GPU
     "handle": for the one that is here."""
     import torch
@@ -155,7 +173,7 @@ def main(gpu: str, output: Path, kind: str, part: int, calls: int, until: float)
                 break
             print(json.dumps(list(Question.of(call))[1:10]), end=" ", file=file, flush=True)
             try:
-                plans = up_to_listed(cudnn, call)
+                plans = up_to_listed(cudnn, call, plain=plain)
             except CudnnError:
                 plans = []
             print(json.dumps(plans), file=file)

@@ -42,6 +42,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 _AT_ONCE = 256
 _MOST_ENDS = 3
 _SECONDS = 120.0
+_LISTS = "ranked, in groups"  # changed whenever this package makes other lists of what the library says
 _RANKED = 1  # version of a cache file whose lists include the engines that need a GPU
 
 
@@ -74,7 +75,7 @@ class Asker:
         self._library, self._description = library, description
         self.lists_compiled = _STAND_IN is not None
         self.ranks_unusable = False
-        asked = f"{self.release}\n{description}\n{self.lists_compiled}\nranked"
+        asked = f"{self.release}\n{description}\n{self.lists_compiled}\n{_LISTS}"
         digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
         self._path = cache / "cudnn" / f"{digest}.sqlite"
         self._known: dict[Question, tuple[Plan, ...] | None] = {}

@@ -56,7 +56,9 @@ _ELEMENTS: dict[int, Any] = {
 _TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_IN_PLACE = 10  # plans whose places among the unusable are found: benchmark mode times those
+_IN_PLACE = (
+    10  # of a whole list the plans whose places among the unusable are found: benchmark mode times them
+)
 _LENGTHS = (0, 1, 4, _IN_PLACE, _MOST_RESULTS)  # of the lists asked for: most questions are for few plans
 _LOG_INFO = 1 << 3  # CUDNN_SEV_INFO_EN
 _SUPPORT_CHECKS, _ENGINE_ID = b"engine_config_support_checks", re.compile(rb'"engineId":(\d+)')
@@ -180,10 +182,13 @@ class Cudnn:
                     heuristic, Attribute.ENGINEHEUR_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device.value]
                 )
             if self._lib.cudnnBackendFinalize(heuristic) == 0:
-                yield from self._ranked(heuristic)
+                yield from self._ranked(heuristic, _IN_PLACE if question.whole else _MOST_RESULTS)
 
-    def _ranked(self, heuristic: ctypes.c_void_p) -> Iterator[tuple[ctypes.c_void_p | None, Any]]:
-        """Yield a heuristic's results in order, and between them the engines the log calls unusable.
+    def _ranked(
+        self, heuristic: ctypes.c_void_p, in_place: int
+    ) -> Iterator[tuple[ctypes.c_void_p | None, Any]]:
+        """Yield a heuristic's results in order, and between them the engines the log calls unusable: of the
+        first `in_place` exactly where they stand, later ones before those they were named with.
 
         A list of the first n results names the unusable before them, so of two lengths that name the same
         none stands between.
@@ -199,7 +204,7 @@ class Cudnn:
         def between(low: int, high: int) -> Iterator[tuple[ctypes.c_void_p | None, Any]]:
             """Yield what is in the first `high` and not in the first `low`."""
             before, (found, unusable) = lists[low][1], first(high)
-            if high - low > 1 and len(unusable) > len(before) and high <= _IN_PLACE:
+            if high - low > 1 and len(unusable) > len(before) and high <= in_place:
                 middle = (low + high) // 2
                 yield from between(low, middle)
                 yield from between(middle, high)

@@ -28,10 +28,19 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
-from analyzer.libraries.cudnn.on_cublas import ENGINES, PRODUCT, is_single_product, plans_on_cublas
+from analyzer.libraries.cudnn.on_cublas import (
+    ENGINES,
+    PRODUCT,
+    TILES,
+    TRANSFORMS,
+    WINOGRAD,
+    is_single_product,
+    plans_on_cublas,
+)
 
 # How near to 0 or 1 a share decides.
 SURE = 0.01
+_MOST_GROUPS = 8  # with more a handle listed no transforms (`transforms.py`)
 _TILE = 128  # of a result's, which one block computes
 FEATURES = (
     "batch", "inputs", "outputs", "positions", "results", "width", "height", "filter's width",
@@ -97,6 +106,12 @@ class FirstPlans:
         return name not in self._groups or self._share(name, values) >= SURE
 
     def _has(self, kind: str, call: Convolution) -> bool:
+        """Return whether a handle lists such a plan of convolutions like this one, as far as is known."""
+        if call.groups > 1 and (kind == WINOGRAD or call.groups > _MOST_GROUPS):
+            return False
+        half = call.dtype != "float32"
+        if half and (kind in (TRANSFORMS, TILES) or (call.channels_last and kind == WINOGRAD)):
+            return False
         return kind == PRODUCT if self._file is None else group(kind, call) in self._groups
 
     def _share(self, name: str, values: Sequence[float]) -> float:

@@ -9,22 +9,25 @@
 2. **Winograd's transforms** (forward 6, data 7, weight 17): filters of 3 x 3, outputs of 4 x 4 at once, 6 x 6
    numbers, and of 5 x 5, outputs of 9 x 9, 13 x 13 numbers; strides of one. They take a float32 transform of
    each tile of what is read and of the result, and of each filter; the batch is rounded up to 16, but for
-   weights of 3 x 3. Where channels come last float32 tensors are laid out anew besides.
+   weights of 3 x 3. Where channels come last tensors are laid out anew besides. Up to 8 groups are computed
+   at once, each with its own.
 3. **Fourier transforms** (forward 3 and 4, data 5 and 50, weight 18): `transforms.py`.
 
 Source: cuDNN 9.19 asked in a process that has an H100, for six descriptions, 26 November 2026
 (`python -m benchmarks cudnn unlisted`). Where one of these is first the bytes are as computed here to 400
 bytes in all of 142,891 products an image, to 8 bytes in 30,999 of 31,009 of Winograd's in NCHW and 1,058 of
-1,073 of float32 in NHWC, and to 128 bytes in 18,456 of 18,459 of `transforms.py`'s. Fourier transforms in
-half precision, and Winograd's there in NHWC, are rarely first and not modelled.
+1,073 of float32 in NHWC, and to 128 bytes in 18,456 of 18,459 of `transforms.py`'s. Of 45,728 convolutions in
+2 to 16 groups, asked of an H100's handle on 27 November 2026 (`unlisted handle --kind grouped`), such an
+engine is first in 1,614: each takes what is computed here to the byte, half precision and NHWC among them
+(every one is in `tests/data/h100/grouped_plans.json.gz`).
 """
 
 from __future__ import annotations
 
 import math
 
-from analyzer.libraries.cudnn.convolution import Convolution, Plan
-from analyzer.libraries.cudnn.transforms import tiles_bytes, transforms_bytes
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan
+from analyzer.libraries.cudnn.transforms import aligned, behind, groups_at_once, tiles_bytes, transforms_bytes
 
 PRODUCT, WINOGRAD, TRANSFORMS, TILES = "product", "winograd", "transforms", "tiles"
 ENGINES = {
@@ -37,7 +40,7 @@ _TILE, _CHANNELS, _BLOCKS, _PART_POSITIONS = 128, 32, 132, 1344
 # Of Winograd's transforms: the filter's size -> that of a tile of transformed numbers.
 _WINOGRAD_TILES: dict[tuple[int, ...], int] = {(3, 3): 6, (5, 5): 13}
 _BATCH = 16
-_FLOAT_BYTES, _ALIGNMENT = 4, 16
+_FLOAT_BYTES = 4
 
 
 def plans_on_cublas(call: Convolution) -> dict[str, Plan]:
@@ -82,20 +85,19 @@ def is_single_product(call: Convolution) -> bool:
 def winograd_bytes(call: Convolution) -> int | None:
     """Return the workspace bytes of Winograd's transforms; None where they do not apply."""
     side = _WINOGRAD_TILES.get(call.w_shape[2:])
-    if side is None or call.groups > 1 or {*call.stride, *call.dilation} != {1}:
+    if side is None or {*call.stride, *call.dilation} != {1}:
         return None
-    if call.channels_last and call.dtype != "float32":
-        return None
-    outputs, inputs, filter_side = call.w_shape[:3]
+    outputs, inputs, filter_side = call.w_shape[0] // call.groups, *call.w_shape[1:3]
     exact = call.operation == "weight" and filter_side == 3
     batch = call.x_shape[0] if exact else _up(call.x_shape[0], _BATCH)
     made = call.x_shape if call.operation == "data" else call.y_shape
     tiles = batch * math.prod(-(-size // (side - filter_side + 1)) for size in made[2:])
-    nbytes: int = _FLOAT_BYTES * side * side * (inputs * tiles + outputs * tiles + inputs * outputs)
+    tile_bytes = _FLOAT_BYTES * side * side
+    nbytes = sum(aligned(tile_bytes * count) for count in (inputs * tiles, outputs * tiles, inputs * outputs))
     if call.channels_last:
         shapes = (call.x_shape, call.w_shape, call.y_shape)
-        nbytes += _FLOAT_BYTES * sum(map(math.prod, shapes)) + _ALIGNMENT
-    return nbytes
+        nbytes += behind(ELEMENT_BYTES[call.dtype] * sum(map(math.prod, shapes)) // call.groups)
+    return nbytes * groups_at_once(call)
 
 
 def _up(number: int, unit: int) -> int:

@@ -4,16 +4,17 @@ and 50, of the weights 18), which no description lists where there is no GPU (`o
 1. They compute with cuBLAS, ask for a device even where a description stands for it, and so are missing in
    its list. Benchmark mode tries all plans of a handle's list, and theirs are the largest by far: 8.7 GB
    where the next takes 16 MB.
-2. They exist for float32 convolutions of two dimensions with strides of one. **Forward and for the weights**
-   padded planes of up to 256 elements a side are transformed to squares of a power of two, n * (n / 2 + 1)
-   complex numbers: transforms of what is read lie beside each other, those of the result in their place, and
-   all of it twice. **For the input (50), and by engines 4 and 5,** tiles of 32 by 32 are transformed (by 4
-   and 5 of 1 by 32 where images and filters are one row), of each image two at once where it has more.
-3. Besides, the weights are laid out anew (the output's gradient for the gradient of the weights; nothing for
-   that of the input), and all tensors of more than one place where they lie in NHWC; input and output where
-   there are groups and several samples.
-4. With more than 8 groups a handle listed none (1,444 convolutions of the H200's tables, 336 with 2 to 8 of
-   which it listed 314).
+2. They exist for float32 and float16 convolutions of two dimensions with strides of one. **Forward and for
+   the weights** padded planes of up to 256 elements a side are transformed to squares of a power of two, n *
+   (n / 2 + 1) complex numbers: transforms of what is read lie beside each other, those of the result in their
+   place, and all of it twice. **For the input (50), and by engines 4 and 5,** tiles of 32 by 32 are
+   transformed (by 4 and 5 of 1 by 32 where images and filters are one row), of each image two at once where
+   it has more.
+3. Besides, the weights are laid out anew in float32 (the output's gradient for the gradient of the weights;
+   nothing for that of the input), and all tensors of more than one place where they lie in NHWC; input and
+   output where there are groups and several samples. All of it once a group, for up to 8 groups at once.
+4. With more than 8 groups a handle rarely lists them (none of 1,444 convolutions of the H200's tables; of 336
+   with 2 to 8 it listed 314).
 5. Else, whether a handle lists them is not known: of 1,048 forward convolutions it does for 742, of
    1,715 gradients of weights for 1,173, of 872 of inputs for 752.
 
@@ -23,9 +24,9 @@ is computed here to 128 bytes, of 1,173 for the weights 1,149, of 760 for the in
 where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an H200 of
 networks people use take it to the byte (`tests/data/h200/convolution_plans.json.gz`).
 
+In groups, and in float16: 320 of 320 first plans to the byte (`on_cublas.py`).
 Engines 4 and 5: all 20 of `first_plans.json.gz` to the byte (compute capability 7.5 to 12.0).
-Not modelled: the gradient of the input with larger strides, which takes more; engines in half precision,
-listed for 1 in 60 calls.
+Not modelled: the gradient of the input with larger strides, which takes more.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
 
 _LEAST, _MOST = 16, 256
 _TILE, _TILES_AT_ONCE = 32, 2
-_MOST_GROUPS = 8
-_COMPLEX_BYTES = 8
+_GROUPS_AT_ONCE = 8
+_TYPES = ("float32", "float16")
+_COMPLEX_BYTES, _FLOAT_BYTES = 8, 4
 _ALIGNMENT = 16
 
 
@@ -51,13 +53,14 @@ def transforms_bytes(call: Convolution) -> int | None:
     padded = max(size + 2 * pad for size, pad in zip(spatial, call.padding, strict=True))
     if padded > _MOST:
         return None
-    (n, c), (k, c_group) = call.x_shape[:2], call.w_shape[:2]
-    images, filters, results = n * c, k * c_group, n * k
+    n, (c, k) = call.x_shape[0], _channels(call)
+    images, filters, results = n * c, k * c, n * k
     read, made, laid = images + filters, results, call.w_shape
     if call.operation == "weight":
         read, made, laid = images + results, filters, call.y_shape
     transformed = 2 * _plane(max(_LEAST, 1 << (padded - 1).bit_length())) * max(read, made)
-    return transformed + ELEMENT_BYTES[call.dtype] * math.prod(laid) + _copies(call)
+    anew = aligned(_FLOAT_BYTES * math.prod(laid) // call.groups)
+    return groups_at_once(call) * (transformed + anew + _copies(call))
 
 
 def tiles_bytes(call: Convolution) -> int | None:
@@ -68,18 +71,39 @@ def tiles_bytes(call: Convolution) -> int | None:
     one_row = spatial[0] == kernel[0] == 1
     if min(kernel) == 1 and not one_row:
         return None
-    (n, c), (k, c_group) = call.x_shape[:2], call.w_shape[:2]
+    n, (c, k) = call.x_shape[0], _channels(call)
     tiles = math.prod(
         -(-size // (_TILE - filter_size + 1)) for size, filter_size in zip(spatial, kernel, strict=True)
     )
     plane = _plane(_TILE) // _TILE if one_row else _plane(_TILE)
-    return plane * (k * c_group + min(tiles, _TILES_AT_ONCE) * n * (c + k)) + _copies(call)
+    transformed = plane * (k * c + min(tiles, _TILES_AT_ONCE) * n * (c + k))
+    return groups_at_once(call) * (transformed + _copies(call))
+
+
+def groups_at_once(call: Convolution) -> int:
+    """Return how many groups these engines and Winograd's compute at once."""
+    return min(call.groups, _GROUPS_AT_ONCE)
+
+
+def aligned(nbytes: int) -> int:
+    """Return the bytes rounded up to where the next tensor begins."""
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def behind(nbytes: int) -> int:
+    """Return the next such place, a whole one further where the bytes end at one."""
+    return aligned(nbytes + 1)
+
+
+def _channels(call: Convolution) -> tuple[int, int]:
+    """Inputs and outputs of one group."""
+    return call.w_shape[1], call.w_shape[0] // call.groups
 
 
 def _applies(call: Convolution) -> bool:
     """Return whether the convolution is one these engines compute."""
     kernel = call.w_shape[2:]
-    if call.dtype != "float32" or len(kernel) != 2 or max(call.stride) > 1 or call.groups > _MOST_GROUPS:
+    if call.dtype not in _TYPES or len(kernel) != 2 or max(call.stride) > 1:
         return False
     if any(step > 1 and size > 1 for step, size in zip(call.dilation, kernel, strict=True)):
         return False
@@ -89,15 +113,16 @@ def _applies(call: Convolution) -> bool:
 
 
 def _copies(call: Convolution) -> int:
-    """Bytes of the tensors that are laid out anew."""
+    """Bytes of one group's tensors that are laid out anew."""
     x, w, y = (
-        ELEMENT_BYTES[call.dtype] * math.prod(shape) for shape in (call.x_shape, call.w_shape, call.y_shape)
+        ELEMENT_BYTES[call.dtype] * math.prod(shape) // call.groups
+        for shape in (call.x_shape, call.w_shape, call.y_shape)
     )
     if call.channels_last:
         shapes = ((x, call.x_shape), (w, call.w_shape), (y, call.y_shape))
         anew = sum(nbytes for nbytes, shape in shapes if math.prod(shape[2:]) > 1)
-        return anew and anew + _ALIGNMENT
-    return x + y if call.groups > 1 and call.x_shape[0] > 1 else 0
+        return anew and behind(anew)
+    return behind(x + y) if call.groups > 1 and call.x_shape[0] > 1 else 0
 
 
 def _plane(side: int) -> int:

@@ -7,23 +7,26 @@ import ctypes
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analyzer.devices import load
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.backend import Cudnn
-from analyzer.libraries.cudnn.choices import UNKNOWN, _first_workspace, description_of
+from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, _first_workspace, description_of
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
 from analyzer.libraries.cudnn.on_cublas import (
     ENGINES,
     PRODUCT,
+    TRANSFORMS,
     WINOGRAD,
     plans_on_cublas,
     product_bytes,
     winograd_bytes,
 )
+from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.libraries.cudnn.transforms import tiles_bytes
 from tests.libraries.cudnn.fakes import LIBRARIES
 from tests.paths import DATA
@@ -165,6 +168,41 @@ def test_the_log_says_where_they_stand(name: str, gpu: str, tmp_path: Path) -> N
         first = answer[0] if answer else None
         right += first is not None and (first.engine == engine or first.workspace_bytes == nbytes)
     assert right >= (1 if gpu == "h100" else 0.98) * len(kept)
+
+
+GROUPED = json.loads(gzip.decompress((DATA / "h100/grouped_plans.json.gz").read_bytes()))["calls"]
+
+
+def in_groups(fields: list[Any]) -> Convolution:
+    operation, dtype, channels_last, x, w, _, padding, stride, dilation = fields
+    shapes = map(tuple, (x, w, padding, stride, dilation))
+    return Convolution(operation, dtype, channels_last, *shapes)
+
+
+def test_in_groups_they_take_what_is_computed() -> None:
+    """All of 45,728 convolutions in 2 to 16 groups of which such an engine is first on an H100."""
+    seen = collections.Counter[str]()
+    for fields, plans in GROUPED:
+        call, (engine, nbytes, _) = in_groups(fields), plans[0]
+        kind = next((kind for kind, index in ENGINES[call.operation].items() if index == engine), None)
+        if kind is not None:
+            assert plans_on_cublas(call)[kind].workspace_bytes == nbytes, call
+            seen[kind] += 1
+    assert seen == {WINOGRAD: 1_294, TRANSFORMS: 320}
+
+
+@needs_cudnn
+def test_in_groups_the_log_says_where_they_stand(tmp_path: Path) -> None:
+    """Every fifth of these, and of others; where TF32 is off, the first plan without tensor cores as well."""
+    choices = Choices(None, Asker(LIBRARIES[0], description_of(load("h100")), tmp_path), 132, (9, 0))
+    rows = [(in_groups(fields), plans) for fields, plans in GROUPED[::5]]
+    found = choices.workspaces([call for call, _ in rows])
+    right = sum(answer.nbytes == plans[0][1] for answer, (_, plans) in zip(found, rows, strict=True))
+    assert right >= 0.99 * len(rows)
+    single = [(call, plans) for call, plans in rows if call.dtype == "float32" and plans[-1][2]]
+    found = choices.workspaces([call for call, _ in single], ConvolutionSettings(allow_tf32=False))
+    for answer, (_, plans) in zip(found, single, strict=True):
+        assert answer.nbytes == next(nbytes for _, nbytes, plain in plans if plain)
 
 
 def test_the_log_is_read_message_by_message() -> None:
