@@ -69,7 +69,8 @@ def fits(
     **options: Any,
 ) -> Iterator[tuple[str | int | None, Fit | AnalyzerError]]:
     """Yield (device, answer or error) for each device, as `fit` does: the target is opened once, and a
-    capture for one device serves others with the same program (`Graph.alike`). Raises AnalyzerError."""
+    capture for one device serves others with the same program (`Graph.alike`), as does its range of batches:
+    the device with most memory is searched first. Raises AnalyzerError."""
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
@@ -77,11 +78,17 @@ def fits(
     samples = (1 if batch is None else batch) if longest else None
     if samples is not None:
         subject = subject.over_length(samples)
-    for device in devices:
+
+    def answer(device: str | int | None) -> Fit | AnalyzerError:
         try:
-            yield device, replace(largest(subject.on(device), limit, progress), samples=samples)
+            return replace(largest(subject.on(device), limit, progress), samples=samples)
         except AnalyzerError as error:
-            yield device, error
+            return error
+
+    most = max(devices, key=_memory)
+    first = answer(most)
+    for device in devices:
+        yield device, first if device == most else answer(device)
 
 
 def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
@@ -113,6 +120,14 @@ def largest_batch(subject: Subject, known: Analysis, progress: Progress | None =
 def _on_device(subject: Subject) -> Subject:
     """Return the subject on its device, or on the default one if none was named."""
     return subject.on(resolve(None)[0].name) if subject.options.device is None else subject
+
+
+def _memory(device: str | int | None) -> int:
+    """Return the bytes a process may hold there, 0 for a device that cannot be told."""
+    try:
+        return resolve(device)[0].usable_bytes
+    except AnalyzerError:
+        return 0
 
 
 def _bytes(limit: str | int) -> int:
