@@ -81,7 +81,8 @@ def test_a_descriptor_may_go_once_another_refers_to_it(
     asking._close(0)
     monkeypatch.setattr(asking, "_graph", lambda _: graph)
     found = [asking._workspace_bytes(each) for each, _ in asking._configurations(Question.of(CALL))]
-    assert found[: len(PLANS)] == [plan.workspace_bytes for plan in PLANS]  # then benchmark mode's largest
+    # The plan an H200 ran, which is none of these, then these, then benchmark mode's largest.
+    assert found[: len(PLANS) + 1] == [25_837_584, *(plan.workspace_bytes for plan in PLANS)]
 
 
 def test_a_plan_takes_its_time_on_the_devices_clock(library: ctypes.CDLL) -> None:

@@ -15,8 +15,8 @@ from tests.paths import DATA
 
 WRITTEN: dict[str, dict[str, Any]] = {
     row["name"]: row
-    for name in ("written_programs", "written_programs_2", "written_programs_3", "written_programs_4")
-    for row in json.loads(gzip.decompress((DATA / f"h100/{name}.json.gz").read_bytes()))
+    for path in sorted((DATA / "h100").glob("written_programs*.json.gz"))
+    for row in json.loads(gzip.decompress(path.read_bytes()))
 }
 
 

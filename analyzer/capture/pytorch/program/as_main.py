@@ -75,7 +75,8 @@ def as_main(
     sys.path.insert(0, folder)
     os.environ.update(environment)
     try:
-        with _streams_and_folder():
+        # What this process imported before may have frozen cuDNN's flags; the program's own has not.
+        with _streams_and_folder(), torch.backends.__allow_nonbracketed_mutation():
             if isinstance(script, Path):
                 yield lambda: runpy.run_path(str(script), run_name="__main__")
             else:

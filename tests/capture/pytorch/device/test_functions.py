@@ -111,8 +111,13 @@ for tensor, flash in ((half, True), (half.float(), False)):
 """
 
 
-def test_what_programs_ask_before_they_choose_a_path(tmp_path: Path) -> None:
-    """Public programs switch cuDNN's trials on where cuDNN is there: their workspace was not counted."""
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_programs_ask_before_they_choose_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frozen: bool
+) -> None:
+    """Public programs switch cuDNN's trials on where cuDNN is there: their workspace was not counted. frozen:
+    something else imported PyTorch's own test utilities, which forbid that."""
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", not frozen)
     (tmp_path / "idioms.py").write_text(IDIOMS)
     estimate = analyzer.run(tmp_path / "idioms.py", device="h200")
     assert estimate.incomplete is None
