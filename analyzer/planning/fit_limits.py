@@ -68,8 +68,8 @@ class Search:
         usable = first.profile.usable_bytes
         self.capacity = min(usable, subject.options.budget_bytes or usable)
         self._smallest = known
-        if known is None and not subject.intervals:
-            self._smallest = self.smallest  # what the runtime refuses is said at once, on the first device
+        if not subject.intervals:  # what the runtime refuses is said at once, on the first device
+            self._smallest = self.smallest
 
     def first(self) -> Captured:
         """Capture one sample, or two where one fails (batch norm has nothing to average)."""

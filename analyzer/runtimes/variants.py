@@ -10,12 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from analyzer.allocators import Allocator
 from analyzer.allocators.compiled import FREE, Integers
 from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
-from analyzer.allocators.pytorch.peaks import UNIT_BYTES, has_fast_path, peaks
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES, Peaks, has_fast_path, peaks
+from analyzer.allocators.pytorch.settings import PyTorchSettings
 from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.timeline import iteration_start, simulate
@@ -32,21 +35,14 @@ class Variants:
         self.requests = [event for event in prediction.events if isinstance(event, Malloc)]
         self.sizes: Sizes = tuple([request.nbytes for request in self.requests])
         self._has_plans = any(request.plan or request.smaller for request in self.requests)
-        self._settings, self._rows, self._setup_count = None, None, 0
-        allocator = prediction.allocator()
-        if isinstance(allocator, PyTorchAllocator) and has_fast_path(allocator):
-            places = itertools.count()
-            found = rows(prediction.events, lambda _: next(places))
-            if found is not None:
-                self._settings, (self._rows, self._setup_count) = allocator.settings, found
+        places = itertools.count()
+        self._rows = rows(prediction.events, lambda _: next(places), prediction.allocator())
 
     def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
         limit: as `Prediction.limited` takes it."""
-        if self._rows is not None and self._settings is not None:
-            units = -(-np.array(sizes, np.int64) // UNIT_BYTES)
-            nbytes = None if limit is None else limit.nbytes
-            found = peaks(self._rows, units, self._setup_count, self._settings, nbytes)
+        if self._rows is not None:
+            found = self._rows.peaks(np.array(sizes, np.int64), limit)
             if found.served or not self._has_plans:
                 return found.reserved, found.served
         allocator = self._prediction.allocator()
@@ -66,9 +62,28 @@ class Variants:
                 yield event
 
 
-def rows(events: Sequence[AllocationEvent], number: Callable[[Malloc], int]) -> tuple[Integers, int] | None:
-    """Return the events as the compiled core takes them, each request with the number of its size, and how
-    many come before the first iteration; None if there are others that matter."""
+class Rows(NamedTuple):
+    """Requests as the compiled core takes them, each with the number of its size, of which the first
+    `setup_count` come before the first iteration; settings: the allocator's."""
+
+    events: Integers
+    setup_count: int
+    settings: PyTorchSettings
+
+    def peaks(self, sizes: Integers, limit: Limit | None) -> Peaks:
+        """Return the peaks with these sizes in bytes, by number; no plan is asked for less."""
+        units = -(-sizes // UNIT_BYTES)
+        nbytes = None if limit is None else limit.nbytes
+        return peaks(self.events, units, self.setup_count, self.settings, nbytes)
+
+
+def rows(
+    events: Sequence[AllocationEvent], number: Callable[[Malloc], int], allocator: Allocator
+) -> Rows | None:
+    """Return the events as the compiled core takes them; None if it does not know this allocator, which is
+    unused, or one of the events."""
+    if not isinstance(allocator, PyTorchAllocator) or not has_fast_path(allocator):
+        return None
     setup_count = iteration_start(tuple(events)) + 1
     places: dict[int, int] = {}
     found: list[tuple[int, int]] = []
@@ -84,4 +99,4 @@ def rows(events: Sequence[AllocationEvent], number: Callable[[Malloc], int]) -> 
             return None
         if position < setup_count:
             setup_rows = len(found)
-    return np.array(found, np.int64).reshape(-1, 2), setup_rows
+    return Rows(np.array(found, np.int64).reshape(-1, 2), setup_rows, allocator.settings)

@@ -56,9 +56,8 @@ _ELEMENTS: dict[int, Any] = {
 _TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_IN_PLACE = (
-    10  # of a whole list the plans whose places among the unusable are found: benchmark mode times them
-)
+# Of a whole list the plans whose places among the unusable are found: benchmark mode times those.
+_IN_PLACE = 10
 _LENGTHS = (0, 1, 4, _IN_PLACE, _MOST_RESULTS)  # of the lists asked for: most questions are for few plans
 _LOG_INFO = 1 << 3  # CUDNN_SEV_INFO_EN
 _SUPPORT_CHECKS, _ENGINE_ID = b"engine_config_support_checks", re.compile(rb'"engineId":(\d+)')

@@ -40,7 +40,7 @@ from analyzer.libraries.cudnn.on_cublas import (
 
 # How near to 0 or 1 a share decides.
 SURE = 0.01
-_MOST_GROUPS = 8  # with more a handle listed no transforms (`transforms.py`)
+_MOST_GROUPS = 8  # with more a handle rarely lists transforms (`transforms.py`)
 _TILE = 128  # of a result's, which one block computes
 FEATURES = (
     "batch", "inputs", "outputs", "positions", "results", "width", "height", "filter's width",

@@ -37,8 +37,7 @@ def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
         deciding = [tensor.unsqueeze(2) for tensor in deciding[1:]]
     if x.dtype is torch.float64:
         return torch.contiguous_format
-    last = [layout for layout in map(own_format, deciding) if layout is not torch.contiguous_format]
-    return last[0] if last else torch.contiguous_format
+    return next(map(own_format, filter(channels_last_like, deciding)), torch.contiguous_format)
 
 
 def own_format(x: Any) -> torch.memory_format:

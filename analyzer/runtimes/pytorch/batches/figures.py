@@ -24,7 +24,6 @@ import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.peaks import UNIT_BYTES, has_fast_path, peaks
 from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
 from analyzer.runtimes.base import Limit
@@ -36,7 +35,7 @@ from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step
 from analyzer.runtimes.timeline import Server, iteration_start
-from analyzer.runtimes.variants import rows
+from analyzer.runtimes.variants import Rows, rows
 
 _GROUPS = "operators by class"  # in `ParametricCapture.known`
 
@@ -46,15 +45,15 @@ class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
-    plans: number of a size → the plan that takes it, of those that may be asked for less. rows: the requests
-    as the compiled core takes them (`runtimes/variants.py`), where it can.
+    plans: number of a size -> the plan that takes it, of those that may be asked for less. rows: the requests
+    as the compiled core takes them, where it can.
     """
 
     events: tuple[AllocationEvent, ...]
     setup_count: int
     libraries: frozenset[str]
     plans: dict[int, str]
-    rows: tuple[Integers, int] | None
+    rows: Rows | None
 
 
 class EagerBatches:
@@ -74,8 +73,6 @@ class EagerBatches:
         groups = parametric.known.get(_GROUPS) or Groups(self._program)
         parametric.known[_GROUPS] = groups
         self._classes = Classes(groups, profile)
-        made = make_allocator(conf, profile)
-        self._fast = made.settings if has_fast_path(made) else None
         self._template: _Template | None = None
         self._prepared: dict[int, Integers] = {}
         # Batches asked about one by one: their sizes, and the fallback plans' workspaces by size number.
@@ -119,11 +116,9 @@ class EagerBatches:
 
     def _compiled(self, batch: int, sizes: Integers, limit: Limit | None) -> Figures | None:
         """Return the figures with first plans alone, as the compiled core says; None where it does not."""
-        if self._fast is None or self._made.rows is None:
+        if self._made.rows is None:
             return None
-        events, setup_count = self._made.rows
-        units = -(-sizes // UNIT_BYTES)
-        found = peaks(events, units, setup_count, self._fast, limit and limit.nbytes)
+        found = self._made.rows.peaks(sizes, limit)
         return self._figures(
             batch, found.allocated, found.reserved, fails=not found.served, returned=found.returned
         )
@@ -186,9 +181,9 @@ class EagerBatches:
         )
         events, setup_count = asked.events, iteration_start(asked.events) + 1
         plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
-        return _Template(
-            events, setup_count, asked.libraries, plans, rows(events, lambda event: event.nbytes)
-        )
+        allocator = make_allocator(self._conf, self._profile)
+        compiled = rows(events, lambda event: event.nbytes, allocator)
+        return _Template(events, setup_count, asked.libraries, plans, compiled)
 
 
 def _simulate(
