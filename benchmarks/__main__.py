@@ -46,7 +46,7 @@ BENCHMARKS = {
         "what cuDNN takes: recorded for machines without it, asked by a handle and by a description on a GPU", "analyzer/libraries/cudnn/recorded/*.npz",
         {
             "record": "cudnn.record:main", "both_ways": "cudnn.both_ways:main", "bounds": "cudnn.both_ways:bounds",
-            "executed": "cudnn.executed:main", "unlisted": "cudnn.unlisted:main", "grow": "cudnn.grow:main", "attention": "cudnn.attention:main", "ctc": "cudnn.ctc:main",
+            "executed": "cudnn.executed:main", "tried": "cudnn.tried:main", "listed": "cudnn.tried:listed", "unlisted": "cudnn.unlisted:main", "grow": "cudnn.grow:main", "attention": "cudnn.attention:main", "ctc": "cudnn.ctc:main",
         },
     ),
     "damaged": Benchmark(

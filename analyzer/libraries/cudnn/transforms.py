@@ -10,12 +10,17 @@ and 50, of the weights 18), which no description lists where there is no GPU (`o
    place, and all of it twice. **For the input (50), and by engines 4 and 5,** tiles of 32 by 32 are
    transformed (by 4 and 5 of 1 by 32 where images and filters are one row), of each image two at once where
    it has more.
-3. Besides, the weights are laid out anew in float32 (the output's gradient for the gradient of the weights;
+3. The gradient of the input of a float32 convolution in NCHW with **larger strides**, the same both ways, is
+   computed by engine 50 as one with strides of one: every s-th row and column of the input and of the
+   filter is a channel of its own, strides of two round channels up to eight, outputs are rounded up to eight;
+   input, filter and output so laid out lie beside the transforms. Strides of one and two are computed as
+   strides of one.
+4. Besides, the weights are laid out anew in float32 (the output's gradient for the gradient of the weights;
    nothing for that of the input), and all tensors of more than one place where they lie in NHWC; input and
    output where there are groups and several samples. All of it once a group, for up to 8 groups at once.
-4. With more than 8 groups a handle rarely lists them (none of 1,444 convolutions of the H200's tables; of 336
+5. With more than 8 groups a handle rarely lists them (none of 1,444 convolutions of the H200's tables; of 336
    with 2 to 8 it listed 314), though they may be first (26 in 16 groups, of 320 in groups).
-5. Else, whether a handle lists them is not known: of 1,048 forward convolutions it does for 742, of
+6. Else, whether a handle lists them is not known: of 1,048 forward convolutions it does for 742, of
    1,715 gradients of weights for 1,173, of 872 of inputs for 752.
 
 Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November
@@ -26,12 +31,16 @@ networks people use take it to the byte (`tests/data/h200/convolution_plans.json
 
 In groups, and in float16: 320 of 320 first plans to the byte (`on_cublas.py`).
 Engines 4 and 5: all 20 of `first_plans.json.gz` to the byte (compute capability 7.5 to 12.0).
-Not modelled: the gradient of the input with larger strides, which takes more.
+Larger strides: all 208 of an H100's handle to the byte, of 260 gradients of the input drawn by lot; it lists
+none of the 52 others (27 November 2026, `tests/data/h100/strided_transforms.json.gz`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
 
@@ -41,11 +50,15 @@ _GROUPS_AT_ONCE = 8
 _TYPES = ("float32", "float16")
 _COMPLEX_BYTES, _FLOAT_BYTES = 8, 4
 _ALIGNMENT = 16
+_CHANNELS = 8  # of larger strides, rounded up to
+Shape: TypeAlias = Sequence[int]
 
 
 def transforms_bytes(call: Convolution) -> int | None:
     """Return the workspace bytes of engines 3, 50 and 18 for this call; None if they do not run it."""
     spatial, kernel = call.x_shape[2:], call.w_shape[2:]
+    if call.operation == "data" and max(call.stride) > 1:
+        return _strided_bytes(call)
     if not _applies(call):
         return None
     if call.operation == "data":
@@ -63,6 +76,38 @@ def transforms_bytes(call: Convolution) -> int | None:
     return groups_at_once(call) * (transformed + anew + _copies(call))
 
 
+def _strided_bytes(call: Convolution) -> int | None:
+    """Return the workspace bytes of engine 50 for the gradient of the input of a call with larger strides;
+    None if it does not run it."""
+    plain = replace(call, stride=(1,) * len(call.stride))
+    if not _applies(plain) or call.dtype != "float32" or call.channels_last or call.groups > 1:
+        return None
+    if sorted(call.stride) == [1, 2]:
+        return _tiled_bytes(call.x_shape, call.w_shape)
+    if len({*call.stride}) > 1:
+        return None
+    (step, _), (outputs, inputs, *kernel) = call.stride, call.w_shape
+    pads = [-(-pad // step) for pad in call.padding]
+    # A filter that begins before a multiple of the stride has taps in one more place of each phase.
+    kernel = [-(-(size + -pad % step) // step) for size, pad in zip(kernel, call.padding, strict=True)]
+    if pads[0] != pads[1] or min(kernel) == 1:
+        return None
+    read = [
+        min(size, (made - 1) * step + filter_size - pad)
+        for size, made, filter_size, pad in zip(
+            call.x_shape[2:], call.y_shape[2:], call.w_shape[2:], call.padding, strict=True
+        )
+    ]
+    inputs = inputs * step**2 if step > 2 else -(-inputs * step**2 // _CHANNELS) * _CHANNELS
+    outputs = -(-outputs // _CHANNELS) * _CHANNELS
+    planes = [-(-size // step) for size in read]
+    made = [size + 2 * pad - taps + 1 for size, pad, taps in zip(planes, pads, kernel, strict=True)]
+    x_shape, w_shape = (call.x_shape[0], inputs, *planes), (outputs, inputs, *kernel)
+    y_shape = (call.x_shape[0], outputs, *made)
+    laid = _FLOAT_BYTES * sum(map(math.prod, (x_shape, w_shape, y_shape)))
+    return _tiled_bytes(x_shape, w_shape) + behind(laid)
+
+
 def tiles_bytes(call: Convolution) -> int | None:
     """Return the workspace bytes of engines 4 and 5 for this call; None if they do not run it."""
     spatial, kernel = call.x_shape[2:], call.w_shape[2:]
@@ -71,13 +116,20 @@ def tiles_bytes(call: Convolution) -> int | None:
     one_row = spatial[0] == kernel[0] == 1
     if min(kernel) == 1 and not one_row:
         return None
-    n, (c, k) = call.x_shape[0], _channels(call)
+    c, k = _channels(call)
+    x_shape, w_shape = (call.x_shape[0], c, *spatial), (k, c, *kernel)
+    transformed = _tiled_bytes(x_shape, w_shape, rows=1 if one_row else _TILE)
+    return groups_at_once(call) * (transformed + _copies(call))
+
+
+def _tiled_bytes(x_shape: Shape, w_shape: Shape, rows: int = _TILE) -> int:
+    """Return the bytes of the transforms of tiles, of `rows` rows each."""
+    (n, c, *spatial), (k, _, *kernel) = x_shape, w_shape
     tiles = math.prod(
         -(-size // (_TILE - filter_size + 1)) for size, filter_size in zip(spatial, kernel, strict=True)
     )
-    plane = _plane(_TILE) // _TILE if one_row else _plane(_TILE)
-    transformed = plane * (k * c + min(tiles, _TILES_AT_ONCE) * n * (c + k))
-    return groups_at_once(call) * (transformed + _copies(call))
+    plane = _plane(_TILE) * rows // _TILE
+    return plane * (k * c + min(tiles, _TILES_AT_ONCE) * n * (c + k))
 
 
 def groups_at_once(call: Convolution) -> int:

@@ -14,6 +14,9 @@ from analyzer.libraries.cudnn.finding import within_reach
 
 # Beside this Python, or of the environment that this variable names.
 LIBRARIES = within_reach("", os.environ.get("ANALYZER_PYTHON", ""))
+needs_cudnn = pytest.mark.skipif(
+    not LIBRARIES, reason="no cuDNN here: pip install 'gpu-memory-analyzer[cudnn]'"
+)
 
 
 class FakeAsker:

@@ -13,11 +13,8 @@ from analyzer.libraries.cudnn import asker as module
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library
-from tests.libraries.cudnn.fakes import LIBRARIES
+from tests.libraries.cudnn.fakes import LIBRARIES, needs_cudnn
 
-needs_cudnn = pytest.mark.skipif(
-    not LIBRARIES, reason="no cuDNN here: pip install 'gpu-memory-analyzer[cudnn]'"
-)
 CALL = Convolution("forward", "float32", False, (8, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
 NOWHERE = Library("/nowhere/libcudnn.so.9", "", (9, 19))
 

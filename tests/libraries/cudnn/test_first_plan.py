@@ -28,12 +28,9 @@ from analyzer.libraries.cudnn.on_cublas import (
 )
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.libraries.cudnn.transforms import tiles_bytes
-from tests.libraries.cudnn.fakes import LIBRARIES
+from tests.libraries.cudnn.fakes import LIBRARIES, needs_cudnn
 from tests.paths import DATA
 
-needs_cudnn = pytest.mark.skipif(
-    not LIBRARIES, reason="no cuDNN here: pip install 'gpu-memory-analyzer[cudnn]'"
-)
 _GPUS = {
     "sm75": "t4",
     "sm80": "a100",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from analyzer.devices import load
-from analyzer.libraries.cudnn.choices import UNKNOWN, choices_of
+from analyzer.libraries.cudnn.asker import Asker
+from analyzer.libraries.cudnn.choices import ASKED, UNKNOWN, Choices, choices_of, description_of
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.libraries.cudnn.transforms import transforms_bytes
-from tests.libraries.cudnn.fakes import FakeAsker, with_asker
+from tests.libraries.cudnn.fakes import LIBRARIES, FakeAsker, needs_cudnn, with_asker
 from tests.libraries.cudnn.trials import executed
 from tests.paths import DATA
 
@@ -124,3 +126,55 @@ def test_random_convolutions_take_it_but_for_their_alignment() -> None:
         assert found is not None and abs(taken - found) <= 0.07 * taken, call
         near += abs(taken - found) <= 128
     assert len(rows) > 500 and near >= 0.95 * len(rows)
+
+
+def test_with_larger_strides_they_take_what_is_computed() -> None:
+    """260 gradients of the input drawn by lot: what a handle on an H100 says of engine 50, where it lists it."""
+    rows = json.loads(gzip.decompress((DATA / "h100/strided_transforms.json.gz").read_bytes()))["calls"]
+    listed = 0
+    for *geometry, nbytes in rows:
+        call = Convolution("data", "float32", False, *map(tuple, geometry), dilation=(1, 1))  # type: ignore[arg-type]
+        if nbytes is not None:
+            assert transforms_bytes(call) == nbytes, call
+            listed += 1
+    assert listed == 208
+
+
+def test_benchmark_mode_tries_what_the_log_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among the first ten that are timed, one on cuBLAS computes half precision in float32 and is not taken to win."""
+    asker = FakeAsker({}, (Plan(3, 9000), Plan(47, 100, tensor_core=True), *[Plan(1, 50)] * 9, Plan(6, 9999)))
+    asker.ranks_unusable = True
+    with_asker(monkeypatch, asker)
+    image = convolution("forward", (128, 16, 32, 32), (16, 16, 3, 3), 1)
+    half = convolution("forward", (128, 16, 32, 32), (16, 16, 3, 3), 1, dtype="float16")
+    for call, wins in ((image, 9000), (half, 100)):
+        choices = choices_of(load("a100-40gb"))
+        (tried,), (won,) = (choices.workspaces([call], BENCHMARK, trial=trial) for trial in (True, False))
+        assert (tried.nbytes, tried.source) == (9999, ASKED)
+        assert (won.nbytes, won.low_bytes, won.high_bytes, won.source) == (wins, 0, 9000, UNKNOWN)
+
+
+@needs_cudnn
+def test_benchmark_mode_as_an_h100_ran_it(tmp_path: Path) -> None:
+    """Every third of 752 convolutions: the trials' workspace, and how far the winner's lies from what is said."""
+    rows = json.loads(gzip.decompress((DATA / "h100/tried_plans.json.gz").read_bytes()))["calls"][::3]
+    choices = Choices(None, Asker(LIBRARIES[0], description_of(load("h100")), tmp_path), 132, (9, 0))
+    calls = [
+        Convolution(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        )
+        for fields, _ in rows
+    ]
+    tried = choices.workspaces(calls, BENCHMARK, trial=True)
+    won = choices.workspaces(calls, BENCHMARK)
+    same = 0
+    for (_, requests), trial, winner in zip(rows, tried, won, strict=True):
+        first, second = ([_block(nbytes) for nbytes in requests] + [0, 0])[:2]
+        assert abs(_block(trial.nbytes) - max(first, second)) <= 512
+        same += _block(trial.nbytes) == max(first, second)
+        assert len(requests) < 3 and _block(winner.high_bytes) >= second
+    assert same > 0.98 * len(rows)
+
+
+def _block(nbytes: int) -> int:
+    return -(-nbytes // 512) * 512
