@@ -270,6 +270,32 @@ def test_a_stream_that_is_captured_counts_its_kernels() -> None:
     assert library.cudaStreamIsCapturing(stream, ctypes.byref(status)) == 0 and status.value == 0
 
 
+def test_streams_that_wait_for_a_captured_one_are_captured_with_it() -> None:
+    """As CUDA joins them: by an event, until the capture ends; an event of an earlier capture joins nothing."""
+    library, graph, forked = loaded(SMALL), ctypes.c_void_p(), ctypes.c_void_p()
+    streams = [ctypes.c_void_p() for _ in range(3)]
+    status, count = ctypes.c_int(), ctypes.c_size_t()
+    main, side, other = streams
+    for stream in streams:
+        assert library.cudaStreamCreate(ctypes.byref(stream)) == 0
+    assert library.cudaEventCreate(ctypes.byref(forked)) == 0
+    assert library.cudaStreamBeginCapture(main, 0) == 0
+    assert library.cudaEventRecord(forked, main) == 0
+    assert library.cudaStreamWaitEvent(side, forked, 0) == 0
+    for stream in (main, side, side, other):
+        assert library.cuLaunchKernel(None, 1, 1, 1, 1, 1, 1, 0, stream, None, None) == 0
+    captured = []
+    for stream in streams:
+        assert library.cudaStreamIsCapturing(stream, ctypes.byref(status)) == 0
+        captured.append(status.value)
+    assert captured == [1, 1, 0]
+    assert library.cudaStreamEndCapture(main, ctypes.byref(graph)) == 0
+    assert library.cudaGraphGetNodes(graph, None, ctypes.byref(count)) == 0 and count.value == 3
+    assert library.cudaStreamIsCapturing(side, ctypes.byref(status)) == 0 and status.value == 0
+    assert library.cudaStreamWaitEvent(other, forked, 0) == 0
+    assert library.cudaStreamIsCapturing(other, ctypes.byref(status)) == 0 and status.value == 0
+
+
 def recorded() -> dict[str, dict[str, int]]:
     """Of an H100, by experiment and step: bytes in use that the allocator does not hold (`python -m benchmarks serving measure`)."""
     found = json.loads((ROOT / "tests/data/h100/outside.json").read_text())
