@@ -133,6 +133,8 @@ def engine_memory(
     # Where one rank ends the others lose their connection to it: the first error is the engine's.
     errors = sorted((part["error"] for part in seen if "error" in part), key=lambda error: error["at"])
     error_of = errors[0] if errors else None
+    if error_of is not None and error_of["kind"] == "ArgumentError":
+        raise OptionError(f"vLLM: {error_of['message']}", "behind -- stand vLLM's own arguments")
     said = EngineMemory(
         model,
         profile.name,

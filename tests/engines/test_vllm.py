@@ -132,6 +132,31 @@ def test_what_it_found_before_its_error_is_kept(packages: Path, tmp_path: Path) 
     )
 
 
+def test_what_is_no_argument_of_the_engines_is_said(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, seen = started(packages, tmp_path / "out.json", "--max-modell-len", "8192")
+    assert code == 1 and seen["error"]["kind"] == "ArgumentError"
+    monkeypatch.setattr(vllm, "followed", Ranks({"error": seen["error"]}, error=RunError("nothing", "")))
+    with pytest.raises(OptionError, match="vLLM: unrecognized arguments: --max-modell-len 8192"):
+        vllm.engine_memory(str(CONFIG), [], "h100", "python")
+
+
+def test_a_configuration_that_is_refused_says_why_alone(packages: Path, tmp_path: Path) -> None:
+    """pydantic's error has the whole input, and a link."""
+    refusing = (
+        "class ValidationError(ValueError):\n"
+        "    def errors(self): return [{'msg': 'Value error, too long'}, {'msg': 'no such type'}]\n"
+        "from vllm.v1.worker.gpu_worker import Worker\n"
+        "class LLMEngine:\n"
+        "    @classmethod\n"
+        "    def from_engine_args(cls, *_, **__): raise ValidationError('2 validation errors, input_value=...')\n"
+    )
+    (packages / "vllm/v1/engine/llm_engine.py").write_text(refusing)
+    code, seen = started(packages, tmp_path / "out.json")
+    assert code == 1 and seen["error"]["message"] == "too long; no such type"
+
+
 @pytest.mark.parametrize(
     ("arguments", "ranks"),
     [
@@ -263,12 +288,12 @@ def test_the_first_error_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None
     lost = {"error": {"kind": "RuntimeError", "message": "connection closed by peer", "at": 2.0}}
     full = {
         "error": {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "at": 1.0},
-        "needed": 70 * GIB,
+        "needed": 90 * GIB,
     }
     monkeypatch.setattr(vllm, "followed", Ranks(lost, full, error=RunError("rank 1 ended", "")))
     found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
-    assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 70 * GIB
-    assert found.changes[0].startswith("the weights alone take 70.0 GiB") and not found.fits
+    assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 90 * GIB
+    assert found.changes[0].startswith("the weights alone take 90.0 GiB") and not found.fits
 
 
 def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,6 +398,56 @@ def test_what_does_not_start_says_why_and_what_would_help() -> None:
         changes(small, H100)[0]
         == "the cache has 512.0 MiB: a shorter --max-model-len, or --kv-cache-dtype fp8"
     )
+
+
+TOO_LONG = (
+    "To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which is larger than the"
+    " available KV cache memory (4.24 GiB). Based on the available memory, the estimated maximum model length is 34720. Try"
+)
+
+
+def test_a_request_too_long_says_which_changes_would_do() -> None:
+    """vLLM 0.19's own words for Llama-3.1-8B on an L4: 16.00 - 4.24 = 11.76 GiB are missing. Half as many bytes a token give 8.0, the
+    rest of the GPU 2.0, weights of 8 bits 7.5, a second GPU 7.5 and half of a request's, 8.0."""
+    rank = RankMemory(
+        total=23659020288, free=23533191168, requested=21293118260, weights=16094142464, cache=4551240275, activations=521288704
+    )  # fmt: skip
+    found = memory(ranks=(rank,), tokens=0, blocks=0, concurrency=0.0, error=("ValueError", TOO_LONG))
+    found = replace(found, device="l4", settings={**found.settings, "gpu_memory_utilization": 0.9})
+    said = changes(found, load("l4"))
+    assert said[:5] == (
+        "11.8 GiB are missing: one request takes 16.0 GiB, the cache has 4.2 GiB",
+        "--max-model-len 34720: the longest request that it holds, by the engine's own estimate",
+        "--kv-cache-dtype fp8: 8.0 GiB a request, not enough alone",
+        "--gpu-memory-utilization 0.99, all that is free at its start: 2.0 GiB more, not enough alone",
+        "fewer --max-num-batched-tokens and --max-num-seqs: 497.1 MiB of activation at most, not enough alone",
+    )
+    assert said[5] == "weights of 8 bits: some 7.5 GiB, not enough alone"
+    assert said[6] == "--tensor-parallel-size 2: 7.5 GiB of weights less on each GPU, enough"
+    other = load(said[7].partition(",")[0])
+    assert "next GPU that holds it" in said[7] and other.capacity_bytes > load("l4").capacity_bytes
+
+
+def test_a_length_beyond_the_models_positions_is_said() -> None:
+    message = "User-specified max_model_len (10000000) is greater than the derived max_model_len (max_position_embeddings=131072.0 or"
+    found = memory(ranks=(), tokens=0, blocks=0, concurrency=0.0, error=("ValidationError", message))
+    assert changes(found, H100)[0] == "--max-model-len 131072: all that the model has positions for"
+
+
+def test_an_engine_without_room_behind_its_cache_is_not_told_how_to_get_more_tokens() -> None:
+    found = memory(concurrency=0.0, error=("OutOfMemoryError", "CUDA out of memory"))
+    found = replace(found, ranks=(replace(found.ranks[0], graphs=None),))
+    said = changes(found, H100)
+    assert said[0].startswith("a lower --gpu-memory-utilization than 0.95") and "--enforce-eager" in said[1]
+    assert len(said) == 2
+
+
+def test_weights_that_fit_without_their_profile_run() -> None:
+    found = memory(
+        ranks=(), tokens=0, blocks=0, concurrency=0.0, needed=70 * GIB, error=("OutOfMemoryError", "CUDA out of memory")
+    )  # fmt: skip
+    said = changes(found, H100)
+    assert "no room for its profile run" in said[0] and "--max-num-batched-tokens" in said[1]
 
 
 def test_weights_that_do_not_fit_say_how_many_gpus_hold_them() -> None:

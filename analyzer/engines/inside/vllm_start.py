@@ -25,7 +25,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
@@ -37,6 +37,23 @@ _SETTINGS = {
     "parallel_config": ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
     "model_config": ("max_model_len", "dtype", "quantization", "enforce_eager"),
 }
+
+
+class ArgumentError(Exception):
+    """An argument is not vLLM's."""
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise what a parser of arguments finds wrong, without its usage of some hundred lines."""
+    raise ArgumentError(message)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says; of a configuration's validation (pydantic) without its input and links."""
+    parts = getattr(error, "errors", None)
+    if type(error).__name__ != "ValidationError" or not callable(parts):
+        return str(error)
+    return "; ".join(str(part["msg"]).removeprefix("Value error, ") for part in parts())
 
 
 class CacheSize(logging.Handler):
@@ -99,6 +116,7 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
 
     seen |= {"version": vllm.__version__, "torch": torch.__version__}
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
+    parser.error = refuse
     chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
     chosen.load_format, chosen.disable_log_stats = "dummy", True
     # Of the tokenizer only a model of several kinds of input needs something: what its processor asks for.
@@ -189,7 +207,7 @@ def main() -> None:
     try:
         start(model, arguments, seen)
     except Exception as error:
-        seen["error"] = {"kind": type(error).__name__, "message": str(error), "at": time.time()}
+        seen["error"] = {"kind": type(error).__name__, "message": message_of(error), "at": time.time()}
         raise
     finally:
         Path(out).write_text(json.dumps(seen), "utf-8")
