@@ -351,8 +351,10 @@ def test_graphs_take_about_what_they_took(nodes: int, percent: int) -> None:
         assert library.cudaGraphDestroy(graph) == 0
     held = outside(library)
     assert held - before == pytest.approx(measured["256 graphs"] - measured["1 graphs"], rel=percent / 100)
+    assert library.emulated_graph_nodes(0) == 256 * nodes
     for instance in instances:
         assert library.cudaGraphExecDestroy(instance) == 0
+    assert library.emulated_graph_nodes(0) == 0
     assert outside(library) == held and measured["given back"] == measured["256 graphs"]
 
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from analyzer.cli import main
 from analyzer.devices import load
+from analyzer.emulation.emulate import Held
 from analyzer.engines import vllm
 from analyzer.engines.changes import changes
 from analyzer.errors import MissingDependencyError, OptionError, RunError
@@ -137,7 +137,7 @@ def test_what_is_no_argument_of_the_engines_is_said(
 ) -> None:
     code, seen = started(packages, tmp_path / "out.json", "--max-modell-len", "8192")
     assert code == 1 and seen["error"]["kind"] == "ArgumentError"
-    monkeypatch.setattr(vllm, "followed", Ranks({"error": seen["error"]}, error=RunError("nothing", "")))
+    monkeypatch.setattr(vllm, "held", Ranks({"error": seen["error"]}, error=RunError("nothing", "")))
     with pytest.raises(OptionError, match="vLLM: unrecognized arguments: --max-modell-len 8192"):
         vllm.engine_memory(str(CONFIG), [], "h100", "python")
 
@@ -209,15 +209,15 @@ def test_engines_that_share_experts_start_together(
     """Others share nothing, and one of them is started."""
     asked: dict[str, Any] = {}
 
-    def followed(program: Any, _options: object, _python: object, _variables: object, job: Rank) -> Any:
+    def ran(program: Any, _options: object, _python: object, _variables: object, job: Rank) -> Any:
         out, _, *asked["arguments"] = program.arguments
         asked["ranks"] = job.world_size
         for rank in range(job.world_size):
             memory = {"total": 80, "free": 79, "requested": 76, "weights": 20 + rank, "cache": 40}
             Path(f"{out}.{rank}").write_text(json.dumps({"ranks": [memory], "tokens": 64}))
-        return SimpleNamespace(estimate=SimpleNamespace(peak_reserved=1, notes=()))
+        return Held(1, ())
 
-    monkeypatch.setattr(vllm, "followed", followed)
+    monkeypatch.setattr(vllm, "held", ran)
     model = str(ROOT / "benchmarks/serving/configs" / model)
     found = vllm.engine_memory(model, ["-dp", "2", "-tp", "2"], "h100", sys.executable)
     beside = ["--data-parallel-size", "2"] if ranks == 4 else []
@@ -268,7 +268,7 @@ class Ranks:
             place.write_text(json.dumps({"version": "0.19.0", "ranks": [], **seen}))
         if self.error is not None:
             raise self.error
-        return SimpleNamespace(estimate=SimpleNamespace(peak_reserved=5, notes=("NCCL bounded", "other")))
+        return Held(5, ("NCCL bounded",))
 
 
 TERMS = {"total": 80 * GIB, "free": 79 * GIB, "requested": 76 * GIB, "weights": 15 * GIB}
@@ -276,7 +276,7 @@ TERMS = {"total": 80 * GIB, "free": 79 * GIB, "requested": 76 * GIB, "weights": 
 
 def test_every_rank_is_read_and_the_smallest_cache_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks(*({"ranks": [TERMS | {"cache": cache}], "tokens": 64} for cache in (4 * GIB, 3 * GIB)))
-    monkeypatch.setattr(vllm, "followed", ranks)
+    monkeypatch.setattr(vllm, "held", ranks)
     found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
     assert [rank.cache for rank in found.ranks] == [4 * GIB, 3 * GIB]
     assert found.rank is not None and found.rank.cache == 3 * GIB
@@ -290,14 +290,14 @@ def test_the_first_error_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None
         "error": {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "at": 1.0},
         "needed": 90 * GIB,
     }
-    monkeypatch.setattr(vllm, "followed", Ranks(lost, full, error=RunError("rank 1 ended", "")))
+    monkeypatch.setattr(vllm, "held", Ranks(lost, full, error=RunError("rank 1 ended", "")))
     found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
     assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 90 * GIB
     assert found.changes[0].startswith("the weights alone take 90.0 GiB") and not found.fits
 
 
 def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm, "followed", Ranks(error=RunError("it was ended by signal 9", "")))
+    monkeypatch.setattr(vllm, "held", Ranks(error=RunError("it was ended by signal 9", "")))
     with pytest.raises(RunError, match="signal 9"):
         vllm.engine_memory(str(CONFIG), [], "h100", "python")
 
@@ -305,7 +305,7 @@ def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytes
 def test_the_users_caches_are_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU compiled before lies there; each start has a folder of its own, which goes with it."""
     ranks = Ranks({})
-    monkeypatch.setattr(vllm, "followed", ranks)
+    monkeypatch.setattr(vllm, "held", ranks)
     for name in vllm._CACHES:
         monkeypatch.setenv(name, str(Path.home() / ".cache"))
     vllm.engine_memory(str(CONFIG), [], "h100", "python")
@@ -404,6 +404,16 @@ TOO_LONG = (
     "To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which is larger than the"
     " available KV cache memory (4.24 GiB). Based on the available memory, the estimated maximum model length is 34720. Try"
 )
+
+
+def test_graphs_of_another_driver_are_bounded() -> None:
+    """31,110 nodes, each of at most 64 KiB x 1.1367 / 3.8086 = 19,559 bytes for 2,560."""
+    (rank,) = memory().ranks
+    assert rank.graphs_most is None
+    found = memory(ranks=(replace(rank, graph_nodes=31110),))
+    most = 644245094 + 31110 * (19559 - 2560)
+    assert json.loads(engine_json(found))["ranks"][0]["graphs_most"] == most
+    assert "up to 1.1 GiB for the same 31,110" in " ".join(engine_text(found).split())
 
 
 def test_a_request_too_long_says_which_changes_would_do() -> None:

@@ -19,7 +19,7 @@ typedef struct { Range *at; size_t count, room; } Ranges; /* sorted by address *
 typedef struct {
   Ranges holes, chunks, ranges, gaps, live;
   uint64_t lowest, origin, frame, page_bytes, besides, most_besides, streams, stream_pages, graph_pages;
-  int64_t graph_bytes;
+  int64_t graph_nodes, graph_instances;
   int ready, had_kernel, has_handle, has_kernels_code, has_cufft;
 } Space;
 static Space spaces[DEVICES];
@@ -242,8 +242,14 @@ void process_streams(void) {
 }
 void process_graphs(int64_t nodes, int instances) {
   Space *s = space_of(current_device());
-  s->graph_bytes += nodes * KERNEL_NODE + instances * (int64_t)INSTANCE;
-  grown(s, &s->graph_pages, (uint64_t)s->graph_bytes / PAGE);
+  s->graph_nodes += nodes;
+  s->graph_instances += instances;
+  grown(s, &s->graph_pages, (uint64_t)(s->graph_nodes * KERNEL_NODE + s->graph_instances * INSTANCE) / PAGE);
+}
+ANSWER int64_t emulated_graph_nodes(int device) { /* of all instances there are: other drivers take more for each */
+  int64_t found;
+  LOCKED found = space_of(device)->graph_nodes;
+  return found;
 }
 
 int process_holds(int device, int64_t bytes) {

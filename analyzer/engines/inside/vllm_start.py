@@ -17,6 +17,7 @@ Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import logging
@@ -98,10 +99,23 @@ def watch(seen: dict[str, Any]) -> None:
     def capture_model(self: Any) -> int:
         taken: int = capture(self)
         seen["ranks"][0]["graphs"] = int(taken)
+        if (nodes := graph_nodes()) is not None:
+            seen["ranks"][0]["graph_nodes"] = nodes
         return taken
 
     Worker.determine_available_memory = determine_available_memory
     GPUModelRunner.capture_model = capture_model
+
+
+def graph_nodes() -> int | None:
+    """Return how many nodes the CUDA graphs of this rank's device have; None: nobody counts them."""
+    import torch
+
+    runtime = ctypes.CDLL(None)
+    if not hasattr(runtime, "emulated_graph_nodes"):
+        return None
+    runtime.emulated_graph_nodes.restype = ctypes.c_int64
+    return int(runtime.emulated_graph_nodes(torch.cuda.current_device()))
 
 
 def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
