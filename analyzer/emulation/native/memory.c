@@ -228,7 +228,10 @@ void process_library(int which) {
 /* Streams and instances of graphs take memory outside the allocator, in pages that the driver keeps when they are destroyed. By
    `mem_get_info` on an H100 (driver 580, torch 2.11; benchmarks/serving/outside.py): four streams share a page, and each takes 48 KiB
    besides (1, 2, 4, ... 64 streams, and PyTorch's 128 alone and behind those: to the page); an instance takes 104 KiB and 2.5 KiB for
-   each kernel (256 instances of 8 to 256 kernels: within 3 %), whatever parameters those have. */
+   each kernel (256 instances of 8 to 256 kernels: within 3 %; of 700, 24 % less than measured), whatever flag instantiates them, by CUDA
+   12.8's runtime as by 13.0's, and nothing when they are uploaded (benchmarks/serving/graphs.py, tests/data/h100/graphs.jsonl). There
+   kernels with 4,000 bytes of parameters, and graphs that fork into several streams, took up to seven times as much; neither is
+   counted here, and other drivers take more for a kernel (analyzer/results/serving.py). */
 enum { STREAMS_A_PAGE = 4, STREAM = 48 * 1024, INSTANCE = 104 * 1024, KERNEL_NODE = 2560 };
 static void grown(Space *s, uint64_t *pages_held, uint64_t needed) {
   if (needed <= *pages_held) return;
