@@ -4,7 +4,7 @@
    weights of fewer bits, more GPUs, the next larger GPU. What a change costs besides (fewer sequences) is not
    known until the engine is started with it: what it can give at most is said.
 2. Where it does not start: how much is missing, and which of these would do. The longest requests that fit,
-and those the model has positions for, are what the engine's own message says.
+   and those the model has positions for, are what the engine's own message says.
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`): the cache is what the requested
 memory leaves beside weights, peak activation and what is outside PyTorch; `v1/core/kv_cache_utils.py`

@@ -5,20 +5,18 @@
 2. FlashInfer compiles kernels for the GPU at hand when they are first asked for, which takes a compiler and
    minutes. Kernels compute nothing here: each function of such a module is one launch on the current stream,
    and writes where its caller said.
-
 3. Which layers GPTQ quantized the engine reads from the weights' files. Where there are none it is the layers
    of the transformer's blocks, as GPTQ does unless it is told otherwise.
-
 4. What a model's class can do vLLM asks in a process of its own, which imports all of vLLM once more, so that
-its own does not begin to use CUDA, and could fork. This process does not fork, and imports the class next.
+   its own does not begin to use CUDA, and could fork. This process does not fork, and imports the class next.
 5. Inductor times each way of compiling a kernel, and keeps the fastest. Nothing takes time here: each is run
-as seldom as can be, in the memory that timing takes, and the first is kept.
+   as seldom as can be, in the memory that timing takes, and the first is kept.
 
 Source: vLLM 0.19, `distributed/device_communicators/pynccl_wrapper.py`, `cuda_wrapper`,
-`layers/quantization/gptq_marlin.py` (`maybe_update_config`), `models/registry.py` (`_run_in_subprocess`);
-FlashInfer 0.6, `comm/cuda_ipc.py`, `jit/core.py` (`JitSpec.build_and_load`); torch 2.10,
-`_inductor/runtime/benchmarking.py` (`InductorBenchmarker`). Not modelled: memory of their own that modules of
-FlashInfer take.
+`layers/quantization/gptq_marlin.py` (`maybe_update_config`), `model_executor/models/registry.py`
+(`_run_in_subprocess`); FlashInfer 0.6, `comm/cuda_ipc.py`, `jit/core.py` (`JitSpec.build_and_load`); torch
+2.10, `_inductor/runtime/benchmarking.py` (`InductorBenchmarker`). Not modelled: memory of their own that
+modules of FlashInfer take.
 """
 
 from __future__ import annotations
