@@ -162,7 +162,7 @@ BENCHMARKS = {
     ),
     "serving": Benchmark(
         "a serving engine started without a GPU beside what its log said on H100s; what a process takes outside the allocator",
-        EVIDENCE + "SERVING.md", {"measure": "serving.outside:main", "score": "serving.score:score", "table": "serving.score:table"},
+        EVIDENCE + "SERVING.md", {"measure": "serving.outside:main", "graphs": "serving.graphs:main", "score": "serving.score:score", "table": "serving.score:table"},
     ),
     "speed": Benchmark(
         "what the analyzer itself costs, beside the least any tool must do", "the terminal",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices import resolve
+from analyzer.devices import DeviceProfile, resolve
 from analyzer.emulation import launch
 from analyzer.emulation.cudnn import CudnnAnswers
 from analyzer.emulation.exchange import Exchange
@@ -35,13 +35,22 @@ MOST_RANKS = 16  # native/emulated.h, DEVICES
 class EmulatedProgram:
     """What is run: a file, or a module by its name (`place`), with its arguments; what it is called (`name`).
     packages: folders it may import from besides its own. until: "end", a number of optimizer steps, or
-    "steady" (`inside/record.py`)."""
+    "steady"; history: whether what asked for memory, and when, is kept (`inside/record.py`)."""
 
     name: str
     place: Path | str
     arguments: tuple[str, ...] = ()
     packages: tuple[Path, ...] = ()
     until: str | int = "end"
+    history: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the allocator of a program held at most, in bytes, and what libraries' answers leave open."""
+
+    peak_reserved: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +82,48 @@ def followed(
     that fails (RunError). Raises OptionError, MissingDependencyError, and RunError where the process was
     ended from outside. A program that raises gives the estimate up to there (`Estimate.incomplete`).
     """
+    profile, note = resolve(options.device)
+    found, doubts, notes = _seen(program, options, profile, python, environment, job)
+    estimate = estimate_of(found, program.name, options, profile, note, doubts)
+    if job.world_size > 1:
+        notes = (_one_of(job), *notes)
+        estimate = replace(estimate, step_seconds=None)  # collectives are not among a step's launches
+    return Emulated(replace(estimate, notes=(*estimate.notes, *notes)), found)
+
+
+def held(
+    program: EmulatedProgram,
+    options: Options,
+    python: str | os.PathLike[str] | None,
+    environment: Mapping[str, str],
+    job: Rank = ALONE,
+) -> Held:
+    """What one rank of a program holds at most that accounts for its memory itself, so that its history is
+    not kept. Takes and raises what `followed` does."""
+    profile, _ = resolve(options.device)
+    found, doubts, _ = _seen(replace(program, history=False), options, profile, python, environment, job)
+    notes = (*doubts, _one_of(job)) if job.world_size > 1 else doubts
+    return Held(int(found["peak_reserved_bytes"]), notes)
+
+
+def _one_of(job: Rank) -> str:
+    return f"rank {job.rank} of {job.world_size}, all of them emulated"
+
+
+def _seen(
+    program: EmulatedProgram,
+    options: Options,
+    profile: DeviceProfile,
+    python: str | os.PathLike[str] | None,
+    environment: Mapping[str, str],
+    job: Rank,
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Return what the process wrote down, what libraries answered that was not measured on this GPU, and
+    notes on what the program wrote."""
     if job.world_size > MOST_RANKS:
         raise OptionError(
             f"{job.world_size} ranks; emulated are {MOST_RANKS} at most", "the ranks of one machine"
         )
-    profile, note = resolve(options.device)
     torch = launch.find_torch(python)
     cudnn, workspaces, communicators, exchange = (
         CudnnAnswers(profile),
@@ -108,11 +154,7 @@ def followed(
         *workspaces.doubts(),
         *communicators.doubts(),
     )
-    estimate = estimate_of(found, program.name, options, profile, note, doubts)
-    if job.world_size > 1:
-        notes = (f"rank {job.rank} of {job.world_size}, all of them emulated", *notes)
-        estimate = replace(estimate, step_seconds=None)  # collectives are not among a step's launches
-    return Emulated(replace(estimate, notes=(*estimate.notes, *notes)), found)
+    return found, doubts, notes
 
 
 def _ran(
@@ -141,6 +183,7 @@ def _ran(
                     "kernels": launches.by_name(),
                     "assume": dict(options.assume),
                     "until": program.until,
+                    "history": program.history,
                     "device": one.local_rank,
                     "figures": rank == job.rank,
                 }

@@ -3,16 +3,20 @@
 1. What its cache gains, in tokens: by more of the GPU (`--gpu-memory-utilization`), fewer bytes a token,
    weights of fewer bits, more GPUs, the next larger GPU. What a change costs besides (fewer sequences) is not
    known until the engine is started with it: what it can give at most is said.
-2. Where it does not start: how much is missing, and which of these would do.
+2. Where it does not start: how much is missing, and which of these would do. The longest requests that fit,
+   and those the model has positions for, are what the engine's own message says.
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`): the cache is what the requested
-memory leaves beside weights, peak activation and what is outside PyTorch. Not modelled: how these three
-change with the number of GPUs, except that weights and a token's bytes are shared out.
+memory leaves beside weights, peak activation and what is outside PyTorch; `v1/core/kv_cache_utils.py`
+(`_check_enough_kv_cache_memory`) and `config/model.py` (`_get_and_verify_max_len`), the messages. Not
+modelled: how these three change with the number of GPUs, except that weights and a token's bytes are shared
+out.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from analyzer.devices import DeviceProfile, load, names
@@ -20,6 +24,9 @@ from analyzer.report.words import size
 from analyzer.results.serving import EngineMemory, RankMemory
 
 GPUS = (2, 4, 8, 16)
+_HOLDS = re.compile(r"estimated maximum model length is (\d+)")
+_NEEDED = re.compile(r"\(([\d.]+) GiB KV cache is needed")
+_POSITIONS = re.compile(r"greater than the derived max_model_len \(\w+=(\d+)")
 
 
 def changes(found: EngineMemory, gpu: DeviceProfile) -> tuple[str, ...]:
@@ -28,24 +35,33 @@ def changes(found: EngineMemory, gpu: DeviceProfile) -> tuple[str, ...]:
     if rank is None:
         return tuple(_to_load(found, gpu))
     if found.tokens and rank.cache > 0:
-        return tuple(_for_more(found, rank, gpu))
+        return tuple(_for_more(found, rank, gpu) if found.error is None else _to_go_on(found, rank))
     return tuple(_to_start(found, rank, gpu))
 
 
 def _to_load(found: EngineMemory, gpu: DeviceProfile) -> Iterator[str]:
-    """The weights did not fit, or it ended before they were loaded."""
+    """The weights or the profile run did not fit, or it ended before."""
     if not found.needed:
+        if (positions := _said(found, _POSITIONS)) is not None:
+            yield f"--max-model-len {positions}: all that the model has positions for"
         yield "it ended before its weights were loaded, so nothing of its memory is known"
         return
     share = _share(found)
-    yield f"the weights alone take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}"
+    room = share * gpu.capacity_bytes
+    if found.needed < room:
+        yield (
+            f"its weights take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}; beside them"
+            " there is no room for its profile run"
+        )
+        yield "fewer --max-num-batched-tokens and --max-num-seqs: less activation"
+    else:
+        yield f"the weights alone take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}"
     ranks = max(_gpus(found), _ranks(found))
     whole = found.needed * ranks
-    room = share * gpu.capacity_bytes
     enough = next((count for count in GPUS if count > ranks and whole / count < 0.9 * room), None)
     if enough is not None:
         yield f"--tensor-parallel-size {enough}: {size(whole // enough)} of weights on each"
-    yield from _quantized(found, found.needed, room)
+    yield from (change for change, _ in _quantized(found, found.needed, room))
     if (other := _larger(gpu, found.needed / 0.9 / share)) is not None:
         yield f"{other.name}: {size(other.capacity_bytes)}, the smallest GPU known here with room for them"
 
@@ -80,37 +96,90 @@ def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
         yield f"{other.name}, the next larger GPU: some {int(room / a_token):,} tokens"
 
 
+def _to_go_on(found: EngineMemory, rank: RankMemory) -> Iterator[str]:
+    """Yield changes for an engine that ended behind its cache, as CUDA graphs without room end it."""
+    yield (
+        f"a lower --gpu-memory-utilization than {_share(found):g}: CUDA graphs and what comes after the cache"
+        " take more than is left beside it"
+    )
+    if rank.graphs is None:
+        yield "--enforce-eager, or fewer --cudagraph-capture-sizes: no CUDA graphs, or fewer"
+
+
 def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
-    """Yield changes for weights that fit and a cache that does not."""
-    most = _most(rank)
+    """Yield changes for weights that fit and a cache that does not, each with whether it would do alone."""
+    needed = _bytes_of_a_request(found)
+    missing = needed - rank.cache
     if rank.cache <= 0:
         yield f"{size(-rank.cache)} are missing before the first block of the cache"
+    elif needed:
+        yield (
+            f"{size(missing)} are missing: one request takes {size(needed)}, the cache has {size(rank.cache)}"
+        )
+        if (length := _said(found, _HOLDS)) is not None:
+            yield f"--max-model-len {length}: the longest request that it holds, by the engine's own estimate"
     else:
         yield f"the cache has {size(rank.cache)}: a shorter --max-model-len, or --kv-cache-dtype fp8"
+    if needed and found.settings.get("cache_dtype") == "auto" and _is_16_bit(found):
+        yield f"--kv-cache-dtype fp8: {size(needed // 2)} a request{_does(needed // 2, missing)}"
+    most = _most(rank)
     gained = math.ceil(rank.total * most) - rank.requested
     if gained > 0:
-        yield f"--gpu-memory-utilization {most:g}, all that is free at its start: {size(gained)} more"
+        yield (
+            f"--gpu-memory-utilization {most:g}, all that is free at its start: {size(gained)} more"
+            f"{_does(gained, missing)}"
+        )
     if rank.activations:
         yield (
             f"fewer --max-num-batched-tokens and --max-num-seqs: {size(rank.activations)} of activation at"
-            " most"
+            f" most{_does(rank.activations, missing)}"
         )
-    yield from _quantized(found, rank.weights, rank.requested)
-    gpus = 2 * _gpus(found)
-    yield f"--tensor-parallel-size {gpus}: {size(rank.weights // 2)} of weights less on each GPU"
-    if (other := _larger(gpu, rank.total + max(-rank.cache, 0) / _share(found))) is not None:
+    for change, bits in _quantized(found, rank.weights, rank.requested):
+        yield f"{change}{_does(rank.weights * (16 - bits) // 16, missing)}"
+    gpus = _gpus(found)
+    counts = [count for count in (2 * gpus, 4 * gpus, 8 * gpus) if count <= GPUS[-1]]
+    for count in counts:
+        less = rank.weights - rank.weights * gpus // count
+        gained = less + needed - needed * gpus // count
+        if gained >= missing or count == counts[-1]:
+            yield (
+                f"--tensor-parallel-size {count}: {size(less)} of weights less on each GPU"
+                f"{_does(gained, missing)}"
+            )
+            break
+    holds = rank.total + max(missing, 0) / _share(found)
+    if (other := _larger(gpu, max(holds, rank.total + 1))) is not None:
         more = int((other.capacity_bytes - rank.total) * _share(found))
         yield f"{other.name}, the next GPU that holds it: {size(more)} more"
 
 
-def _quantized(found: EngineMemory, weights: int, room: float) -> Iterator[str]:
-    """Fewer bits, as many as it takes."""
+def _does(gained: int, missing: int) -> str:
+    """Return whether so many bytes are as many as are missing; nothing where that is not known."""
+    if missing <= 0:
+        return ""
+    return ", enough" if gained >= missing else ", not enough alone"
+
+
+def _bytes_of_a_request(found: EngineMemory) -> int:
+    """Return what a request of the asked length takes of the cache, as the engine says; 0: it does not."""
+    match = _NEEDED.search(found.error[1]) if found.error is not None else None
+    return int(float(match[1]) * 2**30) if match else 0
+
+
+def _quantized(found: EngineMemory, weights: int, room: float) -> Iterator[tuple[str, int]]:
+    """Yield weights of fewer bits, as many as it takes, and how many bits."""
     if not (_is_unquantized(found) and _is_16_bit(found)):
         return
     for bits in (8, 4):
         if weights * bits / 16 < 0.9 * room:
-            yield f"weights of {bits} bits: some {size(weights * bits // 16)}"
+            yield f"weights of {bits} bits: some {size(weights * bits // 16)}", bits
             return
+
+
+def _said(found: EngineMemory, what: re.Pattern[str]) -> int | None:
+    """Return the number that the engine's own message has there; None if it has none."""
+    match = what.search(found.error[1]) if found.error is not None else None
+    return int(match[1]) if match else None
 
 
 def _most(rank: RankMemory) -> float:

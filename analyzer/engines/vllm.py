@@ -28,7 +28,7 @@ from typing import Any
 
 from analyzer import releases
 from analyzer.devices import resolve
-from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed
+from analyzer.emulation.emulate import EmulatedProgram, Held, held
 from analyzer.emulation.launch import interpreter
 from analyzer.engines import reach
 from analyzer.engines.changes import changes
@@ -117,10 +117,10 @@ def engine_memory(
         out = Path(folder) / "engine.json"
         place = _folder_of(model, Path(folder) / "model")
         program = EmulatedProgram("vllm", _START, (str(out), str(place), *arguments), (_START.parent,))
-        emulated: Emulated | None = None
+        ran = Held(0, ())
         variables = {**_VARIABLES, **dict.fromkeys(_CACHES, f"{folder}/cache")}
         try:
-            emulated = followed(program, Options(device=device), python, variables, job)
+            ran = held(program, Options(device=device), python, variables, job)
         except RunError as error:
             seen = _rank_reports(out, job)
             if not any("error" in part for part in seen):
@@ -129,10 +129,12 @@ def engine_memory(
             seen = _rank_reports(out, job)
     if not seen:
         raise RunError("vLLM ended before it started its engine", "what it wrote last stands above")
-    first, estimate = seen[0], emulated.estimate if emulated is not None else None
+    first = seen[0]
     # Where one rank ends the others lose their connection to it: the first error is the engine's.
     errors = sorted((part["error"] for part in seen if "error" in part), key=lambda error: error["at"])
     error_of = errors[0] if errors else None
+    if error_of is not None and error_of["kind"] == "ArgumentError":
+        raise OptionError(f"vLLM: {error_of['message']}", "behind -- stand vLLM's own arguments")
     said = EngineMemory(
         model,
         profile.name,
@@ -145,15 +147,10 @@ def engine_memory(
         concurrency=first.get("concurrency", 0.0),
         error=None if error_of is None else (error_of["kind"], error_of["message"]),
         needed=max(part.get("needed", 0) for part in seen),
-        peak_reserved=estimate.peak_reserved if estimate is not None else 0,
-        notes=(*_beside(alone, engines), *_notes(estimate.notes if estimate is not None else ())),
+        peak_reserved=ran.peak_reserved,
+        notes=(*_beside(alone, engines), *ran.notes),
     )
     return replace(said, changes=changes(said, profile))
-
-
-def _notes(notes: Sequence[str]) -> tuple[str, ...]:
-    """Return the emulated runtime's notes on memory; values of kernels decide nothing here."""
-    return tuple(note for note in notes if note.startswith(("cuDNN", "NCCL", "rank ")))
 
 
 def _rank_reports(out: Path, job: Rank) -> list[dict[str, Any]]:

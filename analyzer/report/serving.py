@@ -173,12 +173,20 @@ def about(found: EngineMemory) -> Iterator[str]:
         f"every figure is the engine's own, of torch {clean(found.torch)} on an emulated CUDA runtime;"
         " weights are random, and kernels compute nothing"
     )
+    rank = found.rank
+    if rank is not None and rank.graphs is not None and rank.graphs_most is not None:
+        yield (
+            f"CUDA graphs: {size(rank.graphs)} is of driver 580; others since CUDA 12.4 take up to"
+            f" {size(rank.graphs_most)} for the same {rank.graph_nodes:,} nodes, older ones more"
+        )
     yield "what would change it is arithmetic from these figures; start it again to see"
 
 
 def engine_json(found: EngineMemory, _: View = PLAIN) -> str:
     """The same as JSON, all in bytes."""
     said: dict[str, Any] = asdict(found) | {"fits": found.fits, "token_bytes": found.token_bytes}
+    for rank, one in zip(said["ranks"], found.ranks, strict=True):
+        rank["graphs_most"] = one.graphs_most
     return json.dumps(said, indent=2) + "\n"
 
 

@@ -9,6 +9,14 @@ from typing import Any
 
 from analyzer.recipes.serving import Cache, ServingMemory
 
+# What a kernel of an instantiated graph takes of the GPU depends on the driver: 2.5 KiB of 580.159.04, as
+# `emulation/native/memory.c` counts it; 64 KiB of 470 (graphs of 500, 1,000 and 2,000 kernels:
+# forums.developer.nvidia.com/t/244901); and of CUDA 12.4's (550) 1.1367/3.8086 of what 12.2's and 12.3's
+# take (vLLM issue 5517: one engine, whose driver alone was replaced), at most, since a part of both is no
+# driver's. "Around 10KB" is what NVIDIA says in February 2025 (CCCL pull request 3768).
+_NODE = 2560
+_MOST_OF_A_NODE = 64 * 1024 * 11367 // 38086
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -50,7 +58,8 @@ class Serving:
 class RankMemory:
     """What one rank of a serving engine accounts for, in bytes, as its worker found it. total, free: of the
     device, before the model was loaded; requested: what the engine may take; cache: what is left of that for
-    keys and values. None: a term this release of the engine does not have, or did not come to."""
+    keys and values; graphs, graph_nodes: bytes and nodes of its CUDA graphs. None: a term this release of the
+    engine does not have, or did not come to."""
 
     total: int
     free: int
@@ -61,6 +70,14 @@ class RankMemory:
     outside: int | None = None
     graphs_estimated: int | None = None
     graphs: int | None = None
+    graph_nodes: int | None = None
+
+    @property
+    def graphs_most(self) -> int | None:
+        """Bytes of the CUDA graphs under another driver since CUDA 12.4, at most; None: not known."""
+        if self.graphs is None or self.graph_nodes is None:
+            return None
+        return self.graphs + self.graph_nodes * (_MOST_OF_A_NODE - _NODE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,12 @@ class Variants:
         self.requests = [event for event in prediction.events if isinstance(event, Malloc)]
         self.sizes: Sizes = tuple([request.nbytes for request in self.requests])
         self._has_plans = any(request.plan or request.smaller for request in self.requests)
+
+    @cached_property
+    def _rows(self) -> Rows | None:
+        """Made when other sizes are asked for: what really ran has none, and no allocator to ask."""
         places = itertools.count()
-        self._rows = rows(prediction.events, lambda _: next(places), prediction.allocator())
+        return rows(self._prediction.events, lambda _: next(places), self._prediction.allocator())
 
     def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;

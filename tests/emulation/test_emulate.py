@@ -13,9 +13,10 @@ import pytest
 
 import analyzer
 from analyzer.devices import load
-from analyzer.emulation import device, launch, library
+from analyzer.emulation import device, emulate, launch, library
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.graph import Communicator
+from analyzer.options import Options
 from analyzer.runtimes.pytorch import outside
 from tests.paths import ROOT
 
@@ -97,6 +98,16 @@ def test_processes_end_with_the_one_that_decides() -> None:
     told: list[tuple[int, int]] = []
     assert launch.run_together([sleeps, ends], stops=lambda *one: told.append(one) is None) == [None, 3]
     assert told == [(1, 3)] and time.monotonic() - started < 60
+
+
+def test_what_is_held_is_the_same_without_a_history(python: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The program's values, and what its allocator does, do not depend on what is kept of them."""
+    program, options = emulate.script(PROGRAM, ()), Options.of({"device": "h100"})
+    whole = emulate.followed(program, options, python, {})
+    told = capfd.readouterr().out
+    found = emulate.held(program, options, python, {})
+    assert whole.seen["events"] and found.peak_reserved == whole.estimate.peak_reserved > 0
+    assert capfd.readouterr().out == told
 
 
 def test_ranks_that_cannot_be_are_refused() -> None:

@@ -30,8 +30,8 @@ def seen(events: list[tuple[str, int, int]], **more: Any) -> dict[str, Any]:
     return found | more
 
 
-def estimate(found: dict[str, Any]) -> Estimate:
-    return estimate_of(found, "train.py", Options.of({"device": "h200"}), load("h200"), "")
+def estimate(found: dict[str, Any], device: str = "h200") -> Estimate:
+    return estimate_of(found, "train.py", Options.of({"device": device}), load(device), "")
 
 
 def test_blocks_are_split_and_joined_as_pytorch_does() -> None:
@@ -79,6 +79,14 @@ def test_a_segment_where_one_of_the_other_pool_lay_splits_as_its_own() -> None:
         )
     )
     assert found.timeline.allocated == (20 * MIB, 0, MIB - 512, MIB)
+
+
+def test_what_ran_on_a_gpu_nobody_measured_is_not_simulated_again() -> None:
+    """Its requests are PyTorch's own, so there are no other sizes to ask an allocator about."""
+    base = 1 << 40
+    found = estimate(seen([("segment_alloc", base, 20 * MIB), ("alloc", base, 20 * MIB)]), "l4")
+    assert not load("l4").measured and found.peak_reserved == 20 * MIB
+    assert found.certainty.reserved_range == (20 * MIB, 20 * MIB)
 
 
 def test_the_page_has_the_estimates_that_are_known() -> None:

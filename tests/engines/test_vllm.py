@@ -7,13 +7,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from analyzer.cli import main
 from analyzer.devices import load
+from analyzer.emulation.emulate import Held
 from analyzer.engines import vllm
 from analyzer.engines.changes import changes
 from analyzer.errors import MissingDependencyError, OptionError, RunError
@@ -132,6 +132,31 @@ def test_what_it_found_before_its_error_is_kept(packages: Path, tmp_path: Path) 
     )
 
 
+def test_what_is_no_argument_of_the_engines_is_said(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, seen = started(packages, tmp_path / "out.json", "--max-modell-len", "8192")
+    assert code == 1 and seen["error"]["kind"] == "ArgumentError"
+    monkeypatch.setattr(vllm, "held", Ranks({"error": seen["error"]}, error=RunError("nothing", "")))
+    with pytest.raises(OptionError, match="vLLM: unrecognized arguments: --max-modell-len 8192"):
+        vllm.engine_memory(str(CONFIG), [], "h100", "python")
+
+
+def test_a_configuration_that_is_refused_says_why_alone(packages: Path, tmp_path: Path) -> None:
+    """pydantic's error has the whole input, and a link."""
+    refusing = (
+        "class ValidationError(ValueError):\n"
+        "    def errors(self): return [{'msg': 'Value error, too long'}, {'msg': 'no such type'}]\n"
+        "from vllm.v1.worker.gpu_worker import Worker\n"
+        "class LLMEngine:\n"
+        "    @classmethod\n"
+        "    def from_engine_args(cls, *_, **__): raise ValidationError('2 validation errors, input_value=...')\n"
+    )
+    (packages / "vllm/v1/engine/llm_engine.py").write_text(refusing)
+    code, seen = started(packages, tmp_path / "out.json")
+    assert code == 1 and seen["error"]["message"] == "too long; no such type"
+
+
 @pytest.mark.parametrize(
     ("arguments", "ranks"),
     [
@@ -184,15 +209,15 @@ def test_engines_that_share_experts_start_together(
     """Others share nothing, and one of them is started."""
     asked: dict[str, Any] = {}
 
-    def followed(program: Any, _options: object, _python: object, _variables: object, job: Rank) -> Any:
+    def ran(program: Any, _options: object, _python: object, _variables: object, job: Rank) -> Any:
         out, _, *asked["arguments"] = program.arguments
         asked["ranks"] = job.world_size
         for rank in range(job.world_size):
             memory = {"total": 80, "free": 79, "requested": 76, "weights": 20 + rank, "cache": 40}
             Path(f"{out}.{rank}").write_text(json.dumps({"ranks": [memory], "tokens": 64}))
-        return SimpleNamespace(estimate=SimpleNamespace(peak_reserved=1, notes=()))
+        return Held(1, ())
 
-    monkeypatch.setattr(vllm, "followed", followed)
+    monkeypatch.setattr(vllm, "held", ran)
     model = str(ROOT / "benchmarks/serving/configs" / model)
     found = vllm.engine_memory(model, ["-dp", "2", "-tp", "2"], "h100", sys.executable)
     beside = ["--data-parallel-size", "2"] if ranks == 4 else []
@@ -243,7 +268,7 @@ class Ranks:
             place.write_text(json.dumps({"version": "0.19.0", "ranks": [], **seen}))
         if self.error is not None:
             raise self.error
-        return SimpleNamespace(estimate=SimpleNamespace(peak_reserved=5, notes=("NCCL bounded", "other")))
+        return Held(5, ("NCCL bounded",))
 
 
 TERMS = {"total": 80 * GIB, "free": 79 * GIB, "requested": 76 * GIB, "weights": 15 * GIB}
@@ -251,7 +276,7 @@ TERMS = {"total": 80 * GIB, "free": 79 * GIB, "requested": 76 * GIB, "weights": 
 
 def test_every_rank_is_read_and_the_smallest_cache_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks(*({"ranks": [TERMS | {"cache": cache}], "tokens": 64} for cache in (4 * GIB, 3 * GIB)))
-    monkeypatch.setattr(vllm, "followed", ranks)
+    monkeypatch.setattr(vllm, "held", ranks)
     found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
     assert [rank.cache for rank in found.ranks] == [4 * GIB, 3 * GIB]
     assert found.rank is not None and found.rank.cache == 3 * GIB
@@ -263,16 +288,16 @@ def test_the_first_error_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None
     lost = {"error": {"kind": "RuntimeError", "message": "connection closed by peer", "at": 2.0}}
     full = {
         "error": {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "at": 1.0},
-        "needed": 70 * GIB,
+        "needed": 90 * GIB,
     }
-    monkeypatch.setattr(vllm, "followed", Ranks(lost, full, error=RunError("rank 1 ended", "")))
+    monkeypatch.setattr(vllm, "held", Ranks(lost, full, error=RunError("rank 1 ended", "")))
     found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
-    assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 70 * GIB
-    assert found.changes[0].startswith("the weights alone take 70.0 GiB") and not found.fits
+    assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 90 * GIB
+    assert found.changes[0].startswith("the weights alone take 90.0 GiB") and not found.fits
 
 
 def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm, "followed", Ranks(error=RunError("it was ended by signal 9", "")))
+    monkeypatch.setattr(vllm, "held", Ranks(error=RunError("it was ended by signal 9", "")))
     with pytest.raises(RunError, match="signal 9"):
         vllm.engine_memory(str(CONFIG), [], "h100", "python")
 
@@ -280,7 +305,7 @@ def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytes
 def test_the_users_caches_are_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU compiled before lies there; each start has a folder of its own, which goes with it."""
     ranks = Ranks({})
-    monkeypatch.setattr(vllm, "followed", ranks)
+    monkeypatch.setattr(vllm, "held", ranks)
     for name in vllm._CACHES:
         monkeypatch.setenv(name, str(Path.home() / ".cache"))
     vllm.engine_memory(str(CONFIG), [], "h100", "python")
@@ -373,6 +398,66 @@ def test_what_does_not_start_says_why_and_what_would_help() -> None:
         changes(small, H100)[0]
         == "the cache has 512.0 MiB: a shorter --max-model-len, or --kv-cache-dtype fp8"
     )
+
+
+TOO_LONG = (
+    "To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which is larger than the"
+    " available KV cache memory (4.24 GiB). Based on the available memory, the estimated maximum model length is 34720. Try"
+)
+
+
+def test_graphs_of_another_driver_are_bounded() -> None:
+    """31,110 nodes, each of at most 64 KiB x 1.1367 / 3.8086 = 19,559 bytes for 2,560."""
+    (rank,) = memory().ranks
+    assert rank.graphs_most is None
+    found = memory(ranks=(replace(rank, graph_nodes=31110),))
+    most = 644245094 + 31110 * (19559 - 2560)
+    assert json.loads(engine_json(found))["ranks"][0]["graphs_most"] == most
+    assert "up to 1.1 GiB for the same 31,110" in " ".join(engine_text(found).split())
+
+
+def test_a_request_too_long_says_which_changes_would_do() -> None:
+    """vLLM 0.19's own words for Llama-3.1-8B on an L4: 16.00 - 4.24 = 11.76 GiB are missing. Half as many bytes a token give 8.0, the
+    rest of the GPU 2.0, weights of 8 bits 7.5, a second GPU 7.5 and half of a request's, 8.0."""
+    rank = RankMemory(
+        total=23659020288, free=23533191168, requested=21293118260, weights=16094142464, cache=4551240275, activations=521288704
+    )  # fmt: skip
+    found = memory(ranks=(rank,), tokens=0, blocks=0, concurrency=0.0, error=("ValueError", TOO_LONG))
+    found = replace(found, device="l4", settings={**found.settings, "gpu_memory_utilization": 0.9})
+    said = changes(found, load("l4"))
+    assert said[:5] == (
+        "11.8 GiB are missing: one request takes 16.0 GiB, the cache has 4.2 GiB",
+        "--max-model-len 34720: the longest request that it holds, by the engine's own estimate",
+        "--kv-cache-dtype fp8: 8.0 GiB a request, not enough alone",
+        "--gpu-memory-utilization 0.99, all that is free at its start: 2.0 GiB more, not enough alone",
+        "fewer --max-num-batched-tokens and --max-num-seqs: 497.1 MiB of activation at most, not enough alone",
+    )
+    assert said[5] == "weights of 8 bits: some 7.5 GiB, not enough alone"
+    assert said[6] == "--tensor-parallel-size 2: 7.5 GiB of weights less on each GPU, enough"
+    other = load(said[7].partition(",")[0])
+    assert "next GPU that holds it" in said[7] and other.capacity_bytes > load("l4").capacity_bytes
+
+
+def test_a_length_beyond_the_models_positions_is_said() -> None:
+    message = "User-specified max_model_len (10000000) is greater than the derived max_model_len (max_position_embeddings=131072.0 or"
+    found = memory(ranks=(), tokens=0, blocks=0, concurrency=0.0, error=("ValidationError", message))
+    assert changes(found, H100)[0] == "--max-model-len 131072: all that the model has positions for"
+
+
+def test_an_engine_without_room_behind_its_cache_is_not_told_how_to_get_more_tokens() -> None:
+    found = memory(concurrency=0.0, error=("OutOfMemoryError", "CUDA out of memory"))
+    found = replace(found, ranks=(replace(found.ranks[0], graphs=None),))
+    said = changes(found, H100)
+    assert said[0].startswith("a lower --gpu-memory-utilization than 0.95") and "--enforce-eager" in said[1]
+    assert len(said) == 2
+
+
+def test_weights_that_fit_without_their_profile_run() -> None:
+    found = memory(
+        ranks=(), tokens=0, blocks=0, concurrency=0.0, needed=70 * GIB, error=("OutOfMemoryError", "CUDA out of memory")
+    )  # fmt: skip
+    said = changes(found, H100)
+    assert "no room for its profile run" in said[0] and "--max-num-batched-tokens" in said[1]
 
 
 def test_weights_that_do_not_fit_say_how_many_gpus_hold_them() -> None:

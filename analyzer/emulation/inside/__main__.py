@@ -56,7 +56,7 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         """Start to record operators."""
         job = self._job
         recorder = beside("record").OperatorRecorder
-        self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"])
+        self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"], job["history"])
 
 
 def beside(name: str) -> Any:
@@ -93,8 +93,8 @@ def _own_variables() -> dict[str, str]:
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels"
     (`allocators/process.py`), "device" (whose history it is), "assume" (place -> value, `ProcessValues`),
-    "packages" (folders to import from besides), "until" (`OperatorRecorder`) and "figures" (whether anyone
-    wants them); OUT: where what was seen is written."""
+    "packages" (folders to import from besides), "until", "history" (`OperatorRecorder`) and "figures"
+    (whether anyone wants them); OUT: where what was seen is written."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     variables = _own_variables()
     is_child = sys.argv[1] == "--child"

@@ -115,11 +115,17 @@ class OperatorRecorder:
     """Sees every operator that runs on the device, on every thread.
 
     until: "end"; a number of optimizer steps; or "steady": the step from which on each asks for as much as
-    the one before and leaves as much.
+    the one before and leaves as much. history: whether what asks for memory, where and when, is kept. Without
+    it values and the driver's memory are followed as ever, and the record has no events and no operators.
     """
 
     def __init__(
-        self, kernels: dict[str, list[str]], device: int, assume: dict[str, Any], until: Any = "end"
+        self,
+        kernels: dict[str, list[str]],
+        device: int,
+        assume: dict[str, Any],
+        until: Any = "end",
+        history: bool = True,
     ) -> None:
         self._device = device
         self._until = until
@@ -129,19 +135,20 @@ class OperatorRecorder:
         self._seen = 0
         self.places = SourcePlaces(self._met)
         self.values = ProcessValues(self.places.line, assume)
-        self.launches = StepLaunches(self.places.here)
+        self.launches = StepLaunches(self.places.here) if history else None
         self.operators: list[list[Any]] = []
         self.failed: list[str] = []  # line, kind and text of the last error of an operator
         self.steps: list[int] = []
         self.freed_by_steps: list[int] = []
         self._kernels = kernels
-        self._kinds: dict[str, int] = {}
+        self._kinds: dict[Any, int] = {}
         self.roles: dict[str, dict[int, str]] = {}
         self._reduces = False
         self._hidden = False
         # Settings of torch.backends.cudnn that a convolution was called under: cuDNN itself cannot see them.
         self.settings = set[str]()
-        torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, context=None, stacks="python")
+        if history:
+            torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, context=None, stacks="python")
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._hook = register_optimizer_step_post_hook(self._stepped)
@@ -213,6 +220,8 @@ class OperatorRecorder:
             self._note_settings()
         result = self.values.call(func, run, args, kwargs)
         self._launched(func, result)
+        if self.launches is None:
+            return result
         self.launches.operator(func, args, kwargs, result)
         after = self._seen = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills
@@ -249,10 +258,10 @@ class OperatorRecorder:
 
     def _launched(self, func: Any, result: Any) -> None:
         """Tell the driver's addresses which kind of kernel ran (`allocators/process.py`)."""
-        name = str(func).partition(".")[2]
-        kind = self._kinds.get(name)
+        kind = self._kinds.get(func)
         if kind is None:
-            kind = self._kinds[name] = next(
+            name = str(func).partition(".")[2]
+            kind = self._kinds[func] = next(
                 (
                     level
                     for level, names in (
@@ -270,7 +279,8 @@ class OperatorRecorder:
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """Record the end of an optimizer step; end the program when its memory is steady."""
         _RUNTIME.emulated_stepped()
-        self.launches.stepped(optimizer)
+        if self.launches is not None:
+            self.launches.stepped(optimizer)
         self.steps.append(self.count())
         self.freed_by_steps.append(self._blocks("freed"))
         self._roles(
@@ -337,7 +347,7 @@ class OperatorRecorder:
             "ooms": stats.get("num_ooms", 0),
             "retries": stats.get("num_alloc_retries", 0),
             "operators": self.operators,
-            "launches": self.launches.last,
+            "launches": self.launches.last if self.launches is not None else [],
             "steps": self.steps,
             "freed_by_steps": self.freed_by_steps,
             "roles": self.roles,

@@ -1,5 +1,6 @@
 /* Streams and events: what is given to a stream is done at once, so everything is complete, in order. A stream that is being
-   captured counts its nodes; a graph is that count. */
+   captured counts its nodes; a graph is that count. A stream that waits for an event of such a stream is captured into the same
+   graph, until that stream's capture ends (CUDA C++ Programming Guide, "Cross-stream Dependencies and Events"). */
 #include "emulated.h"
 #include <stdlib.h>
 #include <string.h>
@@ -39,28 +40,42 @@ ANSWER int cudaStreamGetPriority(void *stream, int *priority) { LOCKED { Stream 
 ANSWER int cudaStreamQuery(void *stream) { (void)stream; return OK; }
 ANSWER int cudaStreamSynchronize(void *stream) { (void)stream; return OK; }
 ANSWER int cuStreamSynchronize(void *stream) { (void)stream; return OK; }
-ANSWER int cudaStreamWaitEvent(void *stream, void *event, unsigned flags) {
-  (void)event; (void)flags; (void)stream;
-  return OK;
-}
 ANSWER int cudaStreamAddCallback(void *stream, void (*call)(void *, int, void *), void *with, unsigned flags) { (void)flags; call(stream, OK, with); return OK; }
 ANSWER int cudaLaunchHostFunc(void *stream, void (*call)(void *), void *with) { captured(stream); call(with); return OK; }
 
 /* An event is the moment it was recorded, on a clock that work moves on: cuDNN's plans are chosen by the time they take. */
 static _Atomic int64_t worked;
 void work(int64_t nanoseconds) { worked += nanoseconds; }
-typedef struct { double milliseconds; } Event;
+typedef struct { double milliseconds; uint64_t captured_by; } Event; /* captured_by: the id of a capture, 0: none */
+enum { EXTERNAL = 1 }; /* cudaEventRecordExternal, cudaEventWaitExternal: a node of the graph, which joins nothing */
 ANSWER int cudaEventCreateWithFlags(void **event, unsigned flags) { (void)flags; return (*event = calloc(1, sizeof(Event))) ? OK : fail(OUT_OF_MEMORY); }
 ANSWER int cudaEventCreate(void **event) { return cudaEventCreateWithFlags(event, 0); }
 ANSWER int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags) {
-  (void)flags;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   ((Event *)event)->milliseconds = now.tv_sec * 1e3 + (now.tv_nsec + worked) * 1e-6;
+  LOCKED {
+    Stream *s = stream_of(stream);
+    ((Event *)event)->captured_by = s && s->capturing && flags != EXTERNAL ? s->id : 0;
+    if (s && s->capturing && flags == EXTERNAL) s->graph->nodes++;
+  }
   reduction_recorded(event, stream);
   return OK;
 }
 ANSWER int cudaEventRecord(void *event, void *stream) { return cudaEventRecordWithFlags(event, stream, 0); }
+ANSWER int cudaStreamWaitEvent(void *stream, void *event, unsigned flags) {
+  LOCKED {
+    Stream *s = stream_of(stream);
+    if (s && s->capturing && flags == EXTERNAL) s->graph->nodes++;
+    for (size_t i = 0; s && !s->capturing && ((Event *)event)->captured_by && i < stream_count; i++)
+      if (streams[i].capturing && streams[i].id == ((Event *)event)->captured_by) {
+        s->capturing = 1;
+        s->id = streams[i].id;
+        s->graph = streams[i].graph;
+      }
+  }
+  return OK;
+}
 ANSWER int cudaEventQuery(void *event) { return reduction_is_seen(event) ? OK : fail(NOT_READY); }
 ANSWER int cudaEventSynchronize(void *event) { (void)event; return OK; }
 ANSWER int cudaEventDestroy(void *event) { reduction_forgotten(event); free(event); return OK; }
@@ -99,7 +114,8 @@ ANSWER int cudaStreamEndCapture(void *stream, void **graph) {
   LOCKED {
     Stream *s = stream_of(stream);
     *graph = s ? s->graph : NULL;
-    if (s) { s->capturing = 0; s->graph = NULL; }
+    for (size_t i = 0; *graph && i < stream_count; i++)
+      if (streams[i].graph == *graph) { streams[i].capturing = 0; streams[i].graph = NULL; }
   }
   return OK;
 }

@@ -17,6 +17,7 @@ Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import logging
@@ -25,7 +26,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
@@ -37,6 +38,23 @@ _SETTINGS = {
     "parallel_config": ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
     "model_config": ("max_model_len", "dtype", "quantization", "enforce_eager"),
 }
+
+
+class ArgumentError(Exception):
+    """An argument is not vLLM's."""
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise what a parser of arguments finds wrong, without its usage of some hundred lines."""
+    raise ArgumentError(message)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says; of a configuration's validation (pydantic) without its input and links."""
+    parts = getattr(error, "errors", None)
+    if type(error).__name__ != "ValidationError" or not callable(parts):
+        return str(error)
+    return "; ".join(str(part["msg"]).removeprefix("Value error, ") for part in parts())
 
 
 class CacheSize(logging.Handler):
@@ -81,10 +99,23 @@ def watch(seen: dict[str, Any]) -> None:
     def capture_model(self: Any) -> int:
         taken: int = capture(self)
         seen["ranks"][0]["graphs"] = int(taken)
+        if (nodes := graph_nodes()) is not None:
+            seen["ranks"][0]["graph_nodes"] = nodes
         return taken
 
     Worker.determine_available_memory = determine_available_memory
     GPUModelRunner.capture_model = capture_model
+
+
+def graph_nodes() -> int | None:
+    """Return how many nodes the CUDA graphs of this rank's device have; None: nobody counts them."""
+    import torch
+
+    runtime = ctypes.CDLL(None)
+    if not hasattr(runtime, "emulated_graph_nodes"):
+        return None
+    runtime.emulated_graph_nodes.restype = ctypes.c_int64
+    return int(runtime.emulated_graph_nodes(torch.cuda.current_device()))
 
 
 def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
@@ -99,6 +130,7 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
 
     seen |= {"version": vllm.__version__, "torch": torch.__version__}
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
+    parser.error = refuse
     chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
     chosen.load_format, chosen.disable_log_stats = "dummy", True
     # Of the tokenizer only a model of several kinds of input needs something: what its processor asks for.
@@ -189,7 +221,7 @@ def main() -> None:
     try:
         start(model, arguments, seen)
     except Exception as error:
-        seen["error"] = {"kind": type(error).__name__, "message": str(error), "at": time.time()}
+        seen["error"] = {"kind": type(error).__name__, "message": message_of(error), "at": time.time()}
         raise
     finally:
         Path(out).write_text(json.dumps(seen), "utf-8")
