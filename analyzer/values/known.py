@@ -37,6 +37,7 @@ from . import branches
 from .budget import LIMIT, Budget, is_number
 from .calls import DispatchedCall, places
 from .counts import COMPARING, DRAWING, EQUAL, JOINING, SORTING, WRITING, ZEROS, KnownCounts
+from .distinct import distinct
 from .sizes import is_mask
 from .store import Store
 
@@ -348,7 +349,7 @@ def computed(
         named["device"] = torch.device("cpu")
     try:
         if generator is None:
-            found = func(*on_host(args, values), **named)
+            found = distinct(func, *on_host(args, values), **named)
         elif "generator" in places(func):
             found = func(*on_host(args, values), **{**named, "generator": generator})
         else:  # it draws from the program's own generator, which must not notice

@@ -22,6 +22,7 @@ from collections.abc import Callable
 import torch
 
 from .calls import DispatchedCall, places
+from .distinct import distinct
 
 aten = torch.ops.aten
 # Operators whose result's size depends on data, though PyTorch does not tag them so.
@@ -116,7 +117,9 @@ def count(
     if call.func not in _COUNTING or (value := value_of(call.argument("self"))) is None:
         return None
     func, (_, *others), kwargs = call
-    counted = func(value, *(None if isinstance(other, torch.Tensor) else other for other in others), **kwargs)
+    counted = distinct(
+        func, value, *(None if isinstance(other, torch.Tensor) else other for other in others), **kwargs
+    )
     dim = call.argument("dim") if "dim" in places(func) else None
     return int((counted[0] if isinstance(counted, tuple) else counted).size(dim or 0))
 

@@ -188,6 +188,9 @@ PATCHES: dict[str, Patch] = {
             "rendezvous", "broadcast_object_list", "batch_isend_irecv", "_register_process_group",
         )
     },
+    "torch.distributed.distributed_c10d.ProcessGroupNCCL2": Patch(
+        'what "nccl" makes since torch 2.15', since=(2, 15), cuda_only=True
+    ),
     **{
         f"torch.distributed.{name}": Patch("objects another rank sends are known where that rank says them "
                                            "(`messages.py`)")

@@ -33,6 +33,7 @@ from values.assumptions import Assumptions
 from values.budget import STAND_IN_ELEMENTS, Budget, Effort, is_number
 from values.calls import DispatchedCall
 from values.counts import rows
+from values.distinct import slices
 from values.known import KnownValues
 
 MOST_WAITS = 1000
@@ -278,7 +279,7 @@ class ProcessValues:
             f" {entries:,}",
         )
         if said is None:
-            return entries if value is None else int(torch.unique(value, dim=1).shape[1])
+            return entries if value is None else slices(value, 1)[0].shape[1]
         return int(said)
 
     def _told(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:

@@ -8,7 +8,9 @@
 4. Objects other ranks send are in `objects.py`.
 5. A message sent by itself goes through the group's communicator where that was made with the group
    (`device_id`), else through one of the two ranks alone; one sent in a batch, through the group's
-   (`pointToPoint`, `ProcessGroupNCCL.cpp`, whose warning about unbatched operations says so).
+   (`pointToPoint`, `ProcessGroupNCCL.cpp`, whose warning about unbatched operations says so). What is "nccl"
+   since torch 2.15 (`ProcessGroupNCCL2`) binds every group to its device (`_nccl2_device`,
+   `distributed_c10d.py`).
 6. With a post, the rank says in the end which collectives it called, group by group: every rank of a group
    has to call the same ones in the same order (`pipeline/order.py`).
 
@@ -231,7 +233,7 @@ def _replacements(
         return dist.new_group(members, group_desc=named.get("group_desc"))
 
     return {
-        c10d + "ProcessGroupNCCL": _backend(used.nccl),
+        **{c10d + name: _backend(used.nccl) for name in ("ProcessGroupNCCL", "ProcessGroupNCCL2")},
         c10d + "ProcessGroupGloo": _backend([]),
         c10d + "_register_process_group": register,
         c10d + "_NCCL_AVAILABLE": True,

@@ -5,6 +5,7 @@ Sizes are computed by hand. Exactness against two real H200 is `benchmarks/ranks
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from analyzer.analysis import Analysis
+from analyzer.capture.pytorch.patches import PATCHES
 from analyzer.devices import load
 from analyzer.errors import CaptureError, OptionError
 from analyzer.libraries import nccl
@@ -47,6 +49,24 @@ dist.barrier()
 """,
         ranks=4,
         rank=3,
+    )
+
+
+def test_what_nccl_makes_since_torch_2_15_is_there_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`_create_nccl2_process_group` makes it with options and a device, of which a build without CUDA has neither."""
+    where = "torch.distributed.distributed_c10d.ProcessGroupNCCL2"
+    monkeypatch.setitem(PATCHES, where, replace(PATCHES[where], since=None))
+    followed(
+        tmp_path,
+        """
+c10d = dist.distributed_c10d
+options = c10d.ProcessGroupNCCL.Options()
+options._timeout = options.group_name = None
+made = c10d.ProcessGroupNCCL2(dist.HashStore(), 1, 2, options, torch.device("cuda", 0))
+assert isinstance(made, c10d.ProcessGroupNCCL2) and (made.rank(), made.size()) == (1, 2)
+""",
     )
 
 
