@@ -40,6 +40,7 @@ from analyzer.runtimes.ranges import (
     kept_and_spare,
     may_be_off,
     orders_range,
+    placed_range,
     reserved_range,
     under_pressure,
 )
@@ -183,6 +184,10 @@ def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
 
 
 _ORDERS = "{}; in others {} to {} MiB are reserved"
+_PLACED = (
+    "of two free blocks of one size the one at the lower address serves; where the driver puts memory"
+    " otherwise, {} to {} MiB are reserved"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +287,10 @@ class _Assumed:
     notes: tuple[str, ...] = ()
 
 
+def _in_mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:,.0f}"
+
+
 def _assumed(
     profile: DeviceProfile,
     prediction: Prediction,
@@ -291,14 +300,18 @@ def _assumed(
 ) -> _Assumed:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation = outcome.simulation
-    orders = None if outcome.with_room is not None else orders_range(prediction, simulation)
-    in_mib = tuple(f"{nbytes / 2**20:,.0f}" for nbytes in orders or ())
-    notes = (_ORDERS.format(prediction.order, *in_mib),) if in_mib else ()
+    orders = placed = None
+    if outcome.with_room is None:
+        orders, placed = orders_range(prediction, simulation), placed_range(prediction, simulation)
+    said = ((orders, _ORDERS, (prediction.order,)), (placed, _PLACED, ()))
+    notes = tuple(
+        [text.format(*words, *map(_in_mib, ends)) for ends, text, words in said if ends is not None]
+    )
+    ends = (*(orders or ()), *(placed or ()))
     if profile.measured:
         if unasked(prediction.events):
-            ends = (*reserved_range(prediction, simulation, measured=True), *(orders or ()))
-            orders = min(ends), max(ends)
-        return _Assumed(reserved=orders, notes=notes)
+            ends += reserved_range(prediction, simulation, measured=True)
+        return _Assumed(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
     beside = max(device_used - simulation.peak_reserved, 0)
     found = {
         "context and library code": beside,
@@ -306,7 +319,7 @@ def _assumed(
             alive.block_bytes for alive in simulation.alive if may_be_off(alive.malloc)
         ),
     }
-    ends = (*reserved_range(prediction, simulation), *(orders or ()))
+    ends += reserved_range(prediction, simulation)
     reserved = min(ends), max(ends)
     room = outcome.with_room
     if room is not None:  # the allocator holds what there is

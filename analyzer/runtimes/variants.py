@@ -1,5 +1,5 @@
-"""What the allocator holds at its peak where the same requests have other sizes, for those who ask it
-tens of times.
+"""What the allocator holds at its peak where the same requests have other sizes, or segments other addresses,
+for those who ask it tens of times.
 
 What a simulation says (`timeline.py`) is what counts. The compiled core (`allocators/pytorch/peaks.py`) says
 the same of a program that it knows all events of, on an allocator without settings; it is asked first.
@@ -17,11 +17,12 @@ import numpy as np
 
 from analyzer.allocators import Allocator
 from analyzer.allocators.compiled import FREE, Integers
+from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, Peaks, has_fast_path, peaks
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 from analyzer.runtimes.base import Limit, Prediction
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
 from analyzer.runtimes.timeline import iteration_start, simulate
 
 Sizes = tuple[int, ...]
@@ -36,18 +37,23 @@ class Variants:
         self.requests = [event for event in prediction.events if isinstance(event, Malloc)]
         self.sizes: Sizes = tuple([request.nbytes for request in self.requests])
         self._has_plans = any(request.plan or request.smaller for request in self.requests)
+        self._limit: Limit | None = None  # what the allocator has without another one, known with `_rows`
 
     @cached_property
     def _rows(self) -> Rows | None:
         """Made when other sizes are asked for: what really ran has none, and no allocator to ask."""
         places = itertools.count()
-        return rows(self._prediction.events, lambda _: next(places), self._prediction.allocator())
+        allocator = self._prediction.allocator()
+        if isinstance(allocator, PyTorchAllocator) and (nbytes := allocator.settings.limit_bytes) is not None:
+            self._limit = Limit(nbytes, True)
+            allocator = _unlimited(allocator)
+        return rows(self._prediction.events, lambda _: next(places), allocator)
 
     def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
         limit: as `Prediction.limited` takes it."""
         if self._rows is not None:
-            found = self._rows.peaks(np.array(sizes, np.int64), limit)
+            found = self._rows.peaks(np.array(sizes, np.int64), limit or self._limit)
             if found.served or not self._has_plans:
                 return found.reserved, found.served
         allocator = self._prediction.allocator()
@@ -56,6 +62,13 @@ class Variants:
             allocator = self._prediction.limited(*limit)
         simulation = simulate(self._resized(sizes), allocator)
         return simulation.peak_reserved, simulation.failure is None
+
+    def placed(self, space: AddressSpace) -> int | None:
+        """Return the peak bytes the allocator holds with segments at these addresses; None where addresses
+        decide nothing, or the compiled core does not know the program."""
+        if self._rows is None or self._rows.settings.ties != "address":
+            return None
+        return self._rows.peaks(np.array(self.sizes, np.int64), self._limit, space).reserved
 
     def _resized(self, sizes: Sizes) -> Iterator[AllocationEvent]:
         remaining = iter(sizes)
@@ -75,11 +88,17 @@ class Rows(NamedTuple):
     setup_count: int
     settings: PyTorchSettings
 
-    def peaks(self, sizes: Integers, limit: Limit | None) -> Peaks:
-        """Return the peaks with these sizes in bytes, by number; no plan is asked for less."""
+    def peaks(self, sizes: Integers, limit: Limit | None, space: AddressSpace | None = None) -> Peaks:
+        """Return the peaks with these sizes in bytes, by number; no plan is asked for less. space: where
+        segments go."""
         units = -(-sizes // UNIT_BYTES)
         nbytes = None if limit is None else limit.nbytes
-        return peaks(self.events, units, self.setup_count, self.settings, nbytes)
+        return peaks(self.events, units, self.setup_count, self.settings, nbytes, space)
+
+
+def _unlimited(allocator: PyTorchAllocator) -> PyTorchAllocator:
+    """An allocator with the same settings on a device without an end."""
+    return PyTorchAllocator(replace(allocator.settings, limit_bytes=None, device_total_bytes=None))
 
 
 def rows(
@@ -100,8 +119,8 @@ def rows(
             found.append((places.setdefault(event.key, len(places)), number(event)))
         elif isinstance(event, Free):
             found.append((places.setdefault(event.key, len(places)), FREE))
-        elif not isinstance(event, Event) or event.name in HEEDED:
-            return None
+        elif not isinstance(event, (Event, Wait)) or (isinstance(event, Event) and event.name in HEEDED):
+            return None  # waiting frees nothing: no block is used by another stream
         if position < setup_count:
             setup_rows = len(found)
     return Rows(np.array(found, np.int64).reshape(-1, 2), setup_rows, allocator.settings)

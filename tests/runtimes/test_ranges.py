@@ -19,6 +19,7 @@ from analyzer.runtimes.ranges import (
     held_under,
     kept_and_spare,
     may_be_off,
+    placed_range,
     reserved_range,
     under_pressure,
 )
@@ -63,6 +64,20 @@ def test_workspaces_may_be_off_in_different_directions() -> None:
     assert reserved_range(asked, simulation) == (26 * MIB, 60 * MIB)
     alike = prediction(first, Free(1), replace(second, plan="one"), Free(2))
     assert reserved_range(alike, simulation) == (26 * MIB, 34 * MIB)
+
+
+@pytest.mark.parametrize(("ties", "ends"), [("address", (36 * MIB, 60 * MIB)), ("segment", None)])
+def test_where_segments_lie_decides_between_equal_blocks(ties: str, ends: tuple[int, int] | None) -> None:
+    """A segment of 12 MiB, and one of 24 of which 12 are free: 12 MiB take either. Where they take the first,
+    the other soon serves 24 MiB (12 + 24); else these need a segment of their own (12 + 24 + 24)."""
+    events = (
+        malloc(1, 12), malloc(2, 24), Free(2), malloc(3, 12), Free(1), malloc(4, 12), Free(3), malloc(5, 24)
+    )  # fmt: skip
+    asked = Prediction(
+        events, partial(create, "pytorch", ties=ties, limit_bytes=90 * MIB), lambda simulation: 0
+    )
+    simulation = simulate(asked.events, asked.allocator())
+    assert placed_range(asked, simulation) == ends
 
 
 def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analyzer.allocators import create
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.peaks import Scattered
 from analyzer.graph import Category
 from analyzer.runtimes import variants
 from analyzer.runtimes.base import Limit, Prediction
-from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Wait
 from analyzer.runtimes.timeline import simulate
 from analyzer.runtimes.variants import Variants
 
@@ -50,8 +53,8 @@ def programs(draw: st.DrawFn) -> tuple[AllocationEvent, ...]:
         alive.append(key)
         while alive and draw(st.booleans()):
             events.append(Free(alive.pop(draw(st.integers(0, len(alive) - 1)))))
-        if odd and draw(st.integers(0, 9)) == 0:
-            events.append(EmptyCache())
+        if draw(st.integers(0, 9)) == 0:
+            events.append(EmptyCache() if odd else Wait())
     return tuple(events)
 
 
@@ -62,12 +65,36 @@ def test_what_is_held_is_what_a_simulation_holds(
 ) -> None:
     found = Variants(prediction(*events))
     sizes = tuple(data.draw(SIZES) for _ in found.sizes)
-    limits = (None, Limit(data.draw(st.integers(1, 60)) * 2 * MIB, data.draw(st.booleans())))
+    limits: tuple[Limit | None, Limit] = (
+        None,
+        Limit(data.draw(st.integers(1, 60)) * 2 * MIB, data.draw(st.booleans())),
+    )
     remaining = iter(sizes)
     resized = [replace(e, nbytes=next(remaining)) if isinstance(e, Malloc) else e for e in events]
     for limit in limits:
         simulation = simulate(resized, allocator(*(limit or ())))
         assert found.held(sizes, limit) == (simulation.peak_reserved, simulation.failure is None)
+    device = partial(create, "pytorch", limit_bytes=limits[1].nbytes, device_total_bytes=80 * MIB)
+    simulation = simulate(resized, device())
+    found = Variants(replace(prediction(*events), allocator=device))
+    assert found.held(sizes) == (simulation.peak_reserved, simulation.failure is None)
+
+
+def test_segments_at_other_addresses() -> None:
+    """The compiled core holds what the simulator holds with segments at the same addresses."""
+    events: list[AllocationEvent] = [
+        Malloc(key, size * MIB, Category.ACTIVATION) for key, size in enumerate((12, 24))
+    ]
+    events += [Free(1), *(Malloc(key, 12 * MIB, Category.ACTIVATION) for key in (2, 3)), Free(0)]
+    events += [
+        Malloc(4, 12 * MIB, Category.ACTIVATION),
+        Free(2),
+        Free(4),
+        Malloc(5, 24 * MIB, Category.INPUT),
+    ]
+    for seed in range(20):
+        simulation = simulate(events, PyTorchAllocator(None, Scattered(Random(seed))))
+        assert Variants(prediction(*events)).placed(Scattered(Random(seed))) == simulation.peak_reserved
 
 
 def test_a_plan_without_room_is_asked_for_less() -> None:

@@ -12,6 +12,7 @@ knows none of these.
 
 from __future__ import annotations
 
+from random import Random
 from typing import NamedTuple
 
 from analyzer.allocators.compiled import AVAILABLE, Integers
@@ -23,6 +24,7 @@ UNIT_BYTES = 512
 _PAGE = PAGE_BYTES // UNIT_BYTES
 _NO_LIMIT = 1 << 62  # more units than as many sizes as are taken can sum to
 # An address is counted from far below any the driver gives.
+_PLACES, _APART_BYTES = 1 << 20, 1 << 38
 _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
 
 
@@ -33,6 +35,24 @@ class Ascending(AddressSpace):
     def take(self, size: int) -> int:
         self._lowest += size
         return self._lowest - size
+
+    def give(self, address: int, size: int) -> None:
+        """Do nothing: an address is never used again."""
+
+
+class Scattered(AddressSpace):
+    """Address space that places each segment anywhere: one of the orders another process may have them in."""
+
+    def __init__(self, drawn: Random) -> None:
+        super().__init__()
+        self._drawn, self._taken = drawn, set[int]()
+
+    def take(self, size: int) -> int:  # noqa: ARG002  (no segment is as large as what lies between two places)
+        place = next(
+            place for _ in range(_PLACES) if (place := self._drawn.randrange(_PLACES)) not in self._taken
+        )
+        self._taken.add(place)
+        return ORIGIN + place * _APART_BYTES
 
     def give(self, address: int, size: int) -> None:
         """Do nothing: an address is never used again."""
@@ -54,17 +74,20 @@ def peaks(
     setup_count: int,
     settings: PyTorchSettings,
     limit_bytes: int | None = None,
+    space: AddressSpace | None = None,
 ) -> Peaks:
     """Return the peaks from event `setup_count` on; if a request fails, the peaks until then.
 
     events, units: as `compiled.py` has them. settings: of `caching.py`, of which only the size of a large
     segment matters.
     limit_bytes: what segments may take together: then wholly free ones are given back before a request fails.
+    space: where segments go, unused so far; by default as in `caching.py`.
     Raises OverflowError for sizes no device has.
     """
     from analyzer.allocators import _best_fit
 
-    space = Ascending() if settings.ties == "segment" else AddressSpace()
+    if space is None:
+        space = Ascending() if settings.ties == "segment" else AddressSpace()
     given_back = []
 
     def take(count: int, _stream: int) -> int:
