@@ -19,7 +19,8 @@ places a later segment takes, in the programs of `tests/data/h200/histories_whol
 `empty_cache`; and `tests/data/h200/driver_holes.json.gz`.
 Not modelled: the driver's and the libraries' own allocations while the process runs (`process.py` has those
 of its first kernels); when these fill a hole, later segments lie elsewhere (seen in 1 of the 70 runs to
-change a tie; `runtimes/ranges.py` says what other orders of segments would make). Threads' stacks and the C library's heaps, which lie between chunks.
+change a tie; `runtimes/ranges.py` says what other orders of segments would make). Threads' stacks and the C
+library's heaps, which lie between chunks.
 """
 
 from __future__ import annotations

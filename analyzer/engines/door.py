@@ -4,7 +4,8 @@
    CUDA build of PyTorch is within reach (`reach.py`), the same is run by it on the emulated runtime. A note
    says what tracing met and whose figures these are.
 2. Where emulation gets no further either, the traced estimate stands, with what the emulated one ended in.
-3. Without a CUDA build the traced estimate stands, with a note that names the command which installs one.
+3. Without a CUDA build the traced estimate stands, with a note that names the command which installs one,
+   unless the program lacks a package of its own.
 4. The second run finds nothing of what the first one wrote (`emulated.py`).
 
 Not emulated: ONNX files, modules of this process, jobs of several machines, and what only `analyze TARGET`
@@ -30,6 +31,7 @@ from analyzer.options import Options, takes_options
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.spec import TensorSpec
+from analyzer.targets import missing_package
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from analyzer.emulation.launch import Torch
 
 Tell = Callable[[str], None]
+_OF_A_BUILD = ("nvidia", "torch", "triton")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,8 @@ class Door:
             found, said = self._emulated_estimate(request, options, doubt)
             if found is not None:
                 return Answer(found)
-            traced = _with_doubt(traced, doubt, said)
+            if not (said == _install_hint() and _lacks_package(traced)):
+                traced = _with_doubt(traced, doubt, said)
         if isinstance(traced, AnalyzerError):
             raise traced
         return traced
@@ -192,6 +196,13 @@ def _with_doubt(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer
     notes = (*traced.estimate.notes, f"tracing met: {doubt}; {said}")
     error = _hinted(traced.error, said) if isinstance(traced.error, AnalyzerError) else traced.error
     return replace(traced, estimate=replace(traced.estimate, notes=notes), error=error)
+
+
+def _lacks_package(traced: Answer | AnalyzerError) -> bool:
+    """Return whether it ended for want of a package that no build of PyTorch brings."""
+    error = traced if isinstance(traced, AnalyzerError) else traced.error
+    cause = None if error is None else error.__cause__
+    return isinstance(cause, ImportError) and missing_package(cause) not in ("", *_OF_A_BUILD)
 
 
 def _is_of(torch: Torch, options: Options) -> bool:

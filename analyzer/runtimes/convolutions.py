@@ -29,4 +29,4 @@ def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent,
         gpu = profile.cudnn_device.get("deviceName", profile.name)
         yield f"convolutions' workspaces were asked of cuDNN {written(choices.release)} for {gpu}"
     if unasked(events):
-        yield _UNASKED if choices.release is None else _ONLY_ON_A_GPU
+        yield _ONLY_ON_A_GPU if choices.has_library else _UNASKED

@@ -124,6 +124,31 @@ def test_without_a_build_the_command_that_brings_one_is_named(tmp_path: Path, em
         analyzer.run(_script(tmp_path, PLAIN), engine="emulate")
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("torch.func.hessian(lambda a: a.sin().sum())(torch.ones(4).cuda())", "torch.func"),
+        ("torch.nn.LazyBatchNorm1d().cuda()(torch.ones(2, 4, device='cuda'))", "a lazy module's parameter"),
+        ("torch.cuda.MemPool()", "MemPool is a part of PyTorch's CUDA build"),
+    ],
+)
+def test_what_is_not_traced_is_said_in_a_sentence(
+    tmp_path: Path, emulated: Any, text: str, sentence: str
+) -> None:
+    assert emulated() == []
+    estimate = analyzer.run(_script(tmp_path, f"import torch\n{text}\n"), device="h100")
+    assert estimate.incomplete is not None
+    assert sentence in estimate.incomplete and "Error:" not in estimate.incomplete
+    assert "analyze engine install" in estimate.notes[-1]
+
+
+def test_a_build_does_not_bring_a_package_of_the_programs(tmp_path: Path, emulated: Any) -> None:
+    assert emulated() == []
+    estimate = analyzer.run(_script(tmp_path, "import not_there_at_all"), device="h100")
+    assert not any("engine install" in note for note in estimate.notes)
+    assert any("install not_there_at_all beside analyzer" in note for note in estimate.notes)
+
+
 def test_another_release_is_not_emulated_in_the_place_of_one_that_was_asked_for(
     tmp_path: Path, build: Path, emulated: Any
 ) -> None:

@@ -27,6 +27,8 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     failed, path = recorder.failed
     module = f" in module {path}" if path and failed == id(error) else ""
     text = " ".join(str(error).split())[:300]
+    if recorder.values.stands_in and (untraced := _untraced(text)):
+        return CaptureError(f"{place}{module}: {untraced}")
     if recorder.values.stands_in:
         hint = _in_a_program(error) or _whose_fault(error, recorder)
     elif _left_on_the_host(text):
@@ -43,6 +45,14 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     text = re.sub(r"\bmeta tensor", "tensor without data", text)
     text = re.sub(r"(devices?(?: |.*, .* and |.*, )|got )meta\b", r"\1cuda:0", text)
     return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
+
+
+def _untraced(text: str) -> str:
+    """Return what PyTorch runs below the operators that are traced, by what its error says; "" for others."""
+    for pattern, sentence in _UNTRACED:
+        if found := re.search(pattern, text):
+            return sentence.format(*found.groups())
+    return ""
 
 
 def _left_on_the_host(text: str) -> bool:
@@ -127,6 +137,27 @@ _OF_THE_GPU = tuple(
 )
 # How PyTorch's parser of arguments begins: "linear(): argument 'input' must be Tensor, not list".
 _PARSER = re.compile(r"\w+\(\)(:| received| missing)")
+# What is not traced and PyTorch's own CUDA build runs as it is: `torch/_ops.py` (`HigherOrderOperator`),
+# aten/src/ATen/functorch (BatchedTensorImpl.cpp, PlumbingHelper.cpp), torch/nn/parameter.py
+# (UninitializedTensorMixin), torch/_utils.py (_dummy_type).
+_UNTRACED = (
+    (
+        r"no rule registered for HigherOrderOperator (\w+)",
+        "{0} is an operator whose arguments are functions, and their operators are not traced",
+    ),
+    (
+        r"storage of BatchedTensorImpl|inside a function being vmapped|gen_vmap_plumbing",
+        "what torch.func makes of many calls (vmap, jacrev, hessian) has no memory of its own to trace",
+    ),
+    (
+        r"'(?:Tensor|Parameter)' object has no attribute 'materialize'",
+        "a lazy module's parameter that was moved before its shape is known is not traced",
+    ),
+    (
+        r"Tried to instantiate dummy base class (\w+)",
+        "{0} is a part of PyTorch's CUDA build, and is not traced",
+    ),
+)
 # What a program wants of a machine with a GPU, by what its error says: the first that matches.
 _HINTS = (
     (

@@ -103,8 +103,13 @@ class Choices:
 
     @property
     def release(self) -> Release | None:
-        """Release of the library that is asked; None if none is."""
+        """Release whose answers these are; None where nothing is known but records."""
         return None if self._asker is None else self._asker.release
+
+    @property
+    def has_library(self) -> bool:
+        """Whether a library is within reach, which may be asked."""
+        return self._asker is not None and self._asker.has_library
 
     def workspace(self, call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Workspace:
         """Return the workspace of the plan that runs for one call."""
