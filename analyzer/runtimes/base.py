@@ -119,6 +119,7 @@ class Prediction:
     simulation: what the allocator did with the events, where they were simulated while the program ran.
     others: the same events in other orders that a run may have; only where threads make them. order: which of
         the orders the events are in, in words.
+    whole: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
 
@@ -136,6 +137,7 @@ class Prediction:
     simulation: Simulation | None = None
     others: Callable[[], Iterable[tuple[AllocationEvent, ...]]] = tuple
     order: str = ""
+    whole: bool = True
 
 
 class Runtime(ABC):

@@ -89,7 +89,10 @@ def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None
 
 def placed_range(prediction: Prediction, simulation: Simulation) -> Range | None:
     """Least and most bytes the allocator may hold at its peak, wherever the driver puts its segments; None
-    where that makes no difference, or only a whole simulation would tell."""
+    where that makes no difference, or nobody can tell: what was emulated or extrapolated is not simulated
+    again, and the compiled core does not know every program."""
+    if prediction.limited is None or not prediction.whole:
+        return None
     variants = Variants(prediction)
     drawn = min(max(_PLACED_EVENTS // max(len(prediction.events), 1), _FEWEST), _PLACEMENTS)
     spaces = (Ascending(), *(Scattered(Random(seed)) for seed in range(drawn)))

@@ -73,11 +73,12 @@ def test_where_segments_lie_decides_between_equal_blocks(ties: str, ends: tuple[
     events = (
         malloc(1, 12), malloc(2, 24), Free(2), malloc(3, 12), Free(1), malloc(4, 12), Free(3), malloc(5, 24)
     )  # fmt: skip
-    asked = Prediction(
-        events, partial(create, "pytorch", ties=ties, limit_bytes=90 * MIB), lambda simulation: 0
-    )
+    device = partial(create, "pytorch", ties=ties, limit_bytes=90 * MIB)
+    asked = Prediction(events, device, lambda simulation: 0, limited=lambda nbytes, of_device: device())
     simulation = simulate(asked.events, asked.allocator())
     assert placed_range(asked, simulation) == ends
+    for other in (replace(asked, limited=None), replace(asked, whole=False)):  # emulated, extrapolated
+        assert placed_range(other, simulation) is None
 
 
 def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:

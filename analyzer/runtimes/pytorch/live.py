@@ -80,7 +80,7 @@ class Live:
         # unwritten.
         self._apart: list[AllocationEvent] | None = None
         self._kept: Eager | None = None
-        self._extrapolated_peaks = (0, 0)
+        self._extrapolated_peaks, self._is_whole = (0, 0), True
         self._readings: list[Reading] = []
         self._watched: list[Look] = []
         self._peaks = (0, 0, 0)
@@ -293,6 +293,7 @@ class Live:
             )
         except OutOfMemoryError as error:
             raise NotExtrapolated("memory runs out") from error
+        self._is_whole = False
         now = {}
         for key in taken:
             number, place = places[key]
@@ -420,6 +421,7 @@ class Live:
             simulation=simulation_of_states(events, self._states, failure),
             others=partial(others, events, tuple(self._readings), tuple(self._watched)),
             order=order_of(self._readings, self._watched),
+            whole=self._is_whole,
             allocator=self.fresh,
             limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),
             device_used=lambda simulation: (
