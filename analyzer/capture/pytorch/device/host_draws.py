@@ -58,8 +58,9 @@ class HostDraws:
         """The operators that fill a tensor with random numbers -> what is called before them."""
 
         def filled(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-            tensor = args[0]
-            if tensor.is_meta and recorder.storages.in_host_memory(tensor):
+            tensor, storages = args[0], recorder.storages
+            # The program's own meta tensors are filled with nothing, in a real run too.
+            if tensor.is_meta and storages.in_host_memory(tensor) and not storages.nowhere(tensor):
                 self.take(_NUMBERS[func](tensor), kwargs.get("generator"))
             return NotImplemented
 

@@ -40,7 +40,7 @@ def test_elements_apart_and_pairs() -> None:
 
 DRAWING = """
 torch.manual_seed(5)
-torch.nn.Embedding(5003, 96), torch.nn.Linear(700, 701), torch.randn(700, 999), torch.rand(1 << 19)
+torch.nn.Embedding(5003, 96), torch.nn.Linear(700, 701), torch.nn.Linear(900, 901, device="meta"), torch.randn(700, 999), torch.rand(1 << 19)
 torch.empty(1 << 18, dtype=torch.int64).random_(0, 9)
 length = int(torch.randint(1, 1 << 20, ()))
 """
