@@ -44,8 +44,6 @@ _FEW_CHANNELS = 4
 @rule(
     "aten::max_pool2d_with_indices",
     "aten::avg_pool2d",
-    "aten::upsample_nearest3d",
-    "aten::_upsample_nearest_exact3d",
     name="pooling",
 )
 def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
@@ -133,7 +131,13 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.temporary(_format_copy(source, channels_last))
 
 
-@rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
+@rule(
+    "aten::adaptive_max_pool2d",
+    "aten::adaptive_max_pool2d_backward",
+    "aten::_upsample_bilinear2d_aa",
+    "aten::upsample_nearest3d",
+    "aten::_upsample_nearest_exact3d",
+)
 def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Kernels with a contiguous path alone copy every operand that is not contiguous, and compute a result
     that is to be strided beside it and copy it over.
@@ -208,7 +212,13 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     "aten::_adaptive_avg_pool3d_backward",
 )
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the
-    results."""
+    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results.
+    A batch of volumes is pooled in the format it suggests. The gradient of one that is resized trilinearly is
+    computed beside a result that is not contiguous (UpSampleTrilinear3d.cu)."""
     script.outputs()
-    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))
+    source = operator.tensor("self")
+    batch = source if operator.name.startswith("aten::max_pool3d") else None
+    channels_last = batch is not None and len(batch.shape) > _IMAGES and suggests_channels_last(batch)
+    script.temporary(_format_copy(operator.tensor("grad_output", "self"), channels_last))
+    if "trilinear" in operator.name:
+        script.temporary(contiguous_copy_bytes(operator.outputs[0]))
