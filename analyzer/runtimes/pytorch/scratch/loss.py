@@ -129,5 +129,6 @@ def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> No
     summed = operator.integer("reduction", default=1) != 0
     if summed and not backward:
         script.temporary(contiguous_copy_bytes(operator.tensor("self")))
-    for name in ("target", "weight") if summed else ("weight",):
-        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
+    for name in ("target", "weight"):
+        if summed or name == "weight":
+            script.temporary(contiguous_copy_bytes(operator.tensor(name)))
