@@ -1,14 +1,16 @@
 """Many of PyTorch's own tests, emulated and compared in many processes for so long: `python -m benchmarks operators campaign PYTHON FOLDER`.
 
-PYTHON is this Python, whose CUDA build of torch does both. What is run is said in parts, LIST:TYPE:SCALE:LAYOUT:SAMPLES, one after
-another, each in pieces of a few entries that lie apart in the list (neighbours take about as long). What is ready when the time is over is
-in FOLDER/emulated.jsonl.gz and FOLDER/compared.jsonl.gz, for `keep`; a piece that is not leaves nothing.
+PYTHON is this Python, whose CUDA build of torch does both. What is run is said in parts, LIST:TYPE:SCALE:LAYOUT:SAMPLES or
+LIST:TYPE:SCALE:LAYOUT:SAMPLES:WAY (plain where none is said), one after another, each in pieces of a few entries that lie apart in the
+list (neighbours take about as long). What is ready when the time is over is in FOLDER/emulated.jsonl.gz and FOLDER/compared.jsonl.gz, for
+`keep`; a piece that is not leaves nothing.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +32,17 @@ PARTS = (
     "op:complex64:8:contiguous:3",
     "op:int64:8:contiguous:3",
     "op:float32:8:transposed:3",
+    "op:float32:8:contiguous:3:double",
+    "op:float32:8:sliced:3",
+    "op:float32:8:channels_last:3",
+    "module:float32:4:contiguous:6:double",
+    "module:float32:4:channels_last:6",
+    "module:float32:4:transposed:6",
+    "module:float32:4:sliced:6",
+    "op:float32:1:contiguous:12",
+)
+_PART = re.compile(
+    r"(?P<list>op|kernel|module|optim):(?P<type>\w+):(?P<scale>\d+):(?P<layout>\w+):(?P<samples>\d+)(:(?P<way>\w+))?"
 )
 _ENTRIES = 16  # of a piece: a process takes some seconds to begin
 _SECONDS = 500
@@ -57,9 +70,9 @@ def pieces(python: str, part: str) -> Iterator[Piece]:
     """A part in pieces."""
     from benchmarks.operators import database
 
-    which, dtype, scale, layout, samples = part.split(":")
+    which, dtype, scale, layout, samples, way = _said(part)
     groups = [
-        (which, name, dtype, int(scale))
+        (which, name, dtype, scale)
         for name in database.entries(which)
         if dtype in database.dtypes(which, name)
     ]
@@ -68,10 +81,24 @@ def pieces(python: str, part: str) -> Iterator[Piece]:
         job = {
             "groups": groups[number::count],
             "layouts": [layout],
-            "ways": ["plain"],
-            "limit": int(samples),
+            "ways": [way],
+            "limit": samples,
         }
         yield Piece(python, f"{part} {number + 1}/{count}", job)
+
+
+def _said(part: str) -> tuple[str, str, int, str, int, str]:
+    """A part's list, type, scale, layout, samples and way.
+
+    Raises `click.BadParameter` if it is none: a word misspelt would run nothing and say nothing.
+    """
+    from benchmarks.operators import database
+
+    found = _PART.fullmatch(part)
+    way = (found and found["way"]) or "plain"
+    if found is None or found["layout"] not in database.LAYOUTS or way not in database.WAYS:
+        raise click.BadParameter(f"{part} is not LIST:TYPE:SCALE:LAYOUT:SAMPLES[:WAY]")
+    return found["list"], found["type"], int(found["scale"]), found["layout"], int(found["samples"]), way
 
 
 def done(piece: Piece) -> Done:
@@ -94,7 +121,7 @@ def done(piece: Piece) -> Done:
 @click.command("campaign")
 @click.argument("python")
 @click.argument("folder", type=Path)
-@click.option("--part", "parts", multiple=True, default=PARTS, help="LIST:TYPE:SCALE:LAYOUT:SAMPLES.")
+@click.option("--part", "parts", multiple=True, default=PARTS, help="LIST:TYPE:SCALE:LAYOUT:SAMPLES[:WAY].")
 @click.option("--processes", default=max(1, (os.cpu_count() or 2) - 1))
 @click.option("--seconds", default=_SECONDS, help="No longer than this.")
 def main(python: str, folder: Path, parts: Sequence[str], processes: int, seconds: float) -> None:

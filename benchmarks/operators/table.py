@@ -20,6 +20,7 @@ KINDS = ("same", "order", "sizes", "not followed", "emulator")
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
 _NORMS = "its degree and squarings depend on the matrices' norms: taken to be the highest, and one"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
+_ZEROS = "twice: the gradient of a sign is zeros without memory, which are added to another without a sum of its own"
 # Entry, or the beginning of its name -> why it differs.
 REASONS = {
     "matrix_exp": _NORMS,
@@ -33,11 +34,28 @@ REASONS = {
     "nn.functional.conv": _CUDNN,
     "nn.Conv": _CUDNN,
     "nn.functional.one_hot": "how many classes there are is data: each side takes another number",
-    "linalg.lstsq": "cuSOLVER's V comes conjugated, which a formula reads in another order",
     "nn.functional.multilabel_margin_loss": "a copy of targets that are not contiguous",
     "nn.functional.soft_margin_loss": "a gradient that is not contiguous is copied at another moment",
     "multinomial": "probabilities that are not contiguous are copied for each check",
     "view_copy": "PyTorch's kernel for meta tensors refuses what is not contiguous",
+    "cumprod": "values of small samples are known to be zero on one side, and products beside zeros take more",
+    "nn.CTCLoss": "targets that are not contiguous are copied for each check",
+    "nn.functional.ctc_loss": "targets that are not contiguous are copied for each check",
+    "nn.MultiLabelMarginLoss": "a copy of targets that are not contiguous",
+    "nn.SoftMarginLoss": "a gradient that is not contiguous is copied at another moment",
+    **dict.fromkeys(
+        (
+            "copysign",
+            "nn.LPPool",
+            "nn.Softsign",
+            "nn.functional.normalize",
+            "nn.functional.softsign",
+            "renorm",
+            "special.i0e",
+            "special.i1e",
+        ),
+        _ZEROS,
+    ),
     "masked.prod": "the gradient of a single factor that keeps its dimension calls nothing of meta tensors",
 }
 

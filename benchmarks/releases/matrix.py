@@ -71,7 +71,8 @@ def table() -> list[str]:
     for device, name in sorted(names):
         mine = [release for release in rows if name in rows[release].get(device, {})]
         try:
-            all_found: list[list[int] | None] = list(predicted(device, name, mine))
+            with observed.convolutions():
+                all_found: list[list[int] | None] = list(predicted(device, name, mine))
         except AnalyzerError:
             all_found = [None] * len(mine)
         for release, found in zip(mine, all_found, strict=True):

@@ -5,9 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+from analyzer.devices import load
+from analyzer.libraries.cudnn.choices import ASKED, Choices, Workspace, choices_of
+from analyzer.libraries.cudnn.convolution import Convolution, Question
+from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.releases import parse
 from benchmarks import ROOT
 
@@ -25,6 +31,23 @@ def rows() -> dict[str, dict[str, dict[str, list[int]]]]:
                 raise ValueError(f"{path.name}: {device} has {', '.join(sorted(twice))} in another shard too")
             known.update(programs)
     return found
+
+
+@contextlib.contextmanager
+def convolutions() -> Iterator[None]:
+    """While open, convolutions take what the emulated library took for them while the releases were observed."""
+    put: list[tuple[Choices, tuple[Convolution, ConvolutionSettings, bool]]] = []
+    rows = json.loads((DATA / "cudnn_while_observed.json").read_text())["rows"]
+    for device, *fields, settings, trial, nbytes in rows:
+        call = Question.read(["pytorch", *fields[:5], (), *fields[5:], False]).convolution()
+        choices, key = choices_of(load(device)), (call, ConvolutionSettings(*settings), trial)
+        choices._known[key] = Workspace.known(nbytes, ASKED)
+        put.append((choices, key))
+    try:
+        yield
+    finally:
+        for choices, key in put:
+            del choices._known[key]
 
 
 def next_shard(release: str) -> Path:

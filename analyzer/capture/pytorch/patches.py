@@ -366,7 +366,9 @@ RELIED_ON: dict[str, str] = {
     "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`fake_cuda.py`)",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`schema.py`)",
     "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocasting.py`)",
-    "torch._C._ForceDispatchKeyGuard": "autocast for the parts of a composite operator (`autocasting.py`)",
+    "torch._C._ForceDispatchKeyGuard": (
+        "which keys act on parts of a composite operator (`autocasting.py`, `composite.py`)"
+    ),
     "torch._C._dispatch_tls_set_dispatch_key_included": (
         "switching AutocastCUDA on for meta tensors (`autocast.py`)"
     ),

@@ -14,11 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from analyzer.devices import load
 from analyzer.errors import AnalyzerError
-from analyzer.libraries.cudnn.choices import ASKED, Choices, Workspace, choices_of
-from analyzer.libraries.cudnn.convolution import Convolution, Question
-from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from benchmarks.releases import observed as shards
 from benchmarks.releases.causes import cause_of, differing
 from benchmarks.releases.figures import predicted
@@ -33,18 +29,8 @@ SAMPLED = {case for number, case in enumerate(CASES) if number % (2 if case[0] =
 
 @pytest.fixture(autouse=True, scope="module")
 def _as_observed() -> Iterator[None]:
-    """Convolutions take what the emulated library took for them while the releases were observed."""
-    put: list[tuple[Choices, tuple[Convolution, ConvolutionSettings, bool]]] = []
-    for device, *fields, settings, trial, nbytes in json.loads(
-        (shards.DATA / "cudnn_while_observed.json").read_text()
-    )["rows"]:
-        call = Question.read(["pytorch", *fields[:5], (), *fields[5:], False]).convolution()
-        choices, key = choices_of(load(device)), (call, ConvolutionSettings(*settings), trial)
-        choices._known[key] = Workspace.known(nbytes, ASKED)
-        put.append((choices, key))
-    yield
-    for choices, key in put:
-        del choices._known[key]
+    with shards.convolutions():
+        yield
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _KEYS = (
     torch._C.DispatchKey.CompositeExplicitAutograd,
     torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional,
 )
+_COPIED_BY = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
 # By name: not every release has all of them.
 NAMES = (
     "affine_grid_generator.default", "_euclidean_dist.default",
@@ -48,8 +49,14 @@ NAMES = (
 
 
 def _followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # A recorder is asked behind the keys that copy what is conjugated or negated; parts are called before.
     with recorder:
-        return func._op_dk(key_of(func), *args, **kwargs)
+        include = torch._C._dispatch_tls_local_include_set()
+        exclude = torch._C._dispatch_tls_local_exclude_set()
+        for key in _COPIED_BY:
+            exclude = exclude.remove(key)
+        with torch._C._ForceDispatchKeyGuard(include, exclude):
+            return func._op_dk(key_of(func), *args, **kwargs)
 
 
 def key_of(func: Any) -> torch._C.DispatchKey:

@@ -463,5 +463,6 @@ for _operator in (
     aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default,
     aten.fractional_max_pool3d_backward.default, aten.multi_margin_loss_backward.default,
     aten.multilabel_margin_loss_backward.default,
+    aten.glu_backward.default,  # `cuda/ActivationGluKernel.cu`
 ):  # fmt: skip
     META_KERNELS[_operator] = lambda _grad, x, *_, **__: like(x)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _CLASSIFIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
+_CLASSIFIES_TWICE = "BinaryCrossEntropyBackwardBackward0"
 _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Since torch 2.15 these overwrite their own result.
 _LARGER_OR_SMALLER = (
@@ -63,9 +64,19 @@ IN_PLACE: dict[Any, dict[str, Any]] = {
     aten.logical_and.default: dict.fromkeys((*_CLAMPED, *_EXTREMES), aten.logical_and_.default),
     aten.logical_or.default: dict.fromkeys((*_CLAMPED, *_EXTREMES), aten.logical_or_.default),
     aten.sub.Tensor: dict.fromkeys(_CLASSIFIES, aten.sub_.Tensor),
-    aten.mul.Tensor: dict.fromkeys(_CLASSIFIES, aten.mul_.Tensor),
+    aten.mul.Tensor: dict.fromkeys((*_CLASSIFIES, _CLASSIFIES_TWICE), aten.mul_.Tensor),
+    aten.div.Tensor: {_CLASSIFIES_TWICE: aten.div_.Tensor},
     # `aminmax_backward`; a sum of gradients that the engine makes is the buffer's (`fan_in.py`).
     aten.add.Tensor: {"AminmaxBackward0": aten.add_.Tensor},
+}
+
+
+# What `binary_cross_entropy_double_backward` and those of its other arguments have called last where they
+# write over what they have made: quotients are multiplied, by a product or what is given; so is `1 - input`,
+# by which a product is divided when it has its least value.
+_TWICE = {
+    aten.mul.Tensor: (aten.div.Tensor, aten.mul.Tensor, aten.sub_.Tensor),
+    aten.div.Tensor: (aten.mul.Tensor, aten.clamp_min_.default, aten.clamp_.default),
 }
 
 
@@ -81,6 +92,11 @@ def in_place(func: Any, node: Any, previous: Any, is_own: Callable[[], bool]) ->
         return func
     # Until torch 2.14 these fill a copy of the gradient; of `aminmax` the engine may make the sum.
     if name in (*_LARGER_OR_SMALLER, "AminmaxBackward0") and not is_own():
+        return func
+    # The reciprocal is kept for the second pass.
+    if name == "Atan2Backward0" and torch.is_grad_enabled():
+        return func
+    if name == _CLASSIFIES_TWICE and not (previous in _TWICE[func] and is_own()):
         return func
     # These write over nothing where the pass is differentiated itself, and the gradient of a target
     # multiplies `-input` to another tensor.

@@ -319,20 +319,21 @@ _POINTER_BYTES = 8
 
 @rule("aten::linalg_solve_triangular", name="triangular-solve", sure=(Basis.EXACT, Basis.BOUNDED))
 def triangular(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Triangular systems: the result, a copy of matrices that lie neither by rows nor by columns, or by
-    columns and conjugated, and cuBLAS's workspace. More than eight systems, or of fewer than 64 unknowns, are
-    solved at once, from two arrays with the address of every matrix. With more than 512 unknowns MAGMA solves
-    them where PyTorch was built with it, from arrays on the host: those bytes are a bound.
+    """Triangular systems: the result, a copy of matrices that lie neither by rows nor by columns, or are
+    conjugated and not transposed for the result, and cuBLAS's workspace. More than eight systems, or of fewer
+    than 64 unknowns, are solved at once, from two arrays with the address of every matrix. With more than 512
+    unknowns MAGMA solves them where PyTorch was built with it, from arrays on the host: a bound.
     """
     script.outputs()
     matrix, result = operator.tensor("self"), operator.outputs[0]
     if matrix is None or result is None:
         return
     unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])
-    other, by_columns = operator.tensor("B"), is_contiguous(turned(matrix))
-    conjugated = other is not None and matrix.conjugated != other.conjugated
-    given = matrix.shape[:-2] == result.shape[:-2] and (is_contiguous(matrix) or by_columns)
-    if conjugated and by_columns:  # it would have to be turned for that
+    given = matrix.shape[:-2] == result.shape[:-2] and (
+        is_contiguous(matrix) or is_contiguous(turned(matrix))
+    )
+    # cuBLAS conjugates while it transposes alone (`linalg_solve_triangular_out`, BatchLinearAlgebra.cpp).
+    if matrix.conjugated and (matrix.stride[-1] == 1) == (result.stride[-1] == 1):
         given = False
     script.temporary(0 if given else systems * unknowns**2 * dtype_bytes(matrix.dtype))
     if not result.element_count:  # right sides have no addresses, nor do matrices without elements

@@ -150,11 +150,12 @@ def ldl_factor(operator: Operator, _device: DeviceProfile, script: Script) -> No
 
 @rule("aten::linalg_ldl_solve", name="ldl-solve")
 def ldl_solve(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result; a copy of factors that lie by rows; the pivots as the interface of 64 bits takes them, and
-    a report."""
+    """The result; copies of pivots that are not contiguous and of factors that lie by rows; the pivots as the
+    interface of 64 bits takes them, and a report."""
     script.outputs()
     matrix = solvable(operator.tensor("LD"))
     if matrix is not None:
+        script.temporary(contiguous_copy_bytes(operator.tensor("pivots")))
         script.temporary(contiguous_copy_bytes(turned(matrix)))
         script.temporary(count_of(matrix) * matrix.shape[-1] * INDEX_BYTES)
         script.temporary(INFO_BYTES)

@@ -241,7 +241,7 @@ def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     inverse = "inv" in operator.name
     script.outputs()
     matrix, result = solvable(operator.tensor("A", "LU")), operator.outputs[0]
-    if matrix is None or result is None:
+    if matrix is None or result is None or ("lu_solve" in operator.name and not result.element_count):
         return
     if inverse:
         script.temporary(bytes_of(matrix))
@@ -351,8 +351,9 @@ def _solved(
 
 @rule("aten::geqrf", "aten::linalg_qr", "aten::linalg_householder_product", name="qr", sure=_SURE)
 def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The factors; of `linalg_qr` the reflectors' scales beside them. R at once, from two arrays of
-    addresses, or matrix after matrix with a work area and its own report of what went wrong; then so is Q."""
+    """The factors; of `linalg_qr` the reflectors' scales beside them, of given ones a contiguous copy. R
+    at once, from two arrays of addresses, or matrix after matrix with a work area and its own report of what
+    went wrong; then so is Q."""
     script.outputs()
     whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
     matrix, q = typed(operator.tensor("A", "self", "input")), operator.outputs[0]
@@ -365,7 +366,9 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
         return
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
-    script.temporary(count * reflectors * dtype_bytes(matrix.dtype) if whole else 0)
+    script.temporary(
+        count * reflectors * dtype_bytes(matrix.dtype) if whole else contiguous_copy_bytes(scales)
+    )
     if not product and at_once(rows, count):
         addressed(script, device, count if matrix.element_count else 0, 2)
     elif not product:

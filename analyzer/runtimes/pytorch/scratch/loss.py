@@ -119,13 +119,16 @@ def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None
 @rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward", name="nll-loss-2d")
 def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Negative log likelihood a pixel: the total weight is allocated before the loss; input, target and
-    weight that are not contiguous are copied. Source: NLLLoss2d.cu.
+    weight that are not contiguous are copied, the weight alone where nothing is summed up. Source:
+    NLLLoss2d.cu.
     """
     backward = operator.name.endswith("backward")
     if not backward:
         script.output(1)  # the total weight comes first
     script.outputs()
-    if not backward:
+    summed = operator.integer("reduction", default=1) != 0
+    if summed and not backward:
         script.temporary(contiguous_copy_bytes(operator.tensor("self")))
     for name in ("target", "weight"):
-        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
+        if summed or name == "weight":
+            script.temporary(contiguous_copy_bytes(operator.tensor(name)))

@@ -44,8 +44,6 @@ _FEW_CHANNELS = 4
 @rule(
     "aten::max_pool2d_with_indices",
     "aten::avg_pool2d",
-    "aten::upsample_nearest3d",
-    "aten::_upsample_nearest_exact3d",
     name="pooling",
 )
 def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
@@ -133,6 +131,25 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.temporary(_format_copy(source, channels_last))
 
 
+@rule("aten::upsample_nearest3d", "aten::_upsample_nearest_exact3d", name="resize-volume")
+def resize_volume(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The nearest are looked up in contiguous tensors alone, beside a result that is not. Source:
+    UpSampleNearest3d.cu."""
+    script.outputs()
+    for tensor in (operator.outputs[0], operator.tensor("self")):
+        script.temporary(contiguous_copy_bytes(tensor))
+
+
+@rule("aten::max_pool3d_with_indices", "aten::max_pool3d_with_indices_backward", name="pooling-volume")
+def pool_volume(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A batch of volumes is pooled in the format it suggests: what lies otherwise is copied. Source:
+    DilatedMaxPool3d.cu."""
+    script.outputs()
+    source = operator.tensor("self")
+    channels_last = source is not None and len(source.shape) > _IMAGES and suggests_channels_last(source)
+    script.temporary(_format_copy(operator.tensor("grad_output", "self"), channels_last))
+
+
 @rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
 def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Kernels with a contiguous path alone copy every operand that is not contiguous, and compute a result
@@ -186,8 +203,6 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 @rule(
     "aten::avg_pool3d",
     "aten::avg_pool3d_backward",
-    "aten::max_pool3d_with_indices",
-    "aten::max_pool3d_with_indices_backward",
     "aten::upsample_nearest1d",
     "aten::_upsample_nearest_exact1d",
     "aten::_upsample_nearest_exact1d_backward",
@@ -208,7 +223,10 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     "aten::_adaptive_avg_pool3d_backward",
 )
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the
-    results."""
+    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results;
+    the gradient of a volume that is resized trilinearly is computed beside a result that is not
+    (UpSampleTrilinear3d.cu)."""
     script.outputs()
     script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))
+    if "trilinear" in operator.name:
+        script.temporary(contiguous_copy_bytes(operator.outputs[0]))

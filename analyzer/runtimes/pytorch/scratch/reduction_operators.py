@@ -86,9 +86,11 @@ def norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::linalg_vector_norm")
 def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """As any norm; of single elements it is their magnitude (`linalg_vector_norm_out`, LinearAlgebra.cpp)."""
-    source = operator.inputs[0]
-    alone = all(source.shape[dim] == 1 for dim in reduced_dims(source, operator.integers("dim")))
+    """As any norm; of single elements it is their magnitude (`linalg_vector_norm_out`, LinearAlgebra.cpp),
+    but of a scalar along a dimension, which has no size there."""
+    source, dims = operator.inputs[0], operator.integers("dim")
+    alone = all(source.shape[dim] == 1 for dim in reduced_dims(source, dims))
+    alone = alone and not (dims and not source.shape)
     if alone and operator.argument("ord", default=2) != 0:
         magnitude(operator, device, script)
     else:

@@ -28,6 +28,7 @@ from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
+    contiguous_copy_bytes,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
@@ -106,6 +107,8 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
         return
     rows = weights.element_count // weights.shape[-1]
     script.temporary(rows * count * dtype_bytes(weights.dtype))
+    # Exponentials lie as the weights do; the largest are found in a copy by rows.
+    script.temporary(contiguous_copy_bytes(weights))
     topk_temporaries(script, device, drawn, weights.shape[-1])
 
 

@@ -123,7 +123,10 @@ def nonzero_static(operator: Operator, device: DeviceProfile, script: Script) ->
     """
     source, found = operator.tensor("self"), operator.outputs[0]
     script.outputs()
-    if source is None or found is None or not source.element_count or not found.element_count:
+    if source is None or found is None or not source.element_count:
+        return
+    if not found.element_count:
+        script.temporary(contiguous_copy_bytes(source))
         return
     tiles = -(-source.element_count // _STATIC_ELEMENTS)
     blocks = -(-tiles // -(-tiles // device.sm_count))

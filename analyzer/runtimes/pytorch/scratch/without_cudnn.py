@@ -81,10 +81,10 @@ class Windows:
         return bytes_of(tensor) // self.groups
 
     def copy(self, tensor: TensorMeta) -> int:
-        """Return the bytes of a copy of one group's channels, of all samples."""
-        samples = tensor.shape[0]
-        together = isinstance(samples, int) and samples == 1 and not contiguous_copy_bytes(tensor)
-        return 0 if together else self.share(tensor)
+        """Return the bytes of a copy of one group's channels, of all samples; the input is contiguous by
+        then."""
+        samples, lies = tensor.shape[0], tensor is self.source or not contiguous_copy_bytes(tensor)
+        return 0 if isinstance(samples, int) and samples == 1 and lies else self.share(tensor)
 
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
@@ -136,7 +136,8 @@ def backward(
     script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
 ) -> None:
     """Allocate the wanted gradients (of input, weight, bias) and the scratch."""
-    copy = script.temporary(contiguous_copy_bytes(windows.source) if wanted[0] or wanted[1] else 0)
+    given = (windows.source, windows.weight) if wanted[0] or wanted[1] else ()
+    copies_of_given = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in given]
     if windows.groups == 1:
         _one_backward(script, device, windows, grad, wanted, None)
     else:
@@ -152,7 +153,8 @@ def backward(
                 script.output(index)
         for _, part in sorted(parts, key=lambda part: -part[0]):
             script.release(part)
-    script.release(copy)
+    for copy in reversed(copies_of_given):
+        script.release(copy)
 
 
 def _columns(script: Script, device: DeviceProfile, windows: Windows) -> int:

@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
+import pytest
+
 from benchmarks.operators import recorded
+from benchmarks.operators.campaign import pieces
 from benchmarks.operators.recorded import Row
 from benchmarks.operators.table import PAGE, counting, page
 
@@ -74,3 +78,20 @@ def test_the_page_is_written_from_what_is_kept_and_none_is_under_by_more_than_a_
     rows = counting()
     assert PAGE.read_text("utf-8") == page(rows)
     assert len(rows) > 9_000 and not [row for row in rows if row.under_bytes > 2**20]
+
+
+def test_a_part_of_a_campaign_says_its_way_and_nothing_else_is_taken() -> None:
+    (first, *_) = pieces("python", "module:float32:4:sliced:3:double")
+    assert first.job["ways"] == ["double"] and first.job["layouts"] == ["sliced"] and first.job["limit"] == 3
+    assert {(which, dtype, scale) for which, _, dtype, scale in first.job["groups"]} == {
+        ("module", "float32", 4)
+    }
+    assert next(pieces("python", "optim:float32:1:contiguous:12")).job["ways"] == ["plain"]
+    for part in (
+        "op:float32:8:contiguous:3:doubled",
+        "op:float32:8:turned:3",
+        "ops:float32:8:contiguous:3",
+        "op:float32:8",
+    ):
+        with pytest.raises(click.BadParameter):
+            next(pieces("python", part))

@@ -17,14 +17,22 @@ COPY = f"=0 +{N} -{N}"
 SMALL_BYTES = 2 * 3 * 4 * 4 * 4
 
 
-@pytest.mark.parametrize(
-    "name", ["aten::max_pool2d_with_indices", "aten::avg_pool2d", "aten::upsample_nearest3d"]
-)
+@pytest.mark.parametrize("name", ["aten::max_pool2d_with_indices", "aten::avg_pool2d"])
 @pytest.mark.parametrize(
     ("source", "expected"), [(PLAIN, "=0"), (LAST, "=0"), (GAPS, COPY), (LAST_GAPS, COPY), (None, "=0")]
 )
 def test_either_format(name: str, source: TensorMeta | None, expected: str) -> None:
     assert words(call(name, (source, (2, 2)), (SMALL,))) == expected
+
+
+def test_the_nearest_of_a_volume_is_looked_up_in_contiguous_tensors_alone() -> None:
+    both = f"=0 +{SMALL_BYTES} +{N} -{N} -{SMALL_BYTES}"
+    for source, result, expected in (
+        (PLAIN, SMALL, "=0"),
+        (GAPS, SMALL, COPY),
+        (LAST, channels_last(2, 3, 4, 4), both),
+    ):
+        assert words(call("aten::upsample_nearest3d", (source, (2, 2)), (result,))) == expected
 
 
 @pytest.mark.parametrize(
