@@ -436,7 +436,7 @@ def test_plans_verifications_and_allocators_open(show: Any, tmp_path: Path) -> N
     assert f"{mib(curve.rows[2].peak_allocated)}</td>" in driver.page_source
     driver.execute_script("document.querySelector('.chart .u-over').scrollIntoView()")
     assert driver.find_elements("css selector", ".chart canvas")
-    found = analyzer.fit(MODELS / "cnn.py", **keywords)
+    found = analyzer.fit(MODELS / "linear.py", limit="128MiB", **keywords)
     driver = show(str(formats.render("fits", "html", [found])))
     assert f"largest batch {found.batch:,}" in driver.page_source and driver.find_elements(
         "css selector", ".timeline canvas"
