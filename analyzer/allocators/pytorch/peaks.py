@@ -47,7 +47,7 @@ class Scattered(AddressSpace):
         super().__init__()
         self._drawn, self._taken = drawn, set[int]()
 
-    def take(self, size: int) -> int:  # noqa: ARG002  (no segment is as large as what lies between two places)
+    def take(self, size: int) -> int:  # noqa: ARG002  (places lie further apart than segments are large)
         place = next(
             place for _ in range(_PLACES) if (place := self._drawn.randrange(_PLACES)) not in self._taken
         )
