@@ -19,7 +19,7 @@ from analyzer.allocators import Allocator
 from analyzer.allocators.compiled import FREE, Integers
 from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
-from analyzer.allocators.pytorch.peaks import UNIT_BYTES, Peaks, has_fast_path, peaks
+from analyzer.allocators.pytorch.peaks import APART_BYTES, UNIT_BYTES, Peaks, has_fast_path, peaks
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
@@ -65,8 +65,10 @@ class Variants:
 
     def placed(self, space: AddressSpace) -> int | None:
         """Return the peak bytes the allocator holds with segments at these addresses; None where addresses
-        decide nothing, or the compiled core does not know the program."""
+        decide nothing, the compiled core does not know the program, or a request is larger than any GPU."""
         if self._rows is None or self._rows.settings.ties != "address":
+            return None
+        if max(self.sizes, default=0) > APART_BYTES:
             return None
         return self._rows.peaks(np.array(self.sizes, np.int64), self._limit, space).reserved
 

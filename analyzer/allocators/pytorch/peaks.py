@@ -3,8 +3,7 @@ times.
 
 `caching.py` is what the allocator does, and everything else goes through it; this is the same in plain
 numbers (`allocators/compiled.py`). Only the order of addresses counts, so a unit that belongs to nobody lies
-behind every page of the
-driver: no two segments touch.
+behind every page of the driver: no two segments touch.
 
 Not modelled: settings, streams, a cache emptied by the program: `has_fast_path` says whether an allocator
 knows none of these.
@@ -24,7 +23,7 @@ UNIT_BYTES = 512
 _PAGE = PAGE_BYTES // UNIT_BYTES
 _NO_LIMIT = 1 << 62  # more units than as many sizes as are taken can sum to
 # An address is counted from far below any the driver gives.
-_PLACES, _APART_BYTES = 1 << 20, 1 << 38
+_PLACES, APART_BYTES = 1 << 20, 1 << 38
 _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
 
 
@@ -52,7 +51,7 @@ class Scattered(AddressSpace):
             place for _ in range(_PLACES) if (place := self._drawn.randrange(_PLACES)) not in self._taken
         )
         self._taken.add(place)
-        return ORIGIN + place * _APART_BYTES
+        return ORIGIN + place * APART_BYTES
 
     def give(self, address: int, size: int) -> None:
         """Do nothing: an address is never used again."""
