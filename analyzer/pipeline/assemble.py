@@ -45,6 +45,7 @@ from analyzer.runtimes.ranges import (
     under_pressure,
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
+from analyzer.runtimes.variants import Variants
 from analyzer.timing.step_time import StepTime
 
 
@@ -299,10 +300,10 @@ def _assumed(
     capacity_bytes: int | None,
 ) -> _Assumed:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
-    simulation = outcome.simulation
+    simulation, variants = outcome.simulation, Variants(prediction)
     orders = placed = None
     if outcome.with_room is None:
-        orders, placed = orders_range(prediction, simulation), placed_range(prediction, simulation)
+        orders, placed = orders_range(prediction, simulation), placed_range(variants, simulation)
     said = ((orders, _ORDERS, (prediction.order,)), (placed, _PLACED, ()))
     notes = tuple(
         [text.format(*words, *map(_in_mib, ends)) for ends, text, words in said if ends is not None]
@@ -310,7 +311,7 @@ def _assumed(
     ends = (*(orders or ()), *(placed or ()))
     if profile.measured:
         if unasked(prediction.events):
-            ends += reserved_range(prediction, simulation, measured=True)
+            ends += reserved_range(variants, simulation, measured=True)
         return _Assumed(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
     beside = max(device_used - simulation.peak_reserved, 0)
     found = {
@@ -319,14 +320,14 @@ def _assumed(
             alive.block_bytes for alive in simulation.alive if may_be_off(alive.malloc)
         ),
     }
-    ends += reserved_range(prediction, simulation)
+    ends += reserved_range(variants, simulation)
     reserved = min(ends), max(ends)
     room = outcome.with_room
     if room is not None:  # the allocator holds what there is
         reserved = (min(reserved[0], simulation.peak_reserved), simulation.peak_reserved)
     if capacity_bytes is not None and outcome.failure is None:
         with_room = simulation.peak_reserved if room is None else room.peak_reserved
-        pressed = under_pressure(prediction, profile, with_room, beside, capacity_bytes)
+        pressed = under_pressure(variants, profile, with_room, beside, capacity_bytes)
         reserved = (
             min(reserved[0], *pressed, simulation.peak_reserved),
             max(reserved[1], *pressed, simulation.peak_reserved),

@@ -64,10 +64,9 @@ def may_be_off(event: Malloc, *, measured: bool = False) -> int:
     return event.nbytes // 2
 
 
-def reserved_range(prediction: Prediction, simulation: Simulation, *, measured: bool = False) -> Range:
+def reserved_range(variants: Variants, simulation: Simulation, *, measured: bool = False) -> Range:
     """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room. measured:
     see `may_be_off`."""
-    variants = Variants(prediction)
     others = {_at_bound(variants.requests, sign, measured=measured) for sign in (-1, 1)}
     if any(request.is_unasked for request in variants.requests):
         others |= {_drawn(variants.requests, Random(seed), measured) for seed in range(_DRAWS)}
@@ -87,13 +86,13 @@ def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None
     return (least, most) if least < most else None
 
 
-def placed_range(prediction: Prediction, simulation: Simulation) -> Range | None:
+def placed_range(variants: Variants, simulation: Simulation) -> Range | None:
     """Least and most bytes the allocator may hold at its peak, wherever the driver puts its segments; None
     where that makes no difference, or nobody can tell: what was emulated or extrapolated is not simulated
     again, and the compiled core does not know every program."""
+    prediction = variants.prediction
     if prediction.limited is None or not prediction.whole:
         return None
-    variants = Variants(prediction)
     drawn = min(max(_PLACED_EVENTS // max(len(prediction.events), 1), _FEWEST), _PLACEMENTS)
     spaces = (Ascending(), *(Scattered(Random(seed)) for seed in range(drawn)))
     found = [variants.placed(space) for space in spaces]
@@ -129,7 +128,7 @@ def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int |
 
 
 def under_pressure(
-    prediction: Prediction,
+    variants: Variants,
     profile: DeviceProfile,
     with_room_bytes: int,
     beside_bytes: int,
@@ -145,10 +144,9 @@ def under_pressure(
     least, most = beside_range(profile, beside_bytes)
     kept, spare = kept_and_spare(profile)
     tight, easy = allowed_bytes - kept - most, allowed_bytes + spare - least
-    if prediction.limited is None or with_room_bytes <= tight:
+    if variants.prediction.limited is None or with_room_bytes <= tight:
         return ()
     found = [with_room_bytes] if with_room_bytes <= easy else []
-    variants = Variants(prediction)
     for sizes in {_at_bound(variants.requests, sign) for sign in (0, -1, 1)}:
         for room in (tight, easy):
             reserved, served = variants.held(sizes, Limit(max(room, 0), True))

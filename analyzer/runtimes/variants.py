@@ -29,37 +29,41 @@ Sizes = tuple[int, ...]
 
 
 class Variants:
-    """One program's requests with other sizes, on its runtime's allocator. requests: its own, in their order;
-    sizes: their bytes."""
+    """One program's requests with other sizes, on its runtime's allocator, looked at as they are asked for.
+    requests: its own, in their order; sizes: their bytes."""
 
     def __init__(self, prediction: Prediction) -> None:
-        self._prediction = prediction
-        self.requests = [event for event in prediction.events if isinstance(event, Malloc)]
-        self.sizes: Sizes = tuple([request.nbytes for request in self.requests])
-        self._has_plans = any(request.plan or request.smaller for request in self.requests)
-        self._limit: Limit | None = None  # what the allocator has without another one, known with `_rows`
+        self.prediction = prediction
+
+    @cached_property
+    def requests(self) -> list[Malloc]:
+        return [event for event in self.prediction.events if isinstance(event, Malloc)]
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        return tuple([request.nbytes for request in self.requests])
 
     @cached_property
     def _rows(self) -> Rows | None:
         """Made when other sizes are asked for: what really ran has none, and no allocator to ask."""
         places = itertools.count()
-        allocator = self._prediction.allocator()
+        allocator, limit = self.prediction.allocator(), None
         if isinstance(allocator, PyTorchAllocator) and (nbytes := allocator.settings.limit_bytes) is not None:
-            self._limit = Limit(nbytes, True)
-            allocator = _unlimited(allocator)
-        return rows(self._prediction.events, lambda _: next(places), allocator)
+            allocator, limit = _unlimited(allocator), Limit(nbytes, True)
+        found = rows(self.prediction.events, lambda _: next(places), allocator)
+        return found and found._replace(limit=limit)
 
     def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
         limit: as `Prediction.limited` takes it."""
         if self._rows is not None:
-            found = self._rows.peaks(np.array(sizes, np.int64), limit or self._limit)
-            if found.served or not self._has_plans:
+            found = self._rows.peaks(np.array(sizes, np.int64), limit)
+            if found.served or not any(request.plan or request.smaller for request in self.requests):
                 return found.reserved, found.served
-        allocator = self._prediction.allocator()
+        allocator = self.prediction.allocator()
         if limit is not None:
-            assert self._prediction.limited is not None
-            allocator = self._prediction.limited(*limit)
+            assert self.prediction.limited is not None
+            allocator = self.prediction.limited(*limit)
         simulation = simulate(self._resized(sizes), allocator)
         return simulation.peak_reserved, simulation.failure is None
 
@@ -70,11 +74,11 @@ class Variants:
             return None
         if max(self.sizes, default=0) > APART_BYTES:
             return None
-        return self._rows.peaks(np.array(self.sizes, np.int64), self._limit, space).reserved
+        return self._rows.peaks(np.array(self.sizes, np.int64), None, space).reserved
 
     def _resized(self, sizes: Sizes) -> Iterator[AllocationEvent]:
         remaining = iter(sizes)
-        for event in self._prediction.events:
+        for event in self.prediction.events:
             if isinstance(event, Malloc):
                 nbytes = next(remaining)
                 yield event if event.nbytes == nbytes else replace(event, nbytes=nbytes)
@@ -84,16 +88,18 @@ class Variants:
 
 class Rows(NamedTuple):
     """Requests as the compiled core takes them, each with the number of its size, of which the first
-    `setup_count` come before the first iteration; settings: the allocator's."""
+    `setup_count` come before the first iteration; settings, limit: the allocator's own."""
 
     events: Integers
     setup_count: int
     settings: PyTorchSettings
+    limit: Limit | None = None
 
     def peaks(self, sizes: Integers, limit: Limit | None, space: AddressSpace | None = None) -> Peaks:
-        """Return the peaks with these sizes in bytes, by number; no plan is asked for less. space: where
-        segments go."""
+        """Return the peaks with these sizes in bytes, by number; no plan is asked for less. limit: in place
+        of the allocator's own; space: where segments go."""
         units = -(-sizes // UNIT_BYTES)
+        limit = limit or self.limit
         nbytes = None if limit is None else limit.nbytes
         return peaks(self.events, units, self.setup_count, self.settings, nbytes, space)
 

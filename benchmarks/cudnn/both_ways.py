@@ -97,9 +97,7 @@ def bounds(files: tuple[Path, ...]) -> None:
     held: dict[str, list[bool]] = {}
     for line in (line for path in files for line in path.read_text().splitlines()):
         fields, by_handle, _ = json.loads(line)
-        call = Convolution(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        )
+        call = Convolution.read(fields)
         nbytes = next((nbytes for *_, nbytes in by_handle if nbytes is not None), None)
         if nbytes is not None:
             kind = f"{call.operation}, {'grouped' if call.groups > 1 else 'dense'}"

@@ -136,13 +136,10 @@ def main(calls: Path, tables: tuple[str, ...]) -> None:
     """Ask for every call and add the answers to the tables."""
     questions: dict[Question, None] = {}
     for line in calls.read_text().splitlines():
-        fields = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in json.loads(line).items()
-        }
+        fields = json.loads(line)
         searcher = fields.pop("searcher", PYTORCH)
         questions[
-            Question.of(Convolution(**fields), whole=searcher == PYTORCH)._replace(searcher=searcher)
+            Question.of(Convolution.read(fields), whole=searcher == PYTORCH)._replace(searcher=searcher)
         ] = None
     for name in tables:
         for frontend in (False, True):

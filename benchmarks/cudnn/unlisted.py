@@ -28,7 +28,7 @@ from analyzer.devices import load
 from analyzer.libraries.cudnn.backend import Cudnn, CudnnError
 from analyzer.libraries.cudnn.choices import description_of
 from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution, Question
-from analyzer.libraries.cudnn.on_cublas import ENGINES
+from analyzer.libraries.cudnn.on_cublas import is_on_cublas
 
 _TYPES = (("float32", False),) * 5 + (
     ("float32", True), ("float16", False), ("float16", True), ("bfloat16", False), ("bfloat16", True),
@@ -141,7 +141,7 @@ def up_to_listed(cudnn: Cudnn, call: Convolution, *, plain: bool = False) -> lis
     found: list[tuple[int, ...]] = []
     for plan in cudnn.plans(Question.of(call)):
         found.append((plan.engine, plan.workspace_bytes, *([int(not plan.tensor_core)] if plain else ())))
-        if plan.engine not in ENGINES[call.operation].values() and not (plain and plan.tensor_core):
+        if not is_on_cublas(call.operation, plan) and not (plain and plan.tensor_core):
             break
     return found
 

@@ -24,6 +24,7 @@ from analyzer.runtimes.ranges import (
     under_pressure,
 )
 from analyzer.runtimes.timeline import simulate
+from analyzer.runtimes.variants import Variants
 from tests.report.estimates import TRAINING
 
 MIB = 2**20
@@ -47,7 +48,7 @@ def test_what_is_assumed_moves_the_peak() -> None:
     )
     simulation = simulate(asked.events, asked.allocator())
     assert simulation.peak_reserved == 160 * MIB
-    least, most = reserved_range(asked, simulation)
+    least, most = reserved_range(Variants(asked), simulation)
     assert (least, most) == ((40 + 76 + 10) * MIB, (40 + 126 + 30) * MIB)  # segments are whole 2 MiB
 
 
@@ -61,9 +62,9 @@ def test_workspaces_may_be_off_in_different_directions() -> None:
     asked = prediction(first, Free(1), second, Free(2))
     simulation = simulate(asked.events, asked.allocator())
     assert simulation.peak_reserved == 30 * MIB
-    assert reserved_range(asked, simulation) == (26 * MIB, 60 * MIB)
+    assert reserved_range(Variants(asked), simulation) == (26 * MIB, 60 * MIB)
     alike = prediction(first, Free(1), replace(second, plan="one"), Free(2))
-    assert reserved_range(alike, simulation) == (26 * MIB, 34 * MIB)
+    assert reserved_range(Variants(alike), simulation) == (26 * MIB, 34 * MIB)
 
 
 @pytest.mark.parametrize(("ties", "ends"), [("address", (36 * MIB, 60 * MIB)), ("segment", None)])
@@ -76,9 +77,9 @@ def test_where_segments_lie_decides_between_equal_blocks(ties: str, ends: tuple[
     device = partial(create, "pytorch", ties=ties, limit_bytes=90 * MIB)
     asked = Prediction(events, device, lambda simulation: 0, limited=lambda nbytes, of_device: device())
     simulation = simulate(asked.events, asked.allocator())
-    assert placed_range(asked, simulation) == ends
+    assert placed_range(Variants(asked), simulation) == ends
     for other in (replace(asked, limited=None), replace(asked, whole=False)):  # emulated, extrapolated
-        assert placed_range(other, simulation) is None
+        assert placed_range(Variants(other), simulation) is None
 
 
 def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:
@@ -86,7 +87,7 @@ def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:
     assert [may_be_off(event) for event in events] == [0, 0, 0]
     asked = prediction(*events)
     simulation = simulate(asked.events, asked.allocator())
-    assert reserved_range(asked, simulation) == (simulation.peak_reserved, simulation.peak_reserved)
+    assert reserved_range(Variants(asked), simulation) == (simulation.peak_reserved, simulation.peak_reserved)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_under_pressure_the_allocator_gives_back_what_it_caches() -> None:
     tight, easy = kept + most, least - spare
 
     def held(allowed: int) -> tuple[int, ...]:
-        return tuple(part // MIB for part in under_pressure(asked, gpu, 250 * MIB, beside, allowed))
+        return tuple(part // MIB for part in under_pressure(Variants(asked), gpu, 250 * MIB, beside, allowed))
 
     assert held(tight + 250 * MIB) == ()
     assert sorted(held(tight + 249 * MIB)) == [150, 250, 250]

@@ -22,8 +22,8 @@ from analyzer.allocators.pytorch.settings import PyTorchSettings
 UNIT_BYTES = 512
 _PAGE = PAGE_BYTES // UNIT_BYTES
 _NO_LIMIT = 1 << 62  # more units than as many sizes as are taken can sum to
+_PLACES, APART_BYTES = 1 << 20, 1 << 38  # of segments that are scattered
 # An address is counted from far below any the driver gives.
-_PLACES, APART_BYTES = 1 << 20, 1 << 38
 _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
 
 
@@ -39,7 +39,7 @@ class Ascending(AddressSpace):
         """Do nothing: an address is never used again."""
 
 
-class Scattered(AddressSpace):
+class Scattered(Ascending):
     """Address space that places each segment anywhere: one of the orders another process may have them in."""
 
     def __init__(self, drawn: Random) -> None:
@@ -52,9 +52,6 @@ class Scattered(AddressSpace):
         )
         self._taken.add(place)
         return ORIGIN + place * APART_BYTES
-
-    def give(self, address: int, size: int) -> None:
-        """Do nothing: an address is never used again."""
 
 
 class Peaks(NamedTuple):

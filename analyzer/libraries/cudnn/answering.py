@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from analyzer.libraries.cudnn.backend import Cudnn, CudnnError
 from analyzer.libraries.cudnn.convolution import PYTORCH, Plan, Question
-from analyzer.libraries.cudnn.on_cublas import ENGINES
+from analyzer.libraries.cudnn.on_cublas import is_on_cublas
 
 
 def wanted(question: Question, plans: Iterator[Plan], ranked: bool = True) -> Iterator[Plan]:
@@ -31,7 +31,7 @@ def wanted(question: Question, plans: Iterator[Plan], ranked: bool = True) -> It
         yield plan
         deterministic |= plan.deterministic
         strict |= not plan.tensor_core
-        listed |= plan.engine not in ENGINES[question.operation].values()
+        listed |= not is_on_cublas(question.operation, plan)
         enough = question.searcher != PYTORCH or (question.first and ranked) or (deterministic and strict)
         if listed and enough and not question.whole:
             return

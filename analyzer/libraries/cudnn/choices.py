@@ -45,7 +45,7 @@ from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
-from analyzer.libraries.cudnn.on_cublas import ENGINES, product_bytes
+from analyzer.libraries.cudnn.on_cublas import is_on_cublas, product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
@@ -296,7 +296,9 @@ class Choices:
         if not trial:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
             return Workspace(chosen[0].workspace_bytes, 0, max(timed, on_cublas), UNKNOWN)
-        most = max((plan.workspace_bytes for plan in chosen if not _is_on_cublas(call, plan)), default=0)
+        most = max(
+            (plan.workspace_bytes for plan in chosen if not is_on_cublas(call.operation, plan)), default=0
+        )
         if on_cublas > most:
             nbytes = on_cublas if call.dtype == "float32" else most
             return Workspace(nbytes, most, on_cublas, UNKNOWN)
@@ -333,13 +335,9 @@ def _tried(call: Convolution, plans: Sequence[Plan], trial: bool) -> Workspace:
     timed = plans[: reading.TIMED_PLANS]
     likely = timed
     if call.dtype != "float32":
-        likely = [plan for plan in timed if not _is_on_cublas(call, plan)] or timed
+        likely = [plan for plan in timed if not is_on_cublas(call.operation, plan)] or timed
     most = max(plan.workspace_bytes for plan in timed)
     return Workspace(likely[0].workspace_bytes, 0, most, UNKNOWN)
-
-
-def _is_on_cublas(call: Convolution, plan: Plan) -> bool:
-    return plan.engine in ENGINES[call.operation].values()
 
 
 class NextPlans(Sequence[int]):

@@ -6,7 +6,7 @@ Standard library alone: the process that loads cuDNN (`answering.py`) imports no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,6 +43,14 @@ class Convolution:
     padding: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Convolution:
+        """Return the convolution of its fields as JSON has them, with lists for tuples."""
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        return cls(**found)
 
     @property
     def groups(self) -> int:

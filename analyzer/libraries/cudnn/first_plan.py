@@ -34,6 +34,7 @@ from analyzer.libraries.cudnn.on_cublas import (
     TILES,
     TRANSFORMS,
     WINOGRAD,
+    is_on_cublas,
     is_single_product,
     plans_on_cublas,
 )
@@ -91,7 +92,7 @@ class FirstPlans:
         """Return a list that includes the plans on cuBLAS, a single product's marked where it may add up
         parts."""
         product = ENGINES[call.operation][PRODUCT]
-        listed = next((plan for plan in plans if plan.engine not in ENGINES[call.operation].values()), None)
+        listed = next((plan for plan in plans if not is_on_cublas(call.operation, plan)), None)
         single = is_single_product(call)
         return tuple(
             plan._replace(split=listed is None or self._splits(call, features(call, listed, plan)))

@@ -27,7 +27,14 @@ from __future__ import annotations
 import math
 
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan
-from analyzer.libraries.cudnn.transforms import aligned, behind, groups_at_once, tiles_bytes, transforms_bytes
+from analyzer.libraries.cudnn.transforms import (
+    aligned,
+    behind,
+    groups_at_once,
+    tiles_bytes,
+    transforms_bytes,
+    up,
+)
 
 PRODUCT, WINOGRAD, TRANSFORMS, TILES = "product", "winograd", "transforms", "tiles"
 ENGINES = {
@@ -41,6 +48,11 @@ _TILE, _CHANNELS, _BLOCKS, _PART_POSITIONS = 128, 32, 132, 1344
 _WINOGRAD_TILES: dict[tuple[int, ...], int] = {(3, 3): 6, (5, 5): 13}
 _BATCH = 16
 _FLOAT_BYTES = 4
+
+
+def is_on_cublas(operation: str, plan: Plan) -> bool:
+    """Return whether the plan is one of these engines'."""
+    return plan.engine in ENGINES[operation].values()
 
 
 def plans_on_cublas(call: Convolution) -> dict[str, Plan]:
@@ -71,7 +83,7 @@ def product_bytes(call: Convolution) -> int | None:
     if call.channels_last:
         tiles = -(-outputs // _TILE) * -(-inputs // _TILE)
         parts = min(_BLOCKS // tiles, batch * math.prod(call.x_shape[2:]) // _PART_POSITIONS)
-        return _FLOAT_BYTES * outputs * _up(inputs, _CHANNELS) * parts if parts > 1 else 0
+        return _FLOAT_BYTES * outputs * up(inputs, _CHANNELS) * parts if parts > 1 else 0
     return _FLOAT_BYTES * batch * outputs * inputs
 
 
@@ -91,7 +103,7 @@ def winograd_bytes(call: Convolution) -> int | None:
         return None  # a handle lists none, though the log names the engine
     outputs, inputs, filter_side = call.w_shape[0] // call.groups, *call.w_shape[1:3]
     exact = call.operation == "weight" and filter_side == 3
-    batch = call.x_shape[0] if exact else _up(call.x_shape[0], _BATCH)
+    batch = call.x_shape[0] if exact else up(call.x_shape[0], _BATCH)
     made = call.x_shape if call.operation == "data" else call.y_shape
     tiles = batch * math.prod(-(-size // (side - filter_side + 1)) for size in made[2:])
     tile_bytes = _FLOAT_BYTES * side * side
@@ -100,7 +112,3 @@ def winograd_bytes(call: Convolution) -> int | None:
         shapes = (call.x_shape, call.w_shape, call.y_shape)
         nbytes += behind(ELEMENT_BYTES[call.dtype] * sum(map(math.prod, shapes)) // call.groups)
     return nbytes * groups_at_once(call)
-
-
-def _up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit

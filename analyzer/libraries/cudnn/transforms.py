@@ -98,8 +98,7 @@ def _strided_bytes(call: Convolution) -> int | None:
             call.x_shape[2:], call.y_shape[2:], call.w_shape[2:], call.padding, strict=True
         )
     ]
-    inputs = inputs * step**2 if step > 2 else -(-inputs * step**2 // _CHANNELS) * _CHANNELS
-    outputs = -(-outputs // _CHANNELS) * _CHANNELS
+    inputs, outputs = up(inputs * step**2, _CHANNELS if step == 2 else 1), up(outputs, _CHANNELS)
     planes = [-(-size // step) for size in read]
     made = [size + 2 * pad - taps + 1 for size, pad, taps in zip(planes, pads, kernel, strict=True)]
     x_shape, w_shape = (call.x_shape[0], inputs, *planes), (outputs, inputs, *kernel)
@@ -137,9 +136,14 @@ def groups_at_once(call: Convolution) -> int:
     return min(call.groups, _GROUPS_AT_ONCE)
 
 
+def up(number: int, unit: int) -> int:
+    """Return the number rounded up to a multiple of the unit."""
+    return -(-number // unit) * unit
+
+
 def aligned(nbytes: int) -> int:
     """Return the bytes rounded up to where the next tensor begins."""
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+    return up(nbytes, _ALIGNMENT)
 
 
 def behind(nbytes: int) -> int:

@@ -159,12 +159,7 @@ def test_benchmark_mode_as_an_h100_ran_it(tmp_path: Path) -> None:
     """Every third of 752 convolutions: the trials' workspace, and how far the winner's lies from what is said."""
     rows = json.loads(gzip.decompress((DATA / "h100/tried_plans.json.gz").read_bytes()))["calls"][::3]
     choices = Choices(None, Asker(LIBRARIES[0], description_of(load("h100")), tmp_path), 132, (9, 0))
-    calls = [
-        Convolution(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        )
-        for fields, _ in rows
-    ]
+    calls = [Convolution.read(fields) for fields, _ in rows]
     tried = choices.workspaces(calls, BENCHMARK, trial=True)
     won = choices.workspaces(calls, BENCHMARK)
     same = 0
