@@ -152,7 +152,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, elsewhere),
         peak_at=simulation.peak_phase,
         out_of_memory=(
-            None if outcome.failure is None else _out_of_memory(outcome.failure, prediction, describe)
+            None if outcome.failure is None else out_of_memory(outcome.failure, prediction.events, describe)
         ),
         allocations=_allocations(prediction.events, simulation, describe),
         segments=tuple(
@@ -410,12 +410,12 @@ def _refusals(simulation: Simulation) -> tuple[str, ...]:
     )
 
 
-def _out_of_memory(
-    failure: Failure, prediction: Prediction, describe: Callable[[Malloc], Description]
+def out_of_memory(
+    failure: Failure, events: Sequence[AllocationEvent], describe: Callable[[Malloc], Description]
 ) -> OutOfMemory:
     """Return the failed request in the user's terms; its phase is the current named event."""
     description = describe(failure.malloc)
-    following = prediction.events[failure.position :]
+    following = events[failure.position :]
     return OutOfMemory(
         requested_bytes=failure.malloc.nbytes,
         allocated_bytes=failure.allocated,

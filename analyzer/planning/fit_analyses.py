@@ -67,11 +67,12 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
     return Fit(
         batch,
         at,
-        beyond,
         room,
         limit is None,
         captures=tuple(sorted(known)),
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),
+        failure=None if beyond is None else beyond.out_of_memory,
+        look_beyond=None if beyond is None else lambda: beyond,
         verdict=_verdict(at, first.estimate),
         reserved_range=at.reserved_range if at is not None else (room, room),
     )

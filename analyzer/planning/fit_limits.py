@@ -15,8 +15,10 @@ sizes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What
    was said is kept.
 5. Batches are evaluated (`intervals.py`) from captures at a few sizes; the answer and the one beyond it are
-   captured themselves, and when they say otherwise, the search goes on from them. Where they say the same,
-   the answers of other devices with the same program are taken from the joined captures (`Intervals.proven`).
+   captured themselves, and when they say otherwise, the search goes on from them. Where a capture said the
+   same, further answers, also of other devices with the same program, are taken from the joined captures
+   (`Intervals.proven`), and the request without room beyond them from the evaluated batch
+   (`Intervals.failed`).
 6. Ranges that captures are joined over end at one of eight batches an octave, so that devices share them.
 """
 
@@ -30,7 +32,7 @@ from analyzer.pipeline.assemble import Captured
 from analyzer.planning.intervals import Intervals, intervals_of
 from analyzer.planning.search import MOST, assumptions, bisected, fit_verdict, galloped
 from analyzer.planning.subject import Progress, Subject
-from analyzer.results.estimate import Estimate
+from analyzer.results.estimate import Estimate, OutOfMemory
 from analyzer.results.fit import Fit
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
@@ -59,6 +61,7 @@ class Search:
         self.subject, self.progress, self.limit = subject, progress, limit
         self.refused: dict[int, str] = {}
         self.captured: dict[int, Analysis] = {}
+        self.failures: dict[int, OutOfMemory] = {}
         self.known: dict[int, bool] = {}
         self.without_freeing: dict[int, bool] = {}
         self.intervals: Intervals | None = None
@@ -231,10 +234,19 @@ class Search:
     def runs_captured(self, batch: int) -> bool:
         """Return whether the batch, captured itself, is served; False if the program fails."""
         try:
-            return self.at(batch).estimate.out_of_memory is None
+            return self.failure(batch) is None
         except AnalyzerError as error:
             self.refused[batch] = error.message
             return False
+
+    def failure(self, batch: int) -> OutOfMemory | None:
+        """Return the batch's request without room, by evaluated figures where a capture said the same."""
+        if batch not in self.failures and batch not in self.captured and self.known.get(batch) is False:
+            assert self.intervals is not None
+            found = self.intervals.failed(batch, self.bound(self.intervals.at(batch)))
+            if found is not None:
+                self.failures[batch] = found
+        return self.failures.get(batch) or self.at(batch).estimate.out_of_memory
 
     def has_unmeasured_size(self, batch: int) -> bool:
         """Return whether a request's size was not measured for that very call."""
@@ -300,7 +312,8 @@ class Search:
         while perhaps < MOST and self.runs_captured(perhaps + 1):
             perhaps += 1
         refused = self.refused.get(perhaps + 1, "") if batch else ""
-        beyond = self.at(max(perhaps + 1, self.start)) if perhaps < MOST and not refused else None
+        fails = max(perhaps + 1, self.start)
+        tried = perhaps < MOST and not refused
         unsure = (
             (f"up to {perhaps:,} may run too: {self.at(perhaps).estimate.doubt}",) if perhaps > batch else ()
         )
@@ -313,7 +326,6 @@ class Search:
         return Fit(
             batch,
             self.at(batch).estimate if batch else None,
-            beyond.estimate if beyond is not None else None,
             limit,
             self.limit is None,
             also,
@@ -326,7 +338,9 @@ class Search:
                 *self.refusals(perhaps),
             ),
             gaps=gaps,
-            fails=max(perhaps + 1, self.start),
+            fails=fails,
+            failure=self.failure(fails) if tried else None,
+            look_beyond=(lambda: self.at(fails).estimate) if tried else None,
             refused=refused,
             verdict=verdict,
             reserved_range=held,

@@ -31,8 +31,10 @@ from dataclasses import dataclass, replace
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.parametric.numbers import NotTheSame
-from analyzer.pipeline.assemble import Captured
+from analyzer.pipeline.assemble import Captured, out_of_memory
+from analyzer.pipeline.rows import graph_describer
 from analyzer.planning.subject import Subject
+from analyzer.results.estimate import OutOfMemory
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
 
@@ -160,6 +162,27 @@ class Intervals:
         own, evaluated = figures_of(found), self.at(batch)
         parametric.known[_PROVEN] = replace(evaluated, refused=own.refused, fails=own.fails) == own
         return found
+
+    def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
+        """Return the request that finds no room at a batch under a limit, as the joined program says where
+        `proven` found it right; None if all do, or if only an analysis says. Raises AnalyzerError."""
+        interval = self.interval(batch)
+        if (
+            interval is None
+            or interval.parametric is None
+            or interval.figures is None
+            or not interval.parametric.known.get(_PROVEN)
+            or batch in self.captured
+            or self._changed(interval, batch)
+        ):
+            return None
+        try:
+            found = interval.figures.failed(batch, limit)
+        except ArithmeticError:
+            return None
+        if found is None:
+            return None
+        return out_of_memory(found.failure, found.events, graph_describer(found.graph))
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
         """Return a capture at a batch from the joined program; ONNX files are read again."""

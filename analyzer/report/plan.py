@@ -299,8 +299,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         lines.append(f"may not fit: figures are at least what it takes, {uncounted(fit.at)}")
     if fit.refused:
         lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
-    elif fit.beyond is not None and fit.beyond.out_of_memory is not None:
-        lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.beyond.out_of_memory)
+    elif fit.failure is not None:
+        lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.failure)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of"
@@ -338,7 +338,7 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
     entries = []
     for fit in fits:
         known = known_of(fit)
-        failed = fit.beyond.out_of_memory if fit.beyond is not None else None
+        failed = fit.failure
         entries.append(
             {
                 "target": known.target,

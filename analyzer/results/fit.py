@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from analyzer.results.estimate import Estimate
+from analyzer.results.estimate import Estimate, OutOfMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +14,8 @@ class Fit:
 
     batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is
         0.
-    beyond: the estimate of the next batch that fails, whose `out_of_memory` says what; None when nothing
-        larger was tried. fails: that batch, 0 for the one after the answer.
+    fails: the next batch that fails, 0 for the one after the answer. failure: its request without room.
+        look_beyond: its analysis, made when `beyond` is read; None when nothing larger was tried.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its
         own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many
@@ -30,7 +31,6 @@ class Fit:
 
     batch: int
     at: Estimate | None
-    beyond: Estimate | None
     limit: int
     device_bound: bool
     also: tuple[int, ...] = ()
@@ -39,9 +39,16 @@ class Fit:
     samples: int | None = None
     gaps: tuple[int, ...] = ()
     fails: int = 0
+    failure: OutOfMemory | None = None
+    look_beyond: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
     refused: str = ""
     verdict: str = ""
     reserved_range: tuple[int, int] = (0, 0)
+
+    @property
+    def beyond(self) -> Estimate | None:
+        """The estimate of the next batch that fails; None when nothing larger was tried."""
+        return None if self.look_beyond is None else self.look_beyond()
 
     @property
     def headroom(self) -> int:

@@ -18,11 +18,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from analyzer.devices import DeviceProfile
+from analyzer.graph import Graph
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.parametric.numbers import Numbers
 from analyzer.parametric.program import BatchProgram
-from analyzer.runtimes.timeline import simulate
+from analyzer.runtimes.events import AllocationEvent
+from analyzer.runtimes.timeline import Failure, simulate
 
 if TYPE_CHECKING:
     from analyzer.runtimes.base import Limit, Runtime, Source
@@ -42,6 +44,15 @@ class Figures:
     fails: bool = False
     refused: int = 0
     returned: bool | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request without room, of these events; its operator and storage are of the graph."""
+
+    failure: Failure
+    events: Sequence[AllocationEvent]
+    graph: Graph
 
 
 class ParametricCapture:
@@ -77,6 +88,10 @@ class Batches(Protocol):
         """The figures at a batch, under a limit as `Prediction.limited` takes it. Raises ArithmeticError
         where only an analysis at that batch says."""
 
+    def failed(self, size: int, limit: Limit) -> Failed | None:
+        """The request that finds no room at a batch under a limit; None if all do, or if only an analysis
+        says. Raises ArithmeticError as `at`."""
+
 
 class OfGraph:
     """The figures of a runtime that is asked about the joined graph at each batch."""
@@ -90,6 +105,9 @@ class OfGraph:
 
     def prepare(self, sizes: Sequence[int]) -> None:
         """Do nothing: batches share only the joined graph."""
+
+    def failed(self, size: int, limit: Limit) -> None:
+        """Say nothing: under a limit a batch is analysed."""
 
     def at(self, size: int, limit: Limit | None = None) -> Figures:
         """Return the figures of a batch, as `Batches.at`; raises ArithmeticError under a limit."""

@@ -91,7 +91,7 @@ def test_strategies_have_them(timed: analyzer.Estimate) -> None:
 
 
 def test_the_largest_batch_has_them(timed: analyzer.Estimate) -> None:
-    found = [Fit(8, timed, None, 2**30, True)] * 2
+    found = [Fit(8, timed, 2**30, True)] * 2
     text = str(formats.render("fits", "text", found, View(width=100)))
     assert "250 ms       64.0" in text and "at that batch a step takes about 250 ms" in text
     assert json.loads(str(formats.render("fits", "json", found)))["fits"][0]["samples_per_second"] == 64.0

@@ -94,6 +94,9 @@ class SessionBatches:
         for _, found in in_parts(np.array(batches, np.int64), recorded):
             self.prepared |= found
 
+    def failed(self, batch: int, limit: Limit) -> None:
+        """Say nothing: under a limit a batch is analysed."""
+
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows:
         under a limit, on a device without room."""

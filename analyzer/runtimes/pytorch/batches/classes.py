@@ -25,7 +25,15 @@ from analyzer.graph import Argument, Operator, Phase, TensorMeta
 from analyzer.parametric.lanes import Lanes, NotTogether, in_parts
 from analyzer.parametric.numbers import AtBatch
 from analyzer.parametric.program import BatchProgram
-from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Output, Step, Take, kernel_allocations
+from analyzer.runtimes.pytorch.scratch import (
+    Basis,
+    Give,
+    KernelAllocations,
+    Output,
+    Step,
+    Take,
+    kernel_allocations,
+)
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
 
 Signature: TypeAlias = tuple[Any, ...]
@@ -36,10 +44,13 @@ Variant: TypeAlias = tuple[Integers, KernelAllocations]
 
 class Groups:
     """A program's operators by class, the same on every device. members: of each class an operator, and what
-    it is at any batch, None where that changes nothing."""
+    it is at any batch, None where that changes nothing. steps: of each class all seen so far, at any batch
+    and on any device; changes: how often that became other ones."""
 
     def __init__(self, program: BatchProgram) -> None:
         """Raises NotTheSame if numbers of an operator with scratch are no polynomials."""
+        self.steps: list[tuple[Step, ...]] = []
+        self.changes = 0
         self.class_of: list[int] = []
         self.members: list[tuple[Operator, AtBatch | None]] = []
         known: dict[Signature, int] = {}
@@ -56,19 +67,22 @@ class Groups:
 
 
 class Classes:
-    """The classes of a program's operators.
+    """The classes of a program's operators, on one device.
 
     class_of: the class of each operator. latest: what each class allocates at the last batch asked about.
-    steps: all its steps seen so far.
+    steps: as of `Groups`.
     """
 
     def __init__(self, groups: Groups, profile: DeviceProfile) -> None:
         """Ask what the first batch's operators allocate on the device."""
-        self._profile = profile
+        self._groups, self._profile = groups, profile
         self.class_of = groups.class_of
         self.latest = [kernel_allocations(operator, profile) for operator, _ in groups.members]
         self._varying = [(number, at) for number, (_, at) in enumerate(groups.members) if at is not None]
-        self.steps = [allocations.steps for allocations in self.latest]
+        self.steps = groups.steps
+        if not self.steps:
+            self.steps += [allocations.steps for allocations in self.latest]
+        self.learn(list(enumerate(self.latest)))
 
     def at(self, batch: int) -> list[tuple[int, KernelAllocations]]:
         """Return (class number, allocations) of each varying class. Raises ArithmeticError."""
@@ -103,15 +117,33 @@ class Classes:
             if allocations is not None:
                 yield lanes, allocations
 
-    def learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> bool:
-        """Take these as the classes' allocations; return whether steps or libraries are new."""
-        news = False
+    def learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> None:
+        """Take these as the classes' allocations, and count a change where steps or libraries are new."""
         for number, allocations in found:
             known, self.latest[number] = self.latest[number], allocations
             merged = _merged(self.steps[number], allocations.steps)
             if merged is not self.steps[number] or allocations.libraries != known.libraries:
-                self.steps[number], news = merged, True
-        return news
+                self.steps[number] = merged
+                self._groups.changes += 1
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether cuDNN was not asked about a workspace, at the last batch asked about."""
+        return any(
+            step.plan and step.basis is Basis.BOUNDED and (step.assumed or step.less)
+            for allocations in self.latest
+            for step in allocations.steps
+            if isinstance(step, Take)
+        )
+
+    def structure(self) -> tuple[Any, ...]:
+        """Return all that decides which requests are made in which order, at any batch and on any device."""
+        return tuple(
+            [
+                (allocations.libraries, allocations.known, tuple(map(_structure, steps)))
+                for allocations, steps in zip(self.latest, self.steps, strict=True)
+            ]
+        )
 
     def sizes(self) -> list[int]:
         """Return all step sizes, class by class, at the last batch; 0 for an absent step."""
@@ -181,6 +213,13 @@ def _step_key(step: Step) -> Signature:
             return ("output", index, nbytes is None)
         case Give(token):
             return ("give", token)
+
+
+def _structure(step: Step) -> Signature:
+    """Return a step's key, and what `eager` goes by; which calls have one plan, their shapes say."""
+    return (
+        (*_step_key(step), bool(step.plan), bool(step.tries)) if isinstance(step, Take) else _step_key(step)
+    )
 
 
 def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -18,26 +18,30 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.peaks import has_fast_path
 from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
 from analyzer.runtimes.base import Limit
-from analyzer.runtimes.batches import Figures, ParametricCapture
+from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
+from analyzer.runtimes.bounded import convolves
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step
-from analyzer.runtimes.timeline import Server, iteration_start
+from analyzer.runtimes.timeline import Failure, Server, iteration_start
 from analyzer.runtimes.variants import Rows, rows
 
-_GROUPS = "operators by class"  # in `ParametricCapture.known`
+# In `ParametricCapture.known`: what is the same on every device.
+_GROUPS, _TEMPLATES = "operators by class", "templates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +49,24 @@ class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
-    plans: number of a size -> the plan that takes it, of those that may be asked for less. rows: the requests
-    as the compiled core takes them, where it can.
+    has_plans: whether some may be asked for less. rows: the requests as the compiled core takes them, where
+    it can.
     """
 
     events: tuple[AllocationEvent, ...]
     setup_count: int
     libraries: frozenset[str]
-    plans: dict[int, str]
+    has_plans: bool
     rows: Rows | None
+
+
+class _Asked(NamedTuple):
+    """A batch that was asked about by itself: every size; the fallback plans' workspaces by size number;
+    whether cuDNN was not asked about one."""
+
+    sizes: Integers
+    smaller: dict[int, Sequence[int]]
+    unasked: bool
 
 
 class EagerBatches:
@@ -70,18 +83,24 @@ class EagerBatches:
         )
         self._graph = parametric.program.first
         self._storages = [storage.nbytes for storage in self._graph.storages]
-        groups = parametric.known.get(_GROUPS) or Groups(self._program)
-        parametric.known[_GROUPS] = groups
-        self._classes = Classes(groups, profile)
+        self._groups: Groups = parametric.known.get(_GROUPS) or Groups(self._program)
+        parametric.known[_GROUPS] = self._groups
+        self._templates: dict[Any, _Template] = parametric.known.setdefault(_TEMPLATES, {})
         self._template: _Template | None = None
+        self._numbered = 0  # `Groups.changes` that all below is of
         self._prepared: dict[int, Integers] = {}
-        # Batches asked about one by one: their sizes, and the fallback plans' workspaces by size number.
-        self._asked: dict[int, tuple[Integers, dict[int, Sequence[int]]]] = {}
+        self._asked: dict[int, _Asked] = {}
+
+    @cached_property
+    def _classes(self) -> Classes:
+        """What the operators take on this device, asked of the rules when a first batch is."""
+        return Classes(self._groups, self._profile)
 
     def prepare(self, batches: Sequence[int]) -> None:
         """Compute sizes at many batches together."""
         if not batches:
             return
+        self._renumber()
         classes = list(self._classes.at_many(batches))
         for number, variants in classes:
             self._learn([(number, allocations) for _, allocations in variants])
@@ -100,13 +119,18 @@ class EagerBatches:
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it (which needs the
         smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
+        self._renumber()
         sizes = self._prepared.get(batch) if batch not in self._asked else None
         if sizes is None:
-            sizes, _ = self._sizes(batch)
+            sizes = self._sizes(batch).sizes
         found = self._compiled(batch, sizes, limit)
-        if found is not None and not (found.fails and limit is not None and self._made.plans):
+        if found is not None and not (found.fails and limit is not None and self._made.has_plans):
             return found
-        return self._simulated(batch, limit)
+        return self._simulated(batch, limit)[0]
+
+    def failed(self, batch: int, limit: Limit) -> Failed | None:
+        self._renumber()
+        return None if self._sizes(batch).unasked else self._simulated(batch, limit)[1]
 
     @property
     def _made(self) -> _Template:
@@ -123,16 +147,24 @@ class EagerBatches:
             batch, found.allocated, found.reserved, fails=not found.served, returned=found.returned
         )
 
-    def _simulated(self, batch: int, limit: Limit | None) -> Figures:
-        """Return the figures by simulation, under a limit with the fallback plans of this batch."""
-        sizes, smaller = self._sizes(batch)
+    def _simulated(self, batch: int, limit: Limit | None) -> tuple[Figures, Failed | None]:
+        """Return the figures by simulation, under a limit with the fallback plans of this batch, and the
+        request that found no room."""
+        sizes, smaller, _ = self._sizes(batch)
         if limit is None:
             allocator, smaller = make_allocator(self._conf, self._profile), {}
         else:
             allocator = limited(self._conf, self._profile, *limit)
-        served, refused = _simulate(self._made, sizes.tolist(), smaller, allocator)
-        allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
-        return self._figures(batch, allocated, reserved, fails=not served, refused=refused)
+        failure, refused = _simulate(self._made, sizes.tolist(), smaller, allocator)
+        figures = self._figures(
+            batch,
+            allocator.peak_allocated,
+            allocator.peak_reserved,
+            fails=failure is not None,
+            refused=refused,
+        )
+        failed = None if failure is None else Failed(failure, self._made.events, self._graph)
+        return figures, failed
 
     def _figures(self, batch: int, allocated: int, reserved: int, **how: Any) -> Figures:
         """Return the figures of a batch; how: the last fields of `Figures`."""
@@ -145,9 +177,8 @@ class EagerBatches:
             **how,
         )
 
-    def _sizes(self, batch: int) -> tuple[Integers, dict[int, Sequence[int]]]:
-        """Return every storage and kernel allocation size at one batch, and the smaller workspaces of cuDNN's
-        fallback plans by size number."""
+    def _sizes(self, batch: int) -> _Asked:
+        """Return every storage and kernel allocation size at one batch. Raises ArithmeticError."""
         if batch in self._asked:
             return self._asked[batch]
         self._learn(self._classes.at(batch))
@@ -155,19 +186,35 @@ class EagerBatches:
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
         every = np.array(sizes + self._classes.sizes(), np.int64)
-        self._asked[batch] = every, self._classes.smaller(len(self._storages))
+        smaller = self._classes.smaller(len(self._storages))
+        self._asked[batch] = _Asked(every, smaller, self._classes.is_unasked)
         return self._asked[batch]
 
     def _learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> None:
-        """Take these as the classes' allocations. New steps make another template, which numbers all sizes
-        anew."""
-        if self._classes.learn(found):
-            self._template = None
+        """Take these as the classes' allocations."""
+        self._classes.learn(found)
+        self._renumber()
+
+    def _renumber(self) -> None:
+        """Forget what numbered the sizes of fewer steps than have been seen since, on any device."""
+        if self._numbered != self._groups.changes:
+            self._numbered, self._template = self._groups.changes, None
             self._prepared.clear()
             self._asked.clear()
 
     def _make_template(self) -> _Template:
-        """Return the template: run `eager` once with a number in place of each size."""
+        """Return the template: run `eager` once with a number in place of each size, on whichever device meets
+        these steps first."""
+        allocator = make_allocator(self._conf, self._profile)
+        key = (self._classes.structure(), has_fast_path(allocator))
+        if key not in self._templates:
+            self._templates[key] = self._new_template(allocator)
+        known = self._templates[key]
+        return dataclasses.replace(
+            known, rows=known.rows and known.rows._replace(settings=allocator.settings)
+        )
+
+    def _new_template(self, allocator: PyTorchAllocator) -> _Template:
         numbers = itertools.count(len(self._storages))
         numbered = [
             dataclasses.replace(allocations, steps=_numbered(steps, numbers))
@@ -180,31 +227,32 @@ class EagerBatches:
             lambda operator: numbered[self._classes.class_of[operator.index]],
         )
         events, setup_count = asked.events, iteration_start(asked.events) + 1
-        plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
-        allocator = make_allocator(self._conf, self._profile)
         compiled = rows(events, lambda event: event.nbytes, allocator)
-        return _Template(events, setup_count, asked.libraries, plans, compiled)
+        return _Template(events, setup_count, asked.libraries, convolves(events), compiled)
 
 
 def _simulate(
     template: _Template, sizes: list[int], smaller: dict[int, Sequence[int]], allocator: PyTorchAllocator
-) -> tuple[bool, int]:
-    """Simulate the template with a batch's sizes. Return whether all requests were served, and how often a
-    plan had no room. Peaks count from the first iteration. smaller: fallback workspaces by size number."""
+) -> tuple[Failure | None, int]:
+    """Simulate the template with a batch's sizes. Return the request that found no room, and how often a plan
+    had none. Peaks count from the first iteration. smaller: fallback workspaces by size number."""
     server = Server(allocator)
-    for events in (template.events[: template.setup_count], template.events[template.setup_count :]):
-        allocator.reset_peaks()
-        for event in events:
+    allocator.reset_peaks()
+    for position, event in enumerate(template.events):
+        if position == template.setup_count:
+            allocator.reset_peaks()
+        if isinstance(event, Malloc):
+            nbytes = sizes[event.nbytes]
             try:
-                if isinstance(event, Malloc):
-                    server.serve(event, sizes[event.nbytes], smaller.get(event.nbytes, ()))
-                elif isinstance(event, Event):
-                    allocator.over(event.name, event.value)
-                else:
-                    server.serve(event)
-            except OutOfMemoryError:
-                return False, server.plans.refused
-    return True, server.plans.refused
+                server.serve(event, nbytes, smaller.get(event.nbytes, ()))
+            except OutOfMemoryError as error:
+                asked = dataclasses.replace(event, nbytes=nbytes)
+                return Failure.of(position, asked, error), server.plans.refused
+        elif isinstance(event, Event):
+            allocator.over(event.name, event.value)
+        else:
+            server.serve(event)
+    return None, server.plans.refused
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:
