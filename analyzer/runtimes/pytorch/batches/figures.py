@@ -203,7 +203,7 @@ class EagerBatches:
             self._asked.clear()
 
     def _make_template(self) -> _Template:
-        """Return the template: run `eager` once with a number in place of each size, on whichever device meets
+        """Return the template: run `eager` once with a number in place of each size, on the device that meets
         these steps first."""
         allocator = make_allocator(self._conf, self._profile)
         key = (self._classes.structure(), has_fast_path(allocator))
