@@ -35,9 +35,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn import plans as reading
@@ -221,9 +222,11 @@ class Choices:
             return None
         source = self._source()
         figure = settings.figure(call.dtype, trial=trial)
-        if figure is None or (source != MEASURED and self._library_knows_better(call)):
+        if figure is None:
             return None
         if settings.benchmark and not trial:
+            if self._library_knows_better(call):
+                return None
             winner = self._winner(call)
             if winner is not None and settings == ConvolutionSettings(benchmark=True):
                 return Workspace.known(winner, source)
@@ -232,7 +235,7 @@ class Choices:
                 return None
             return Workspace(min(first, timed), 0, max(first, timed), UNKNOWN)
         nbytes = self._record.answers(call, figure).get(call.x_shape[0])
-        if nbytes is None:
+        if nbytes is None or self._library_knows_better(call):
             return None
         if source == MEASURED:
             return Workspace.known(nbytes, source)
@@ -241,7 +244,7 @@ class Choices:
 
     def _library_knows_better(self, call: Convolution) -> bool:
         """Return whether a plan on cuBLAS may come before the recorded one, and cuDNN can be asked where."""
-        return self._asker is not None and self._asker.has_library and bool(self._first_plans.possible(call))
+        return self._source() != MEASURED and self.has_library and bool(self._first_plans.possible(call))
 
     def _winner(self, call: Convolution) -> int | None:
         """Return the recorded workspace of the plan that won the timing, None if unknown."""
@@ -463,9 +466,29 @@ def choices_of(profile: DeviceProfile) -> Choices:
 
 def description_of(profile: DeviceProfile) -> str:
     """Return the GPU's description for cuDNN as JSON; "" if there is none."""
-    major, minor = _chosen_capability(profile)
-    device = {**profile.cudnn_device, "deviceVer": 100 * major + 10 * minor}
-    return json.dumps(device, sort_keys=True) if profile.cudnn_device else ""
+    return _described(_Fields(profile.cudnn_device), _chosen_capability(profile))
+
+
+class _Fields:
+    """A profile's fields for cuDNN, equal to themselves alone: many calls ask with one profile."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.fields = fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fields) and other.fields is self.fields
+
+    def __hash__(self) -> int:
+        return id(self.fields)
+
+
+@lru_cache(maxsize=64)
+def _described(of: _Fields, capability: tuple[int, int]) -> str:
+    major, minor = capability
+    device = {**of.fields, "deviceVer": 100 * major + 10 * minor}
+    return json.dumps(device, sort_keys=True) if of.fields else ""
 
 
 def _architecture(capability: tuple[int, int]) -> str:

@@ -53,24 +53,31 @@ class Record:
         path = resources.files(__package__).joinpath("recorded", f"{name}.npz")
         self._file = np.load(io.BytesIO(path.read_bytes()))
         self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._answers: dict[tuple[str, str, tuple[int, ...]], dict[int, int]] = {}
         self.name = name
         self.about: dict[str, str] = json.loads(str(self._file["about"]))
 
     def answers(self, call: Convolution, figure: str = FIRST) -> dict[int, int]:
         """Bytes of a figure by batch, of the convolution at whatever batches it was asked."""
         group = f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}"
-        family = (
-            None if max(call.family) > _LARGEST else self._rows.get(np.array(call.family, np.int32).tobytes())
-        )
-        member = member_of(group, call.operation, figure)
-        if family is None or member not in self._file:
+        member, family = member_of(group, call.operation, figure), call.family
+        asked = group, member, family
+        if asked not in self._answers:
+            self._answers[asked] = self._read(group, member, family, call.operation, figure)
+        return self._answers[asked]
+
+    def _read(
+        self, group: str, member: str, family: tuple[int, ...], operation: str, figure: str
+    ) -> dict[int, int]:
+        row = None if max(family) > _LARGEST else self._rows.get(np.array(family, np.int32).tobytes())
+        if row is None or member not in self._file:
             return {}
         sizes, rows = self._array(member), self._array(f"{group}.family")
         # In the array's own type: for numbers of another one it would be converted whole.
-        start, stop = np.searchsorted(rows, np.array([family, family + 1], rows.dtype)).tolist()
+        start, stop = np.searchsorted(rows, np.array([row, row + 1], rows.dtype)).tolist()
         found = sizes[start:stop].astype(np.int64)
         if figure in AS_FIRST_FIGURES:
-            found = np.where(found == AS_FIRST, self._array(f"{group}.{call.operation}")[start:stop], found)
+            found = np.where(found == AS_FIRST, self._array(f"{group}.{operation}")[start:stop], found)
         batches = self._array(f"{group}.batch")[start:stop].tolist()
         return {batch: nbytes for batch, nbytes in zip(batches, found.tolist(), strict=True) if nbytes >= 0}
 
