@@ -26,8 +26,7 @@ from analyzer.devices import load
 from analyzer.emulation.step import time_of
 from analyzer.timing.host import factor_of
 from benchmarks.harness import pages
-from benchmarks.timing.cases import tag
-from benchmarks.timing.compiled_cases import SETS
+from benchmarks.timing.cases import COMPILED, tag
 from benchmarks.timing.measure import write
 from benchmarks.timing.pack import RAW
 from benchmarks.timing.score import HEAD, PAGE, Row, cells, summary
@@ -49,7 +48,7 @@ def rows() -> list[Row]:
     content, launches, found = read(RAW / "compiled.json.gz"), read(LAUNCHES)["cases"], list[Row]()
     measured = {tag(row["case"]): row for row in content["rows"] if "wall" in row}
     profile = replace(load(DEVICE), host_factor=factor_of(content["host"]))
-    for group, cases in SETS.items():
+    for group, cases in COMPILED.items():
         for case in cases:
             row, said = measured.get(tag(case)), time_of(launches.get(tag(case), ()), profile)
             if row is not None and said is not None:
@@ -89,7 +88,7 @@ def emulated(python: str, case: dict[str, Any]) -> Sequence[dict[str, Any]]:
 def emulate(python: str, together: int, only: str) -> None:
     """Emulate the cases with this Python's PyTorch, and record what each step gives the device."""
     found = read(LAUNCHES) if LAUNCHES.exists() else {"cases": {}}
-    chosen = [case for cases in SETS.values() for case in cases if only in tag(case)]
+    chosen = [case for cases in COMPILED.values() for case in cases if only in tag(case)]
     with ProcessPoolExecutor(together) as pool:
         for case, launches in zip(chosen, pool.map(functools.partial(emulated, python), chosen), strict=True):
             found["cases"][tag(case)] = launches

@@ -4,7 +4,7 @@
    at a time. **host**: the smaller of handing the step over, and of a batch of two (`programs.py`, rule 4). **step**: wall.
 2. An error is predicted over measured less one. The bound is named rightly where the greater of the two measured, host or device,
    is the one that is said. A figure is in its range where measured lies between low and high.
-3. Development cases and held-out ones are counted apart (`cases.py`).
+3. Development cases and held-out ones are counted apart (`cases.json`).
 """
 
 from __future__ import annotations
