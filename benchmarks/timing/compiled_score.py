@@ -31,6 +31,8 @@ from benchmarks.timing.measure import write
 from benchmarks.timing.pack import RAW
 from benchmarks.timing.score import HEAD, PAGE, Row, cells, summary
 
+_TEXT = pages.prose(__file__)
+
 LAUNCHES = RAW / "compiled_launches.json.gz"
 SCRIPT = "-m benchmarks.timing.compiled_step"  # found in the working folder
 DEVICE = "h100"
@@ -106,9 +108,9 @@ def section(found: Sequence[Row]) -> str:
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
     head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     parts = [
-        _OPENING.format(of=of, factor=factor),
+        _TEXT["opening"].format(of=of, factor=factor),
         pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(),
-        _AFTER,
+        _TEXT["after"],
     ]
     for name, title in (
         ("development", "Compiled: development cases"),
@@ -131,22 +133,3 @@ def score() -> None:
 def table() -> None:
     """Write the compiled steps' part of docs/evidence/TIMING.md."""
     pages.write_part(PAGE, "compiled", section(rows()))
-
-
-_OPENING = """## Compiled programs
-
-What `Estimate.step_seconds` says of programs under `torch.compile` (Inductor; `reduce-overhead` with CUDA graphs), which are emulated, beside
-whole steps measured on one GPU ({of}). The model is compiled, loss and optimizer are not. Predictions are of PyTorch's
-own code for an H100, on a machine without one: its compiler's kernels, each with the bytes it moves, its library calls and its graphs. That machine's
-host took {factor:.2f} times as long as the one of the other tables over the four loops that `analyze calibrate` times (their second run, warm), a
-factor the predictions have; as the figures of compiled code were fitted to the same machine with the same factor, it says nothing of other hosts. Rules were written beside the development cases, whose kernels were recorded one by one; the held-out cases were looked at once,
-after the last rule. `python -m benchmarks timing compiled OUT` measures, `compiled_emulate PYTHON` emulates, `compiled_table` predicts and writes this."""
-
-_AFTER = """**device**: kernels, copies and sets of all streams. **host**: the time to hand a step over from an idle device, less that of the copies from
-pageable memory, for which it waits. The rest is as above.
-
-Where it falls short: whether Inductor pads a product is decided by a timing (`pad_mm`), which an emulated device has not: of `gpt2` and `bert` in half
-precision the padded vocabulary is not foreseen. Pooling and atomic additions take up to nine times as long as their bytes. Steps of less than
-2 ms that copy their batch from the host: the copies' speed differed by half from one run to the next, so that their host time is what
-remains of two larger figures. A step in which each half waits for the other (`super_resolution`, `vgg11_bn`). Not measured: `max-autotune`, compiled
-optimizers, dynamic shapes, graph breaks, GPUs other than this one."""
