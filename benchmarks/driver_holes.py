@@ -10,7 +10,6 @@ The rules made of it are `analyzer/allocators/process.py`.
 from __future__ import annotations
 
 import ctypes
-import gzip
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any
 
 import click
 
+from benchmarks.harness import files
 from benchmarks.harness.pages import MIB
 from benchmarks.harness.processes import ProcessError, answer
 
@@ -111,5 +111,5 @@ def main(out: Path, workers: int, only: str) -> int:
 
     with ThreadPoolExecutor(workers) as pool:
         rows = [row for row in pool.map(record, wanted) if row is not None]
-    out.write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
+    files.write(out, rows)
     return int(len(rows) < len(wanted))

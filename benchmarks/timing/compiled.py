@@ -274,7 +274,8 @@ def _worker(job: Path) -> None:
 @click.option("--only", default="", help="cases whose model has this in it")
 def main(folder: Path, seconds: float, together: int, only: str) -> None:
     """Measure the cases of `cases.json`, and the loops: compiled.json.gz."""
-    from benchmarks.timing.measure import versions, write
+    from benchmarks.harness.files import write
+    from benchmarks.timing.measure import versions
 
     begin = time.monotonic()
     work = folder / "work"

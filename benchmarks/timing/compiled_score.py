@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import json
 import os
 import tempfile
@@ -26,8 +25,8 @@ from analyzer.devices import load
 from analyzer.emulation.step import time_of
 from analyzer.timing.host import factor_of
 from benchmarks.harness import pages
+from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, tag
-from benchmarks.timing.measure import write
 from benchmarks.timing.pack import RAW
 from benchmarks.timing.score import HEAD, PAGE, Row, cells, summary
 
@@ -36,13 +35,6 @@ _TEXT = pages.prose(__file__)
 LAUNCHES = RAW / "compiled_launches.json.gz"
 SCRIPT = "-m benchmarks.timing.compiled_step"  # found in the working folder
 DEVICE = "h100"
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A recorded file's content."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        found: dict[str, Any] = json.load(file)
-    return found
 
 
 def rows() -> list[Row]:

@@ -27,9 +27,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.accuracy.sets import zoo
+from benchmarks.harness.files import write
 from benchmarks.timing.cases import SETS, Case, tag
 from benchmarks.timing.kernels import Meter
-from benchmarks.timing.measure import versions, write
+from benchmarks.timing.measure import versions
 from benchmarks.timing.shapes import mixed
 from benchmarks.timing.steps import stepping
 

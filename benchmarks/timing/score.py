@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from analyzer.timing.step_time import StepTime
 from benchmarks import ROOT
 from benchmarks.accuracy.predict import inputs_of, model_of, targets_of
 from benchmarks.accuracy.sets import zoo
-from benchmarks.harness import pages
+from benchmarks.harness import files, pages
 from benchmarks.timing.cases import SETS, Case, tag
 from benchmarks.timing.pack import RAW, measured_rows
 
@@ -92,8 +90,7 @@ def predicted(case: Case) -> StepTime | None:
 
 def rows(only: str = "") -> list[Row]:
     """Every measured case, or those whose tag has `only` in it, predicted now."""
-    with gzip.open(RAW / "programs.json.gz", "rt", encoding="utf-8") as file:
-        content = json.load(file)
+    content = files.read(RAW / "programs.json.gz")
     found = []
     for measured in content["rows"]:
         said = predicted(measured["case"]) if only in tag(measured["case"]) else None
@@ -170,8 +167,7 @@ def table() -> None:
 
 def page(found: Sequence[Row]) -> str:
     """The page's text."""
-    with gzip.open(RAW / "programs.json.gz", "rt", encoding="utf-8") as file:
-        versions: dict[str, Any] = json.load(file)["versions"]
+    versions: dict[str, Any] = files.read(RAW / "programs.json.gz")["versions"]
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
     head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     opening = _TEXT["opening"].format(of=of, calls=f"{len(measured_rows()):,}")
