@@ -23,6 +23,9 @@ import click
 import analyzer
 from analyzer.capture.pytorch.device.build import TABLE
 from benchmarks import ROOT
+from benchmarks.harness.pages import prose
+
+_TEXT = prose(__file__)
 
 # Arguments of those that need some. A function not named here is called without any.
 ARGUMENTS = {
@@ -56,17 +59,6 @@ WITHOUT = {
     "cuda.CudaError": "an exception, with CUDA's own texts",
     "cuda.check_error": "what a call of CUDA's returned, which is never made",
 }
-_HEAD = """# What `torch.cuda` answers in a program that is followed
-
-Every public name of `torch.cuda` and `torch.accelerator` (torch {version}), called in a program that `analyze run` follows on an
-h200. Made by `python -m benchmarks cuda_functions table`, never edited. Functions of a device are called with
-`device="cuda"` by keyword and by position. Beside these, NVML (`pynvml`) answers with the predicted memory.
-
-{answered} of {count} answer.
-
-| name | answer |
-|---|---|
-"""
 
 
 def names() -> list[str]:
@@ -122,7 +114,9 @@ def table() -> str:
         none = f"**none**: {WITHOUT.get(name, 'not known why')}"
         rows.append(f"| `torch.{name}` | {none if answer.startswith('fails') else answer} |")
     answered = sum(not answer.startswith("fails") for answer in told.values())
-    head = _HEAD.format(version=torch.__version__.partition("+")[0], answered=answered, count=len(told))
+    head = _TEXT["head"].format(
+        version=torch.__version__.partition("+")[0], answered=answered, count=len(told)
+    )
     return head + "\n".join(rows) + "\n"
 
 

@@ -229,6 +229,18 @@ class Server:
             allocator.over("empty_cache")
         return 0, None
 
+    def step(self, event: AllocationEvent, states: States) -> int:
+        """Serve one event, record the state after it, and tell the allocator when a named event is over;
+        return the bytes requested, negative if freed. Raises as `serve`, with nothing recorded."""
+        refused = self.plans.refused
+        asked, handle = self.serve(event)
+        if self.plans.refused > refused:
+            states.refused.append(len(states.allocated))
+        states.add(asked, handle)
+        if type(event) is Event:
+            self.allocator.over(event.name, event.value)
+        return asked
+
 
 def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Simulation:
     """Simulate `events` on `allocator`. places: remember addresses and segments.
@@ -241,18 +253,12 @@ def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bo
     server = Server(allocator)
     states = States(allocator, places)
     for position, event in enumerate(events):
-        refused = server.plans.refused
         try:
-            asked, handle = server.serve(event)
+            server.step(event, states)
         except OutOfMemoryError as error:
             assert isinstance(event, Malloc)
             failure = Failure.of(position, event, error)
             break
-        if server.plans.refused > refused:
-            states.refused.append(position)
-        states.add(asked, handle)
-        if isinstance(event, Event):
-            allocator.over(event.name, event.value)
     return simulation_of_states(events, states, failure)
 
 

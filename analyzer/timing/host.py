@@ -16,8 +16,8 @@
 
 Source: of 3's loops, `tests/data/h100/timing/host.json.gz` (`python -m benchmarks timing measure`); of 4's,
 `checkpoint.json.gz` beside it (`python -m benchmarks timing checkpoint`), and `torch/utils/checkpoint.py`;
-all other figures are the least squares of the 32 development cases' host time (`benchmarks/timing/cases.py`),
-held near the loops' figures.
+all other figures are the least squares of the 32 development cases' host time
+(`benchmarks/timing/cases.json`), held near the loops' figures.
 Not modelled: checkpoints with reentry (`use_reentrant=True`), which have no hooks; what a program's own
 Python code takes between operators; data loading; the garbage collector.
 """

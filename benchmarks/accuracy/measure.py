@@ -1,4 +1,4 @@
-"""Measure a held-out set on this machine's GPU: `python -m benchmarks accuracy measure OUT_FOLDER [--workers N] [--set held_out_3]`.
+"""Measure a held-out set, as it is recorded, on this machine's GPU: `python -m benchmarks accuracy measure OUT_FOLDER [--workers N] [--set held_out_3]`.
 
 Each case runs in a process of its own: the step of `analyzer/capture/pytorch/module/step.py` on real CUDA tensors, random weights.
 Written: `SET.json` (a row a case: peaks, marks, NVML, versions) and `SET_histories.npz` (the allocator's own sequence of
@@ -25,8 +25,7 @@ from analyzer.capture.pytorch.module.step import Step, run
 from analyzer.runs import machine
 from analyzer.runs.observer import Observer
 from analyzer.runs.program import watched
-from benchmarks.accuracy.cases import SETS
-from benchmarks.accuracy.sets import zoo
+from benchmarks.accuracy.sets import NAMES, load, zoo
 from benchmarks.harness.processes import ProcessError, answer
 
 _PACKAGES = ("timm", "transformers", "torchvision", "monai")
@@ -107,11 +106,11 @@ def child(case: dict[str, Any], set_name: str, out: str) -> dict[str, Any]:
 @click.command("measure")
 @click.argument("folder", type=Path)
 @click.option("--workers", default=6)
-@click.option("--set", "name", type=click.Choice(list(SETS)), default="held_out")
+@click.option("--set", "name", type=click.Choice(NAMES[1:]), default="held_out")
 @click.option("--seconds", default=3600.0, help="no case is begun after these")
 def main(folder: Path, workers: int, name: str, seconds: float) -> None:
     """Run every case of a set in a process of its own, and write rows and histories."""
-    cases = SETS[name]
+    cases = [row.case for row in load(name)]
     end = time.monotonic() + seconds
     work = Path(tempfile.mkdtemp(prefix=name))
 

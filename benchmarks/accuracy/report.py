@@ -3,8 +3,8 @@
 `table` writes `docs/evidence/ACCURACY.md` (for people) and `tests/data/accuracy_baseline.json` (what `tests/test_accuracy.py` holds the
 project to). A failure counts as an error of 100 %. `score TAG` predicts the cases whose tag contains TAG, prints them with their first
 differing event, and writes nothing. `calibrated PROFILE.json` predicts all of them with a profile that `analyze calibrate` made on the
-same GPU, and writes `benchmarks/accuracy/calibrated.json`; the page then has a section on it. `first SET` predicts a set that nobody has
-measured yet and writes `benchmarks/accuracy/SET_first.json`: what the figures are held against once it is measured.
+same GPU, and writes `benchmarks/accuracy/calibrated.json`; the page then has a section on it. `SET_first.json`
+keeps how a held-out set was predicted before it was measured.
 """
 
 from __future__ import annotations
@@ -57,19 +57,6 @@ def first_summary(file: Path, predictions: list[Prediction]) -> list[list[str]]:
         Prediction(p.case, **told["cases"][p.case.tag]) for p in predictions if p.case.tag in told["cases"]
     ]
     return summary([p.errors for p in first])
-
-
-def write_first(name: str) -> None:
-    """The file of `first`."""
-    found = {
-        p.case.tag: {"error": p.error.splitlines()[0]} if p.error else
-        {"peak_allocated": p.peak_allocated, "peak_reserved": p.peak_reserved, "device_used": p.device_used}
-        for p in map(predict, track(sets.unmeasured(name), name))
-    }  # fmt: skip
-    about = {"torch": torch.__version__, "date": f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M} UTC"}
-    (ROOT / "benchmarks" / "accuracy" / f"{name}_first.json").write_text(
-        json.dumps({**about, "cases": found}, indent=1) + "\n"
-    )
 
 
 def case_row(prediction: Prediction) -> list[str]:
@@ -192,10 +179,3 @@ def calibrated(profile: Path, seconds: int | None, processes: int) -> None:
     CALIBRATED.write_text(
         json.dumps({**told, "sets": errors_of(results), "shipped": shipped}, indent=1) + "\n"
     )
-
-
-@click.command()
-@click.argument("name", type=click.Choice(list(sets.SETS)))
-def first(name: str) -> None:
-    """Predict a set that nobody has measured yet: what the figures are held against once it is measured."""
-    write_first(name)

@@ -14,7 +14,6 @@ import numpy as np
 
 from analyzer.runs.program import encode
 from benchmarks import ROOT
-from benchmarks.accuracy.cases import SETS
 
 DATA = ROOT / "tests" / "data" / "h200"
 
@@ -65,13 +64,6 @@ def load(set_name: str) -> tuple[MeasuredCase, ...]:
             versions=f"{row['gpu']}, torch {row['torch']}, cuDNN {row['cudnn']}",
         )
         for number, row in enumerate(rows)
-    )
-
-
-def unmeasured(set_name: str) -> tuple[MeasuredCase, ...]:
-    """The cases of a set that nobody has measured yet, without figures."""
-    return tuple(
-        MeasuredCase(set_name, number, case, 0, 0, 0, "") for number, case in enumerate(SETS[set_name])
     )
 
 

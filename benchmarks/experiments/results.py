@@ -6,8 +6,6 @@ Measurements are the committed files of `data/h200`, made by `run.py`; predictio
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
 from functools import cache
 from typing import Any
 
@@ -26,6 +24,7 @@ from analyzer.verify.pytorch import compared
 from benchmarks import ROOT
 from benchmarks.experiments import scripts
 from benchmarks.experiments.cases import CASES, MODELS, SCRIPTS, Case, Script
+from benchmarks.harness import files
 
 FOLDER = ROOT / "benchmarks/experiments"
 DATA = FOLDER / "data/h200"
@@ -40,8 +39,7 @@ def model_cases() -> list[Case]:
 @cache
 def raw(name: str) -> dict[str, Any]:
     """The recorded file of that name."""
-    with gzip.open(DATA / f"{name}.json.gz") as file:
-        return dict(json.load(file))
+    return dict(files.read(DATA / f"{name}.json.gz"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ the environment it was made in. Nothing is predicted here: `report.py` does that
 from __future__ import annotations
 
 import fnmatch
-import gzip
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +18,7 @@ from analyzer.options import Options
 from analyzer.runs import execute, jobs, machine
 from benchmarks import ROOT
 from benchmarks.experiments.cases import CASES, MODELS, SCRIPTS, Case, Script
+from benchmarks.harness import files
 
 FOLDER = ROOT / "benchmarks/experiments"
 
@@ -57,9 +56,7 @@ def main(out: Path, pattern: str, at_once: int) -> None:
     def one(entry: Case | Script) -> None:
         started = time.monotonic()
         result = run_case(entry) if isinstance(entry, Case) else run_script(entry)
-        text = json.dumps({"name": entry.name, "environment": about, **result}, separators=(",", ":"))
-        # A fixed time stamp: the same result is the same file.
-        (out / f"{entry.name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        files.write(out / f"{entry.name}.json.gz", {"name": entry.name, "environment": about, **result})
         bad = [f"{kind}: {part['error']}" for kind, part in result.items() if "error" in part]
         print(f"{entry.name:<40} {time.monotonic() - started:6.1f} s  {'; '.join(bad) or 'ok'}", flush=True)
 

@@ -17,6 +17,13 @@ FIGURES = {"allocated": "peak_allocated", "reserved": "peak_reserved", "device":
 EXACTNESS = ("figure", "byte-exact", "median %", "95th percentile %", "maximum %")
 
 
+def prose(module: str) -> dict[str, str]:
+    """The fixed texts of a page, by section, from the Markdown file beside the module that writes it."""
+    text = Path(module).with_suffix(".md").read_text(encoding="utf-8")
+    _, *found = re.split(r"^<!-- section: (\w+) -->\n", text, flags=re.M)
+    return {name: said.removesuffix("\n") for name, said in zip(found[::2], found[1::2], strict=True)}
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], align: str = "") -> str:
     """A Markdown table; align: a letter a column, "r" for numbers that stand to the right, which the others need not say."""
     line = "".join("--:|" if letter == "r" else "---|" for letter in align.ljust(len(head)))

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import tempfile
 import traceback
@@ -24,6 +23,7 @@ from typing import Any
 import click
 import numpy as np
 
+from benchmarks.harness import files
 from benchmarks.harness.processes import stream
 
 RUNS = 3
@@ -108,8 +108,7 @@ def measure(folder: Path, output: Path, processes: int, seconds: float) -> None:
         )
     }
     found = [{key: item for key, item in row.items() if key not in _HOW} for _, row in sorted(rows.items())]
-    text = json.dumps({"source": _SOURCE, "cases": found}, separators=(",", ":"))
-    output.write_bytes(gzip.compress(text.encode(), mtime=0))
+    files.write(output, {"source": _SOURCE, "cases": found})
     print(f"{sum(row.get('peak') is not None for row in found)} of {len(numbers)} ran")
 
 
@@ -199,9 +198,7 @@ def score(recorded: Path, folder: Path) -> None:
     from analyzer.errors import AnalyzerError
     from analyzer.runtimes.onnxruntime import predict
 
-    with gzip.open(recorded, "rt") as stream:
-        rows = json.load(stream)["cases"]
-    for row in rows:
+    for row in files.read(recorded)["cases"]:
         if row.get("peak") is None:
             continue
         name = "/".join([row["name"], *row["provider"].values()])

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections import defaultdict
@@ -24,6 +23,7 @@ import click
 from analyzer.onnx.types import DTYPES
 from analyzer.runtimes.onnxruntime.kernels.registered import TABLE
 from benchmarks import ROOT
+from benchmarks.harness import files
 
 _ROW = re.compile(r"^\|(?P<op>[^|]*)\|(?P<formal>[^|]*)\|(?P<versions>[^|]*)\|(?P<types>[^|]*)\|$")
 _ENDLESS = 2**31 - 1
@@ -112,8 +112,7 @@ def recorded_changes(kernels: Kernels) -> None:
 
 def seen_on_cuda() -> set[str]:
     """ONNX's operators that a recorded session ran on the GPU, without copies around them."""
-    with gzip.open(ROOT / "tests" / "data" / "ort" / "kernels.json.gz", "rt") as stream:
-        recorded = json.load(stream)["sharing"]["cuda"]
+    recorded = files.read(ROOT / "tests/data/ort/kernels.json.gz")["sharing"]["cuda"]
     return {
         op
         for op, domain, _, rows in recorded

@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.onnxruntime import SessionPrediction, predict
 from benchmarks import ROOT
+from benchmarks.harness import files
 
 RUNS = ROOT / "tests" / "data" / "ort" / "h200_runs.json.gz"
 CASES = ROOT / "tests" / "data" / "h200" / "onnx_cuda.json.gz"
@@ -99,8 +98,7 @@ def networks() -> Iterator[Row]:
     """Runs of exported networks, with options."""
     from tests.runtimes.onnxruntime import ort_reference as reference
 
-    with gzip.open(RUNS, "rt") as stream:
-        recorded = json.load(stream)
+    recorded = files.read(RUNS)
     for row in (*recorded["cases"], *recorded["heldout"]):
         case = row["case"]
         name = " ".join(str(value) for key, value in case.items() if key != "exporter")
@@ -110,8 +108,7 @@ def networks() -> Iterator[Row]:
 
 @lru_cache(maxsize=1)
 def _recorded() -> dict[str, list[dict[str, Any]]]:
-    with gzip.open(CASES, "rt") as stream:
-        rows = [row for row in json.load(stream)["cases"] if row.get("peak") is not None]
+    rows = [row for row in files.read(CASES)["cases"] if row.get("peak") is not None]
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["name"], []).append(row)

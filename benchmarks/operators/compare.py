@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import collections
 import datetime
-import gzip
 import importlib.resources
 import itertools
 import json
@@ -37,6 +36,7 @@ from analyzer.errors import RunError
 from analyzer.options import Options
 from analyzer.sandbox import apart
 from benchmarks import ROOT
+from benchmarks.harness import files
 from benchmarks.operators.recorded import Row, emulated_rows
 
 MIB = 2**20
@@ -284,7 +284,7 @@ def sample(recorded: tuple[Path, ...], output: Path, count: int, seed: int) -> N
     drawn = set(random.Random(seed).sample(range(len(rows)), min(count, len(rows))))
     kept = [row for number, row in enumerate(rows) if number in drawn]
     kept.sort(key=lambda row: json.dumps(row["case"][0]))
-    output.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), mtime=0))
+    files.write(output, kept)
     click.echo(f"{len(kept)} of {len(rows)} cases")
 
 

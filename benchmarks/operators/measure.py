@@ -8,7 +8,6 @@ during the call, its arguments, and its results with device and storage.
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from benchmarks.harness import files
 from benchmarks.operators import cases, data_sizes
 from benchmarks.operators.cases import CASES
 
@@ -133,8 +133,7 @@ def main(out: Path, groups: tuple[str, ...]) -> None:
         "cudnn": torch.backends.cudnn.version(),
         "gpu": torch.cuda.get_device_name(),
     }
-    with gzip.open(out, "wt") as stream:
-        json.dump({"about": about, "cases": results}, stream, separators=(",", ":"))
+    files.write(out, {"about": about, "cases": results})
     failed = [name for name, rows in results.items() if isinstance(rows, str)]
     print(
         len(results), "cases,", len(failed), "failed:", *(f"{n}: {results[n]}" for n in failed[:40]), sep="\n"

@@ -22,29 +22,10 @@ from benchmarks.harness import pages
 from benchmarks.harness.processes import ProcessError, answer
 from benchmarks.networks import torchvision_cpu
 
+_TEXT = pages.prose(__file__)
+
 DATA = ROOT / "tests/data/h200"
 PAGE = ROOT / "docs/evidence/PROGRAMS.md"
-_HEAD = """# Programs, predicted and measured
-
-Each program of `tests/programs`, run as it is on one H200 (driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
-`analyze run` on a machine without one. Made by `python -m benchmarks programs table`, never edited; the
-figures are predicted with the torch that is installed, 2.13 here.
-
-"""
-_WHY = """
-What is not exact, and why:
-
-- `word_vectors`, `recommendation_sparse` and other sparse gradients: how many rows of a batch differ is bounded by how many there
-  are, and counted as bounded.
-- `geometric_sage`, `geometric_sage_whole`, `geometric_gat`, `closures_line_search`: how many neighbours are drawn, and steps a line search tries,
-  is data; the estimate names the lines.
-"""
-_TABLE = """
-MiB measured, and how far the prediction is from it:
-
-| program | allocated | | reserved | | device | |
-|---|---|---|---|---|---|---|
-"""
 
 
 def measured() -> list[dict[str, Any]]:
@@ -116,7 +97,7 @@ def tables(names: tuple[str, ...] = (), history: bool = False) -> str:
             print(lines[-1], found.get("error", ""), flush=True, file=sys.stderr)
             if history:
                 print(json.dumps(found, indent=1), file=sys.stderr)
-    return _HEAD + pages.summary(off) + _TABLE + "\n".join(lines) + "\n" + _WHY
+    return _TEXT["head"] + pages.summary(off) + _TEXT["table"] + "\n".join(lines) + "\n" + _TEXT["why"]
 
 
 @click.command()

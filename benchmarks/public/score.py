@@ -26,6 +26,8 @@ from benchmarks.harness import pages, recorded
 from benchmarks.public import job_files, record
 from benchmarks.public.followed import follow
 
+_TEXT = pages.prose(__file__)
+
 ROWS = [
     ROOT / "tests/data" / name
     for name in ("h200/public.json", "h200/public_watched.json", "h100/public.json")
@@ -35,33 +37,6 @@ MISSES = ROOT / "benchmarks/public/misses.json"
 FIRST = ROOT / "benchmarks/public/first.json"
 # A job, its measured row and what came of following it.
 Run: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
-_HEAD = """
-## Programs nobody here wrote
-
-{jobs} programs of {repos} public repositories (`benchmarks/public/jobs`), fetched by commit and unmodified, with data of the right
-form made at run time; run on one H200 (those of two ranks on two: driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
-`analyze run` on a machine without one. Made by `python -m benchmarks public table`, never edited.
-
-"""
-_FIRST = """
-## More of them, followed for the first time and now
-
-{jobs} programs of {repos} repositories that none above used, run on one H100 (driver 580, torch 2.11.0+cu130, 26 November 2026) before the
-analyzer had seen any of them. First time: what a user met then, with the analyzer of commit {tool} (`benchmarks/public/first.json`).
-
-"""
-_FIRST_TABLE = """
-MiB measured, and how far the prediction was from it the first time, and is now:
-
-| program | of | allocated | first | now | reserved | first | now | device | first | now |
-|---|---|---|---|---|---|---|---|---|---|---|
-"""
-_TABLE = """
-MiB measured, and how far the prediction is from it:
-
-| program | of | allocated | | reserved | | device | |
-|---|---|---|---|---|---|---|---|
-"""
 
 
 def measured() -> list[dict[str, Any]]:
@@ -97,8 +72,8 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
     """A part of the page for (job, row, found) of every run, with what `first` has of it beside; `misses.json` says why some are missed."""
     if first:
         before = [(job, row, first["runs"][recorded.named(row)]) for job, row, _ in scored]
-        text = _FIRST.format(tool=first["tool"][:7], **_counts(scored))
-        text += f"First time. {_outcome(before)}\nNow. {_outcome(scored)}" + _FIRST_TABLE
+        text = _TEXT["first"].format(tool=first["tool"][:7], **_counts(scored))
+        text += f"First time. {_outcome(before)}\nNow. {_outcome(scored)}" + _TEXT["first_table"]
         for (job, row, then), (*_, now) in zip(before, scored, strict=True):
             cells = (
                 f"{row[key] / pages.MIB:,.1f} | {_off(then, row, name)} | {_off(now, row, name)}"
@@ -106,7 +81,12 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
             )
             text += f"| {recorded.named(row)} | {job['repo']} | {' | '.join(cells)} |\n"
     else:
-        text = _HEAD.format(**_counts(scored)) + _outcome(scored) + _TABLE + "".join(map(_line, scored))
+        text = (
+            _TEXT["head"].format(**_counts(scored))
+            + _outcome(scored)
+            + _TEXT["table"]
+            + "".join(map(_line, scored))
+        )
     if who := record.by_whom(found for *_, found in scored if "tool" in found):
         text += f"\nFollowed last: {who}.\n"
     why = json.loads(MISSES.read_text()) if MISSES.exists() else {}

@@ -25,7 +25,10 @@ from analyzer.devices import load
 from analyzer.devices.loader import PROFILES
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.ranges import beside_range
+from benchmarks.harness.pages import prose
 from benchmarks.published.figures import FIGURES, Figure
+
+_TEXT = prose(__file__)
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "evidence" / "PUBLISHED.md"
@@ -43,32 +46,6 @@ CONTEXTS = {
     "a6000": (358, 358), "v100-32gb": (379, 399), "l40": (495, 514), "rtx-pro-5000": (421.6, 421.6), "a100-40gb": (489, 522),
     "h100-pcie": (599, 601), "rtx5090": (619, 654),
 }  # fmt: skip
-_MISSES = """## What the misses were
-
-Mended, each as a mechanism (`tests/capture/pytorch/device/test_older.py`, `tests/devices/test_contexts.py`,
-`tests/libraries/cudnn/test_elsewhere.py`):
-
-- Until torch 1.10 a softmax's gradient holds the softmax's input (pytorch/pytorch#49600): BERT-large was 12 % short.
-- FlashAttention 1 (torch 2.0 and 2.1) lays its result out by itself, and a model copies it once more: ViT-L/16 was 4 % short.
-- Before torch 1.13 a context held every kernel; cuDNN 8 loaded its code at once.
-- A context grows with the threads its GPU can have resident, and a handle of cuBLAS holds 8 MiB below compute capability 9, not the H200's
-  64: what nvidia-smi shows of a V100 was 2 to 7 % too much.
-- Before torch 2.0 cuBLAS took its workspace itself, not from PyTorch's allocator: a small BERT of a TITAN RTX was 20 MiB too much.
-- A library older than an architecture runs the kernels of the one before: of an RTX 4090 until torch 2.0 (CUDA 11.7) an RTX 3090's.
-  VGG-16-BN was 6.4 % short and ResNet-50 4.3 % too much.
-- A GPU shared with others ends earlier: what the source says they held is left out of its capacity. VGG-16-BN alone asks for 22.9 GB on a
-  24 GB GeForce, all of it sizes that do not fit into each other's holes. With 23.7 GB for the process or less (a desktop, or torch 2.0's own
-  context) the allocator gives its cached blocks back and goes on with 20.0, and with 2.9 GB held by others it held 18.8 GB. Below that limit
-  the range has what it holds under pressure (`analyzer/runtimes/ranges.py`, rule 6).
-
-In the programs, since a followed program runs the installed libraries: Adam's two lists of intermediates (torch 2.0), linear attention row by
-row (transformers 5.12), AdamW that is not fused (transformers of 2024), one block taken for all that is loaded, BERT's attention as it was
-(a mask of float32 is added to scores of float16, which are float32 from there: 8 MiB a layer and text), minGPT's demo and not its adder.
-
-Not mended: BERT-large in fp16 without checkpoints (some 4 MiB a layer and text are missing); VGG-16-BN's workspaces of cuDNN 8.5
-(its allocated peak is 212 MiB higher, ours are 9.19's); UNETR's leftovers (what four earlier trainings leave between the blocks that stay); a
-ResNet-50 before cuDNN 9, where one workspace was some 236 MiB larger; bitsandbytes of 2023 (2 to 3 %).
-"""
 
 # What is predicted for a figure, in bytes: what the program says ("allocated", "reserved"), what the process holds beside ("beside"), how far
 # both may be off ("off", "beside_range"), and the verdict.
@@ -187,7 +164,7 @@ def page(found: Sequence[tuple[Figure, Told]]) -> str:
             "|---|---|---|---|---:|---:|---:|---|---|",
             *rows,
             "",
-            _MISSES,
+            _TEXT["misses"],
             "Sources:",
             "",
             sources,

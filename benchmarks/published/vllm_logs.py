@@ -7,6 +7,7 @@ Writes `docs/evidence/SERVING_LOGS.md`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,42 +20,6 @@ from analyzer.recipes.serving import BATCHED_TOKENS, Cache, cache_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "SERVING_LOGS.md"
 GIB = 2**30
-
-
-def _model(layers: int, heads: int, size: int, **more: Any) -> dict[str, Any]:
-    """Of a public config.json what the cache depends on. heads: of keys and values."""
-    shapes = {
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": heads,
-        "head_dim": size,
-    }
-    return {"model_type": "public", "dtype": "bfloat16", **shapes, **more}
-
-
-def _delta_net(layers: int, heads: int, values: int) -> dict[str, Any]:
-    """Qwen3.5 and its successors: every fourth layer attends to everything, the others keep a state in float32."""
-    return _model(
-        layers, heads, 256, full_attention_interval=4, linear_num_key_heads=16, linear_num_value_heads=values,
-        linear_key_head_dim=128, linear_value_head_dim=128, linear_conv_kernel_dim=4, mamba_ssm_dtype="float32",
-    )  # fmt: skip
-
-
-MODELS: Mapping[str, Mapping[str, Any]] = {
-    "Llama-2-7b": _model(32, 32, 128),
-    "Llama-3.1-8B": _model(32, 8, 128),
-    "Llama-3.1-70B (AWQ)": _model(80, 8, 128),
-    "Qwen2-7B": _model(28, 4, 128),
-    "Qwen2.5-7B": _model(28, 4, 128),
-    "Qwen3-8B": _model(36, 8, 128),
-    "Qwen3-235B-A22B (FP8)": _model(94, 4, 128),
-    "Phi-4 (4 bits)": _model(40, 10, 128),
-    "GLM-OCR": _model(16, 8, 128),
-    "GLM-4.7 (NVFP4)": _model(92, 8, 128),
-    "gemma-3-27b": _model(62, 16, 128, sliding_window=1024, sliding_window_pattern=6),
-    "Qwen3.5-35B-A3B": _delta_net(40, 2, 32),
-    "Qwen3.8-27B (FP8)": _delta_net(64, 4, 48),
-}
 
 
 @dataclass(frozen=True)
@@ -76,41 +41,11 @@ class Logged:
     why: str = field(default="", compare=False)
 
 
-_LEE = "github.com/dennislee22/vLLM-benchmarking, log/, commit b474d1e: "
-_ISSUE = "github.com/vllm-project/vllm/issues/"
-_CLUB = "github.com/noonghunna/club-3090/issues/"
-LOGS = (
-    Logged("Llama-3.1-8B", "0.6", 3.81, 1952, 20000, 1.56, _ISSUE + "10517, comment of 2024-12-02", tokens=False),
-    Logged("Llama-3.1-8B", "0.6", 2.89, 1478, 29000, 0.82, _ISSUE + "10517, comment of 2024-12-02", tokens=False),
-    Logged("Phi-4 (4 bits)", "0.7", 45.21, 14815, 512, 462.97, "a notebook's output, 07-02 17:08:07", tokens=False),
-    Logged(
-        "Llama-2-7b", "0.8", 56.18, 7191, 16, None,
-        "github.com/kubernetes-sigs/gateway-api-inference-extension/pull/550", tokens=False,
-    ),
-    Logged("Qwen3-8B", "0.9.2", 18.69, 136_080, 40960, 3.32, "a diary of deploying vLLM, A100 of 40 GB, 06-10 10:58:13"),
-    Logged(
-        "Qwen3-235B-A22B (FP8)", "0.9", 8.11, 178_880, 16, None, _ISSUE + "21348", ranks=4,
-        why="178,880 tokens are 8.02 GiB: the rank that has least decides, and one rank's 8.11 is quoted",
-    ),
-    Logged("Qwen2-7B", "0.10.1.1", 5.01, 93_872, 16384, 5.73, _LEE + "vllm-7B-1gpuA10080GB-0.25GRAM.log"),
-    Logged("Qwen2-7B", "0.10.1.1", 24.83, 464_848, 16384, 28.37, _LEE + "vllm-7B-1gpuA10080GB-0.5GRAM.log"),
-    Logged("Qwen2-7B", "0.10.1.1", 11.03, 412_944, 16384, 25.20, _LEE + "vllm-7B-2gpuA10040GB-0.5GRAM-diff-nodes.log", ranks=2),
-    Logged("Qwen2-7B", "0.10.1.1", 12.02, 450_192, 16384, 27.48, _LEE + "vllm-7B-2gpuA10080GB-0.25GRAM-same-node.log", ranks=2),
-    Logged("Qwen2-7B", "0.10.1.1", 31.83, 1_192_160, 16384, 72.76, _LEE + "vllm-7B-2gpuA10080GB-0.5GRAM-same-node.log", ranks=2),
-    Logged("gemma-3-27b", "0.11.0rc2", 109.86, 205_696, 4096, 50.05, "an example of a startup log, 09-25 13:40:27", batched=8192),
-    Logged("Llama-3.1-70B (AWQ)", "0.14.0rc2", 38.71, 126_832, 16, None, "a report of crashes on an RTX PRO 6000"),
-    Logged("GLM-4.7 (NVFP4)", "0.15.1", 31.99, 729_248, 16, None, "notes of a healthy start, TP 4", ranks=4, kv_dtype="fp8"),
-    Logged("GLM-OCR", "0.17.1rc1", 4.97, 81_408, 8192, 9.94, "a startup log, 03-20 10:08:36", batched=8192),
-    Logged("Qwen3.5-35B-A3B", "0.17.1rc1", 5.69, 148_816, 32768, 12.91, "a startup log, 03-20 10:20:32", kv_dtype="fp8", batched=8192),
-    Logged("Qwen3.5-35B-A3B", "0.17.0", 6.08, 159_296, 65536, 8.00, "a post of 2026-08-30 on hybrid models", kv_dtype="fp8"),
-    Logged("Qwen2.5-7B", "0.18.0", 13.1, 245_360, 32768, 7.49, "a startup log, 03-27 12:24:24", batched=8192),
-    Logged("Qwen3.5-35B-A3B", "0.24.0", 5.98, 567_978, 131_072, 4.33, _CLUB + "612", kv_dtype="fp8", batched=8192),
-    Logged("Qwen3.5-35B-A3B", "0.24.0", 6.01, 569_878, 131_072, 4.35, _CLUB + "652", kv_dtype="fp8", batched=8192),
-    Logged(
-        "Qwen3.8-27B (FP8)", "0.24 or later", 4.99, 302_921, 131_072, 2.31,
-        "github.com/mitchross/talos-argocd-proxmox/pull/1995", ranks=2, kv_dtype="fp8", batched=8192,
-    ),
-)  # fmt: skip
+_SAID = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+# Of public config.json files what a cache depends on. Qwen3.5 and its successors attend to everything in every fourth layer; the others keep a
+# state in float32.
+MODELS: Mapping[str, Mapping[str, Any]] = _SAID["models"]
+LOGS = tuple(Logged(**log) for log in _SAID["logs"])
 
 
 def cache(log: Logged) -> Cache:

@@ -11,7 +11,6 @@ PYTHON: of an environment with a CUDA build of torch. A seed gives the same prog
 from __future__ import annotations
 
 import datetime
-import gzip
 import json
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import click
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from benchmarks import ROOT
-from benchmarks.harness import pages
+from benchmarks.harness import files, pages
 from benchmarks.random.programs import programs
 
 DEVICE, PAGE = "h100", ROOT / "docs/evidence/RANDOM.md"
@@ -190,5 +189,5 @@ def record(rows: tuple[Path, ...], output: Path, count: int) -> None:
         for row in every
         if row["kind"] in ("same", "peaks")
     ][:count]
-    output.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), mtime=0))
+    files.write(output, kept)
     click.echo(f"{len(kept)} programs of {len(every)}")

@@ -8,12 +8,12 @@ a kernel for, of those a GPU's tensors bring along (`KEYS`), and of those that s
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 
 import click
 
+from benchmarks.harness import files
 from benchmarks.releases.schemas import FOLDER
 
 KEYS = ("CUDA", "SparseCUDA", "SparseCsrCUDA", "NestedTensorCUDA", "QuantizedCUDA")
@@ -33,9 +33,7 @@ print("@" + json.dumps([torch.__version__, found]))
 def recorded() -> dict[str, dict[str, list[str]]]:
     """Release -> operator -> its keys, of those that have a GPU's."""
     paths = sorted((FOLDER / "kernels").glob("*.json.gz"))
-    return {
-        path.name.removesuffix(".json.gz"): json.loads(gzip.decompress(path.read_bytes())) for path in paths
-    }
+    return {path.name.removesuffix(".json.gz"): files.read(path) for path in paths}
 
 
 @click.command("kernels")
@@ -47,5 +45,5 @@ def main(python: str) -> None:
     kept = {name: keys for name, keys in sorted(found.items()) if not set(keys).isdisjoint(KEYS)}
     path = FOLDER / "kernels" / f"{'.'.join(version.split('.')[:2])}.json.gz"
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), mtime=0))
+    files.write(path, kept)
     click.echo(f"{path}: {len(kept)} of {len(found)} operators")

@@ -11,8 +11,6 @@ that has a CompositeExplicit kernel and none for CUDA; null for what is no more.
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 import zipfile
 from collections.abc import Mapping
@@ -20,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from benchmarks.harness import files
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "data" / "releases"
 _LISTED = "torchgen/packaged/ATen/native/native_functions.yaml"
@@ -42,7 +42,7 @@ def _recorded(kind: str) -> dict[tuple[int, int], dict[str, Any]]:
     entries: dict[str, Any] = {}
     paths = (FOLDER / kind).glob("*.json.gz")
     for release, path in sorted((_release(path.name.removesuffix(".json.gz")), path) for path in paths):
-        changed = json.loads(gzip.decompress(path.read_bytes()))
+        changed = files.read(path)
         entries = {name: value for name, value in (entries | changed).items() if value is not None}
         found[release] = entries
     return found
@@ -67,9 +67,7 @@ def _write(kind: str, release: tuple[int, int], entries: Mapping[str, Any]) -> N
     changed = {name: value for name, value in entries.items() if before.get(name) != value}
     changed |= dict.fromkeys(set(before) - set(entries))
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(
-        gzip.compress(json.dumps(changed, sort_keys=True, separators=(",", ":")).encode(), mtime=0)
-    )
+    files.write(path, changed, sort_keys=True)
     print(f"{path}: {len(changed)} of {len(entries)} overloads")
 
 

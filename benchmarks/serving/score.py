@@ -27,6 +27,9 @@ from typing import Any
 import click
 
 from benchmarks import ROOT
+from benchmarks.harness.pages import prose
+
+_TEXT = prose(__file__)
 
 LOGGED = ROOT / "tests/data/serving/vllm_0.19_h100.csv"
 CONFIGS = Path(__file__).parent / "configs"
@@ -44,32 +47,6 @@ TERMS = {
 }
 # Of Mistral's own repositories vLLM takes Mistral's files, which it knows by those of the weights.
 _MISTRAL = ("--config-format", "mistral", "--tokenizer-mode", "mistral")
-_HEAD = """<!-- serving: written by benchmarks/serving/score.py -->
-# vLLM started without a GPU, beside public runs on H100s
-
-Each row is a public run of vLLM 0.19.0 on H100s, with what its log says (GiB, to two digits; tokens to the block), and what the same
-release says when `analyze serve --engine vllm` starts it on a machine without a GPU (torch 2.10.0+cu128). Made by `python -m benchmarks
-serving table`, never edited; the runs that are not here have no configuration in `benchmarks/serving/configs` or were not started.
-
-"""
-_GRAPHS = """
-CUDA graphs: what an instance takes is measured on an H100 with driver 580.159.04 (`outside.py`, `graphs.py`, `tests/data/h100/outside.json`,
-`graphs.jsonl`): 104 KiB and 2.5 KiB for each node, by CUDA 12.8's runtime as by 13.0's, with each flag, nothing for upload and first launch,
-memset, memcpy, clusters, local and shared memory, dependent launches and products of cuBLAS alike; parameters of 4,000 bytes and graphs that
-fork into several streams take more. The logged figures less the pool of each start grow with the number of nodes (nine models of 492 to 1,265
-nodes a size: a straight line is off by 20 % at most), several times as fast. Nothing that was measured here explains that, and other drivers do: the same
-engine's graphs took 3.81 GiB under CUDA 12.2's and 12.3's driver and 1.14 under 12.4's (vLLM issue 5517), 470 took 64 KiB a node
-(forums.developer.nvidia.com/t/244901), and NVIDIA says "around 10KB" in February 2025 (CCCL pull request 3768). The logged runs had another driver than
-580.159.04: it gave CUDA 79.19 GiB of the GPU, 580.159.04 gives 79.18. Which is not logged, and nothing is fitted to the log: what drivers since CUDA 12.4 take at most is said beside what is measured (`analyzer/results/serving.py`).
-vLLM 0.19 takes none of it off the cache unless it is asked to.
-
-Local memory of kernels is counted as their binaries say (`docs/EMULATION.md`): 0.22 GiB of granite-3.1-2b-instruct are those of the sampler's
-Triton kernel, which takes 1,888 bytes a thread for its vocabulary of 49,155 words and 880 for one of 49,156. On four GPUs 0.06 and 0.09 GiB
-are missing, why is not known here: no kernel of Kimi-Dev-72B's start takes more than 1 KiB a thread, and NCCL is counted as on two GPUs, with
-NVLink SHARP's channels and without its buffers (`libraries/nccl.py`).
-
-Times are of a machine with two cores on which other work, and several of these starts, ran at once.
-"""
 
 
 def logged() -> dict[str, dict[str, str]]:
@@ -250,7 +227,7 @@ def table(found_in: Path) -> None:
     """Write the page."""
     rows, found = logged(), json.loads(found_in.read_text())
     found = {name: found[name] for name in rows if name in found}
-    text = _HEAD + "".join(f"- {said}\n" for said in verdicts(rows, found)) + _GRAPHS
+    text = _TEXT["head"] + "".join(f"- {said}\n" for said in verdicts(rows, found)) + _TEXT["graphs"]
     text += "\nLogged / started, GiB:\n\n| run | tokens logged | started | weights | activation | non-torch | KV cache | graphs, estimated | graphs, taken | time | host memory |\n"
     text += "|---|---|---|---|---|---|---|---|---|---|---|\n" + "".join(
         line(name, rows[name], said) + "\n" for name, said in found.items()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import gzip
 import json
 import statistics
 import time
@@ -28,6 +27,7 @@ import click
 
 from benchmarks import ROOT
 from benchmarks.harness import pages
+from benchmarks.harness.files import read, write
 
 # The target's file, with what tells it from another of the same file -> its options.
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -47,19 +47,6 @@ _NEAR = 1.05
 # What holds more than this of a limit does not run under it by giving blocks back.
 _HOLDS = 1.1
 _LONGEST = 70
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A plan or a record."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        found: dict[str, Any] = json.load(file)
-    return found
-
-
-def write(path: Path, content: object) -> None:
-    """As compressed JSON."""
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        json.dump(content, file, separators=(",", ":"))
 
 
 def target_of(name: str) -> str:

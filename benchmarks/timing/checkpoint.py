@@ -24,7 +24,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks import ROOT
-from benchmarks.timing.measure import versions, write
+from benchmarks.harness.files import write
+from benchmarks.timing.measure import versions
 
 RECORD = ROOT / "tests/data/h100/timing/checkpoint.json.gz"
 _BLOCKS, _SAVED, _ROUNDS, _STEPS = 20, (1, 2, 4, 8, 16, 32), 5, 9

@@ -1,6 +1,6 @@
 """Measure compiled steps on this machine's GPU: `python -m benchmarks timing compiled OUT`.
 
-1. Each case (`compiled_cases.py`) is compiled in a process of its own, several at once. When one has warmed up, all others are stopped
+1. Each case (`cases.json`) is compiled in a process of its own, several at once. When one has warmed up, all others are stopped
    (SIGSTOP, their compilers with them) while it is timed, so that neither the device nor the host is shared.
 2. What is measured is what `programs.py` measures, but for **host**: the median of the times until a step has been handed over from
    an idle device; a compiled step has too few launches to fill the queue. Of development cases kernels are recorded by name, too.
@@ -26,7 +26,7 @@ import click
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.timing.compiled_cases import SETS
+from benchmarks.timing.cases import COMPILED, tag
 from benchmarks.timing.compiled_step import stepping
 from benchmarks.timing.programs import busy, enqueued, walls_of
 
@@ -273,16 +273,19 @@ def _worker(job: Path) -> None:
 @click.option("--together", default=_TOGETHER, help="processes at once")
 @click.option("--only", default="", help="cases whose model has this in it")
 def main(folder: Path, seconds: float, together: int, only: str) -> None:
-    """Measure the cases of `compiled_cases.py`, and the loops: compiled.json.gz."""
-    from benchmarks.timing.cases import tag
-    from benchmarks.timing.measure import versions, write
+    """Measure the cases of `cases.json`, and the loops: compiled.json.gz."""
+    from benchmarks.harness.files import write
+    from benchmarks.timing.measure import versions
 
     begin = time.monotonic()
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     jobs: list[dict[str, Any]] = [{"set": LOOPS}] if not only else []
     jobs += [
-        {"set": name, "case": case} for name, cases in SETS.items() for case in cases if only in case["model"]
+        {"set": name, "case": case}
+        for name, cases in COMPILED.items()
+        for case in cases
+        if only in case["model"]
     ]
     # Those that compile longest begin first.
     jobs.sort(key=lambda job: job["set"] != LOOPS and job["case"]["mode"] == "infer")

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import json
 import os
 import tempfile
@@ -26,22 +25,16 @@ from analyzer.devices import load
 from analyzer.emulation.step import time_of
 from analyzer.timing.host import factor_of
 from benchmarks.harness import pages
-from benchmarks.timing.cases import tag
-from benchmarks.timing.compiled_cases import SETS
-from benchmarks.timing.measure import write
+from benchmarks.harness.files import read, write
+from benchmarks.timing.cases import COMPILED, tag
 from benchmarks.timing.pack import RAW
 from benchmarks.timing.score import HEAD, PAGE, Row, cells, summary
+
+_TEXT = pages.prose(__file__)
 
 LAUNCHES = RAW / "compiled_launches.json.gz"
 SCRIPT = "-m benchmarks.timing.compiled_step"  # found in the working folder
 DEVICE = "h100"
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A recorded file's content."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        found: dict[str, Any] = json.load(file)
-    return found
 
 
 def rows() -> list[Row]:
@@ -49,7 +42,7 @@ def rows() -> list[Row]:
     content, launches, found = read(RAW / "compiled.json.gz"), read(LAUNCHES)["cases"], list[Row]()
     measured = {tag(row["case"]): row for row in content["rows"] if "wall" in row}
     profile = replace(load(DEVICE), host_factor=factor_of(content["host"]))
-    for group, cases in SETS.items():
+    for group, cases in COMPILED.items():
         for case in cases:
             row, said = measured.get(tag(case)), time_of(launches.get(tag(case), ()), profile)
             if row is not None and said is not None:
@@ -89,7 +82,7 @@ def emulated(python: str, case: dict[str, Any]) -> Sequence[dict[str, Any]]:
 def emulate(python: str, together: int, only: str) -> None:
     """Emulate the cases with this Python's PyTorch, and record what each step gives the device."""
     found = read(LAUNCHES) if LAUNCHES.exists() else {"cases": {}}
-    chosen = [case for cases in SETS.values() for case in cases if only in tag(case)]
+    chosen = [case for cases in COMPILED.values() for case in cases if only in tag(case)]
     with ProcessPoolExecutor(together) as pool:
         for case, launches in zip(chosen, pool.map(functools.partial(emulated, python), chosen), strict=True):
             found["cases"][tag(case)] = launches
@@ -107,9 +100,9 @@ def section(found: Sequence[Row]) -> str:
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
     head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     parts = [
-        _OPENING.format(of=of, factor=factor),
+        _TEXT["opening"].format(of=of, factor=factor),
         pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(),
-        _AFTER,
+        _TEXT["after"],
     ]
     for name, title in (
         ("development", "Compiled: development cases"),
@@ -132,22 +125,3 @@ def score() -> None:
 def table() -> None:
     """Write the compiled steps' part of docs/evidence/TIMING.md."""
     pages.write_part(PAGE, "compiled", section(rows()))
-
-
-_OPENING = """## Compiled programs
-
-What `Estimate.step_seconds` says of programs under `torch.compile` (Inductor; `reduce-overhead` with CUDA graphs), which are emulated, beside
-whole steps measured on one GPU ({of}). The model is compiled, loss and optimizer are not. Predictions are of PyTorch's
-own code for an H100, on a machine without one: its compiler's kernels, each with the bytes it moves, its library calls and its graphs. That machine's
-host took {factor:.2f} times as long as the one of the other tables over the four loops that `analyze calibrate` times (their second run, warm), a
-factor the predictions have; as the figures of compiled code were fitted to the same machine with the same factor, it says nothing of other hosts. Rules were written beside the development cases, whose kernels were recorded one by one; the held-out cases were looked at once,
-after the last rule. `python -m benchmarks timing compiled OUT` measures, `compiled_emulate PYTHON` emulates, `compiled_table` predicts and writes this."""
-
-_AFTER = """**device**: kernels, copies and sets of all streams. **host**: the time to hand a step over from an idle device, less that of the copies from
-pageable memory, for which it waits. The rest is as above.
-
-Where it falls short: whether Inductor pads a product is decided by a timing (`pad_mm`), which an emulated device has not: of `gpt2` and `bert` in half
-precision the padded vocabulary is not foreseen. Pooling and atomic additions take up to nine times as long as their bytes. Steps of less than
-2 ms that copy their batch from the host: the copies' speed differed by half from one run to the next, so that their host time is what
-remains of two larger figures. A step in which each half waits for the other (`super_resolution`, `vgg11_bn`). Not measured: `max-autotune`, compiled
-optimizers, dynamic shapes, graph breaks, GPUs other than this one."""

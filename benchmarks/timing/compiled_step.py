@@ -1,4 +1,4 @@
-"""Steps of one compiled case (`compiled_cases.py`), as a program: `python -m benchmarks.timing.compiled_step CASE.json [COUNT]`.
+"""Steps of one compiled case (`cases.json`), as a program: `python -m benchmarks.timing.compiled_step CASE.json [COUNT]`.
 
 It is what `compiled.py` measures on a GPU, and what `analyzer.emulate` is given. A step is that of `steps.py`.
 """

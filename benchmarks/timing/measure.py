@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import sys
 import time
@@ -12,6 +10,7 @@ from pathlib import Path
 import click
 import torch
 
+from benchmarks.harness.files import write
 from benchmarks.timing import host
 from benchmarks.timing.kernels import Meter
 from benchmarks.timing.shapes import SECTIONS
@@ -31,12 +30,6 @@ def versions() -> dict[str, str]:
         "cudnn": str(torch.backends.cudnn.version()),
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def write(path: Path, content: object) -> None:
-    """As compressed JSON."""
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        json.dump(content, file, separators=(",", ":"))
 
 
 @click.command("measure")

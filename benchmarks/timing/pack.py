@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import zipfile
 from collections import defaultdict
@@ -19,6 +17,7 @@ from analyzer.timing import attention, convolutions, products, table, traffic
 from analyzer.timing.rates import Rates, rates_of
 from analyzer.timing.work import Work
 from benchmarks import ROOT
+from benchmarks.harness import files
 
 RAW = ROOT / "tests" / "data" / "h100" / "timing"
 # Rows kept of a category whose measurements are many.
@@ -134,9 +133,7 @@ def measured_rows() -> list[dict[str, Any]]:
     """All that was measured, in columns as it is kept."""
     found: list[dict[str, Any]] = []
     for path in sorted(RAW.glob("operators*.json.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            content = json.load(file)
-        for columns, rows in content["rows"]:
+        for columns, rows in files.read(path)["rows"]:
             found += [dict(zip(columns, row, strict=True)) for row in rows]
     return found
 

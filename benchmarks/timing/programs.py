@@ -27,9 +27,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.accuracy.sets import zoo
+from benchmarks.harness.files import write
 from benchmarks.timing.cases import SETS, Case, tag
 from benchmarks.timing.kernels import Meter
-from benchmarks.timing.measure import versions, write
+from benchmarks.timing.measure import versions
 from benchmarks.timing.shapes import mixed
 from benchmarks.timing.steps import stepping
 
@@ -152,7 +153,7 @@ def _by_operator(device: list[Any], launches: dict[int, int], calls: list[Any]) 
 @click.argument("folder", type=Path)
 @click.option("--seconds", default=300.0, help="no case is begun after these")
 def main(folder: Path, seconds: float) -> None:
-    """Measure the steps of `cases.py`, and what `shapes.mixed` lists: programs.json.gz, mixed.json.gz."""
+    """Measure the steps of `cases.json`, and what `shapes.mixed` lists: programs.json.gz, mixed.json.gz."""
     warnings.simplefilter("ignore")
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()

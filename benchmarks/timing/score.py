@@ -4,13 +4,11 @@
    at a time. **host**: the smaller of handing the step over, and of a batch of two (`programs.py`, rule 4). **step**: wall.
 2. An error is predicted over measured less one. The bound is named rightly where the greater of the two measured, host or device,
    is the one that is said. A figure is in its range where measured lies between low and high.
-3. Development cases and held-out ones are counted apart (`cases.py`).
+3. Development cases and held-out ones are counted apart (`cases.json`).
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,9 +24,11 @@ from analyzer.timing.step_time import StepTime
 from benchmarks import ROOT
 from benchmarks.accuracy.predict import inputs_of, model_of, targets_of
 from benchmarks.accuracy.sets import zoo
-from benchmarks.harness import pages
+from benchmarks.harness import files, pages
 from benchmarks.timing.cases import SETS, Case, tag
 from benchmarks.timing.pack import RAW, measured_rows
+
+_TEXT = pages.prose(__file__)
 
 PAGE = ROOT / "docs" / "evidence" / "TIMING.md"
 
@@ -90,8 +90,7 @@ def predicted(case: Case) -> StepTime | None:
 
 def rows(only: str = "") -> list[Row]:
     """Every measured case, or those whose tag has `only` in it, predicted now."""
-    with gzip.open(RAW / "programs.json.gz", "rt", encoding="utf-8") as file:
-        content = json.load(file)
+    content = files.read(RAW / "programs.json.gz")
     found = []
     for measured in content["rows"]:
         said = predicted(measured["case"]) if only in tag(measured["case"]) else None
@@ -168,12 +167,11 @@ def table() -> None:
 
 def page(found: Sequence[Row]) -> str:
     """The page's text."""
-    with gzip.open(RAW / "programs.json.gz", "rt", encoding="utf-8") as file:
-        versions: dict[str, Any] = json.load(file)["versions"]
+    versions: dict[str, Any] = files.read(RAW / "programs.json.gz")["versions"]
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
     head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
-    opening = _OPENING.format(of=of, calls=f"{len(measured_rows()):,}")
-    parts = [opening, pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(), _AFTER]
+    opening = _TEXT["opening"].format(of=of, calls=f"{len(measured_rows()):,}")
+    parts = [opening, pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(), _TEXT["after"]]
     for name, title in (("development", "Development cases"), ("held_out", "Held-out cases")):
         lines = [cells(row) for row in found if row.group == name]
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
@@ -187,26 +185,3 @@ def page(found: Sequence[Row]) -> str:
             f"<!-- {name}: written by python -m benchmarks timing {command} -->\n{kept}\n<!-- /{name} -->"
         )
     return "\n\n".join(parts) + "\n"
-
-
-_OPENING = """# How long a step takes, predicted and measured
-
-`Estimate.step_seconds` beside whole steps measured on one GPU ({of}): what the
-device is busy, what the host takes to hand a step over, and what a step takes in all. `python -m benchmarks timing table` writes this page; `python -m benchmarks timing programs OUT`
-measures the steps anew, and `python -m benchmarks timing measure OUT` the single operators that the table in `analyzer/timing/h100.npz`
-is made from ({calls} calls: products, convolutions, attention, everything that moves bytes). None of the cases is in that table.
-
-Rules of kernels were written beside the development cases, of which every operator's time was recorded; of the held-out ones only
-the totals were measured. The host's figures are fitted to the development cases' host time. The held-out totals were looked at once
-before the last two decisions: that a kernel's code is not in the cache (0.35 us of each, `step.py`; without it the device's median was
-6.2 % of all 92), and how near the host's figures are held to those of single operators."""
-
-_AFTER = """**device**: kernels, copies and sets of the program's stream, and half of those of cuDNN's own. **host**: the smaller of the time to
-hand the step over from an idle device and of that for a batch of two. **bound right**: whether the greater of the two is the one that
-is said. An error is said over measured, less one; "(no)" marks what is not in its range, or not the right bound.
-
-Where it falls short: grouped convolutions in channels-last order (`regnet_x_1_6gf`, `regnety_016`), of which cuDNN transposes some on the way
-and others not; recurrent layers, whose kernels run on streams of cuDNN's; the first, one-channel convolution of `wav2vec2`; models whose own
-Python code takes longer than their operators (`falcon` in inference). Steps end up to 40 % later than said where host and device
-wait for each other by turns. Not measured: GPUs other than this one. Compiled
-programs have a part of their own below; traced, without a CUDA build of PyTorch, their step time is that of the eager program."""

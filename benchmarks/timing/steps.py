@@ -1,4 +1,4 @@
-"""A step of a measured case (`cases.py`, `compiled_cases.py`): that of `analyzer/capture/pytorch/module/step.py`.
+"""A step of a measured case (`cases.json`): that of `analyzer/capture/pytorch/module/step.py`.
 
 PyTorch alone is imported: an emulated program runs it too.
 """

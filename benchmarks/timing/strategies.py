@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from benchmarks import ROOT
-from benchmarks.harness import pages
+from benchmarks.harness import files, pages
 from benchmarks.timing import advise
 
 RECORD = ROOT / "tests/data/h100/timing/strategies.json.gz"
@@ -61,7 +61,7 @@ def measure(out: Path, seconds: float) -> None:
     advise.warm_up()
     planned = [
         (name, changes)
-        for name, program in advise.read(advise.RECORD)["programs"].items()
+        for name, program in files.read(advise.RECORD)["programs"].items()
         for changes in program["alternatives"]
     ]
     rows: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ def measure(out: Path, seconds: float) -> None:
             break
         rows.append({"program": name, **advise.tried(name, changes, None, _GROUPS)})
         print(f"{name} {changes}: {1e3 * rows[-1].get('seconds', 0):.1f} ms", flush=True)
-        advise.write(out, {"versions": versions(), "rows": rows})
+        files.write(out, {"versions": versions(), "rows": rows})
 
 
 def trials(*records: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, Mapping[str, Any], list[float]]]:
@@ -84,9 +84,9 @@ def trials(*records: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, Mappin
 
 def recorded() -> dict[str, tuple[str, Mapping[str, Any], list[float]]]:
     """The trials of both records."""
-    advice = advise.read(advise.RECORD)["programs"]
+    advice = files.read(advise.RECORD)["programs"]
     free = [{"program": name, **row} for name, program in advice.items() for row in program["free"]]
-    return trials(advise.read(RECORD)["rows"], free)
+    return trials(files.read(RECORD)["rows"], free)
 
 
 def predicted(took: Mapping[str, tuple[str, Mapping[str, Any], list[float]]]) -> list[Way]:
@@ -178,7 +178,7 @@ def _words(changes: Mapping[str, Any]) -> str:
 @click.command("strategies_table")
 def table() -> None:
     """Write the record's part of docs/evidence/TIMING.md."""
-    record = advise.read(RECORD)
+    record = files.read(RECORD)
     pages.write_part(
         advise.PAGE, "strategies", "\n\n".join(section(predicted(recorded()), record["versions"]))
     )

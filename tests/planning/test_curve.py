@@ -49,10 +49,23 @@ def test_rows_are_fresh_analyses(mode: str) -> None:
     assert len(curve.captures) < 8
 
 
+def test_a_language_model_of_two_blocks(tmp_path: Path) -> None:
+    """All operators of GPT-2, whose blocks are alike; the whole model is the campaign's."""
+    target = tmp_path / "two_blocks.py"
+    whole = (MODELS / "gpt2.py").read_text()
+    assert "return GPT2()" in whole
+    target.write_text(whole.replace("return GPT2()", "return GPT2(depth=2)"))
+    check_model(target)
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ["gpt2.py", "resnet50.py"])
-@pytest.mark.sampled(1)
 def test_models_of_this_repository(name: str) -> None:
-    target = MODELS / name
+    check_model(MODELS / name)
+
+
+def check_model(target: Path) -> None:
+    """Two rows of a curve in training are fresh analyses."""
     curve = sweep(target, range(2, 60), mode="train", optimizer="adamw", device="h200")
     check(
         curve,

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_a_target_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 import torch
 
 def make_model():
-    return torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.Linear(512, 64))
+    return torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.Linear(4096, 64))
 
 def make_batch(batch, length=8):
     return torch.zeros(batch, length, 64), torch.zeros(batch, length, 64)
@@ -95,7 +96,11 @@ def loss(output, target):
     )
     words = ["fit", str(target), "--mode", "train", "--device", "1GiB", "--over", "length,batch", "-q"]
     assert main(words) == 0
-    assert "1GiB: up to length" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1GiB: up to length 2,048 " in printed
+    rows = re.findall(r"^ +([\d,]+) +(\d+)$", printed, re.M)
+    assert [length for length, _ in rows] == ["512", "1,024", "2,048", "4,096"] and rows[-1][1] == "0"
+    assert int(rows[0][1]) > int(rows[1][1]) > int(rows[2][1]) > 0
 
 
 def test_what_does_not_go_together(config: str, capsys: pytest.CaptureFixture[str]) -> None:

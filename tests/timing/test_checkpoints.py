@@ -13,7 +13,7 @@ from analyzer.graph import Graph, Phase
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.timing import host
-from benchmarks.timing import advise
+from benchmarks.harness import files
 from benchmarks.timing.checkpoint import RECORD, fitted
 from tests.timing.graphs import products
 
@@ -57,7 +57,7 @@ def counted(graph: Graph) -> dict[Phase, tuple[int, int]]:
 
 
 def test_the_figures_are_those_of_the_loops() -> None:
-    found = fitted(advise.read(RECORD)["seconds"])
+    found = fitted(files.read(RECORD)["seconds"])
     assert found["region"] == pytest.approx(host._REGION * 1e-6, rel=0.01)
     assert found["call"] == pytest.approx(host._HOOK * 1e-6, rel=0.01)
 

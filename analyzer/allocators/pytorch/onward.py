@@ -2,8 +2,8 @@
 they leave it.
 
 What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers
-(`_best_fit.c`, `Blocks`), and what that holds in the end becomes the simulator's again. Without the compiled
-one, or with settings it does not know (`has_fast_path`), the simulator serves them itself.
+(`_best_fit.c`, `Blocks`), and what that holds in the end becomes the simulator's again. It must be there, and
+know the allocator's settings (`has_fast_path`).
 
 Not modelled in plain numbers: settings; what several streams use at once (`record_stream`), and more than
 `_MOST_STREAMS` of them; a request without room, which is `OutOfMemoryError` at once, although the simulator
@@ -34,24 +34,14 @@ def simulate_on(
     parts: Iterable[tuple[Integers, Integers]],
     key_count: int,
 ) -> dict[int, int]:
-    """Simulates the parts one after the other; the handles of the keys that are alive in the end.
+    """Simulate the parts one after the other on an allocator that `has_fast_path`; return the handles of the
+    keys that are alive in the end.
 
     held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes),
     events being rows of (key, which size, stream) and (key, -1, stream), as `compiled.py` has the first two.
-    key_count: every key is below it. Raises OutOfMemoryError: the allocator is as it was then, if it
-    `has_fast_path`, and of no use otherwise.
+    key_count: every key is below it. Raises OutOfMemoryError: the allocator is then as it was.
     """
-    if has_fast_path(allocator, held.values()):
-        return _Plain(allocator, held, key_count).simulate(parts)
-    handles = dict(held)
-    for events, sizes in parts:
-        nbytes = sizes.tolist()
-        for key, number, stream in events.tolist():
-            if number >= 0:
-                handles[key] = allocator.malloc(nbytes[number], stream)
-            else:
-                allocator.free(handles.pop(key))
-    return handles
+    return _Plain(allocator, held, key_count).simulate(parts)
 
 
 def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool:

@@ -51,20 +51,35 @@ def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
 
 
 def savings(
-    sessions: Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
+    sessions: Sequence[Sequence[Frame]],
+    recorded: tuple[AllocationEvent, ...],
+    options: SessionOptions,
+    device: DeviceProfile,
 ) -> tuple[Saving, ...]:
-    """Return the sessions' memory under each cheaper setting, initializers in the file's order."""
+    """Return the sessions' memory under each cheaper setting, initializers in the file's order.
+
+    recorded: the sessions' events under `options`. The arena's strategy changes none of them, and the search
+    for an algorithm those of convolutions alone.
+    """
     changes = {
         "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
         "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
         "cudnn_conv_algo_search=DEFAULT": replace(options, cudnn_conv_algo_search="DEFAULT"),
     }
+    again = {"enable_mem_pattern=0"} | ({"cudnn_conv_algo_search=DEFAULT"} if _convolves(sessions) else set())
     found = []
     for name, changed in changes.items():
         if changed != options:
-            session = simulate_session(record(sessions, changed, device).events, changed)
+            events = record(sessions, changed, device).events if name in again else recorded
+            session = simulate_session(events, changed)
             found.append(Saving(name, session.peak_in_use, session.held))
     return tuple(found)
+
+
+def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:
+    """Return whether any node is a convolution of some kind."""
+    parts = (part for frames in sessions for frame in frames for part in frame.walk())
+    return any("Conv" in node.op for part in parts for node in part.graph.nodes.values())
 
 
 def worth_saying(saving: Saving, held: int) -> str | None:

@@ -118,7 +118,8 @@ def predict(
     own, bound = outside.beside_arena(prepared.graph, settings, device)
     beyond = own + bound
     held, pages = simulation.held, max(simulation.held, simulation.page_bytes)
-    savings = advice.savings(sessions, settings, device) if on_gpu and lost is None else ()
+    cheaper = on_gpu and lost is None
+    savings = advice.savings(sessions, recording.events, settings, device) if cheaper else ()
     lines = (advice.worth_saying(saving, held) for saving in savings)
     notes += [
         *advice.explanation(simulation),

@@ -25,7 +25,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import UNLIMITED, Prediction
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.pytorch import extrapolation
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.eager import AnyProgram, Eager, GrowingProgram
@@ -175,13 +175,13 @@ class Live:
                 self._begin()
             if event.category is Category.WORKSPACE and event.label == "cublas":
                 self._process.cublas()
-        refused = self._server.plans.refused
-        asked, handle = self._server.serve(event)
-        if self._server.plans.refused > refused:
-            self._states.refused.append(len(self._events))
-        self._record_state(event, asked, handle)
-        if type(event) is Event:
-            self.allocator.over(event.name, event.value)
+        asked = self._server.step(event, self._states)
+        self._events.append(event)
+        if asked > 0:
+            states, (allocated, reserved, requested) = self._states, self._peaks
+            now = states.allocated[-1], states.reserved[-1], states.requested[-1]
+            if now[0] > allocated or now[1] > reserved or now[2] > requested:
+                self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
 
     def _begin(self) -> None:
         """Fix the allocator's settings at the first request."""
@@ -194,23 +194,14 @@ class Live:
         for event in events:
             self._simulate(event)
 
-    def _record_state(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
-        states = self._states
-        self._events.append(event)
-        states.add(asked, handle)
-        if asked > 0:
-            allocated, reserved, requested = self._peaks
-            now = states.allocated[-1], states.reserved[-1], states.requested[-1]
-            if now[0] > allocated or now[1] > reserved or now[2] > requested:
-                self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
-
     def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
         """Free the scratch of the operator that found no memory; its results die by themselves."""
         assert isinstance(failing, Malloc) and self._eager is not None
         self.failures += 1
         failed = len(self._events)
         self._failed = Failure.of(failed, failing, error)
-        self._record_state(replace(failing, fails=True), 0)
+        self._events.append(replace(failing, fails=True))
+        self._states.add(0)
         self._eager.lost(failing)
         for event in self._events[begin:failed]:
             if (

@@ -50,19 +50,36 @@ def requests(seed: int, held: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, np.int64), np.array(sizes, np.int64)
 
 
-@pytest.mark.parametrize("ties", ["address", "segment", "block"])
+def simulated(
+    allocator: PyTorchAllocator, held: dict[int, int], parts: list[tuple[np.ndarray, np.ndarray]]
+) -> dict[int, int]:
+    """The same requests on the simulator, one by one."""
+    handles = dict(held)
+    for events, sizes in parts:
+        for key, number, stream in events.tolist():
+            if number >= 0:
+                handles[key] = allocator.malloc(int(sizes[number]), stream)
+            else:
+                allocator.free(handles.pop(key))
+    return handles
+
+
+@pytest.mark.parametrize("ties", ["address", "segment"])
 @pytest.mark.parametrize("seed", range(6))
 def test_both_leave_the_same(seed: int, ties: Ties, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = PyTorchSettings(ties=ties)
     outcomes = []
     for plain in (True, False):
-        if plain:
-            monkeypatch.setattr(onward, "_best_fit", compiled(), raising=False)
-        monkeypatch.setattr(onward, "AVAILABLE", plain)
         allocator, held = begun(settings, seed)
         events, sizes = requests(seed, held)
-        first = events[:200].copy(), sizes
-        handles = onward.simulate_on(allocator, held, [first, (events[200:], sizes)], 60)
+        parts = [(events[:200].copy(), sizes), (events[200:], sizes)]
+        if plain:
+            monkeypatch.setattr(onward, "_best_fit", compiled(), raising=False)
+            monkeypatch.setattr(onward, "AVAILABLE", True)
+            assert onward.has_fast_path(allocator, held.values())
+            handles = onward.simulate_on(allocator, held, parts, 60)
+        else:
+            handles = simulated(allocator, held, parts)
         left = [block.users for block in allocator._live.values() if block is not None]
         blocks = {key: (allocator.address_of(h), allocator.size_of(h)) for key, h in handles.items()}
         for key in sorted(handles)[::2]:  # and it goes on
@@ -90,3 +107,6 @@ def test_what_another_stream_uses_is_not_given_back_in_plain_numbers(monkeypatch
     ours, others = allocator.malloc(MIB), allocator.malloc(MIB)
     allocator.use(others, 3)
     assert onward.has_fast_path(allocator, [ours]) and not onward.has_fast_path(allocator, [ours, others])
+    assert not onward.has_fast_path(PyTorchAllocator(PyTorchSettings(ties="block")))
+    monkeypatch.setattr(onward, "AVAILABLE", False)
+    assert not onward.has_fast_path(allocator, [ours])
