@@ -269,8 +269,7 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
         sums = script.temporary(splits * batch * heads * queries * _FLOAT)
         results = script.temporary(splits * batch * heads * queries * padded * _FLOAT)
         script.outputs()
-        script.release(sums)
-        script.release(results)
+        script.release(sums, results)
     elif drops and script.torch_release not in _FLASH_STATE_ON_HOST:
         unused = script.temporary(_FLASH_STATE_BYTES)
         for index in reversed(random_state):  # the scalar, then the pair that takes the place of the first

@@ -66,8 +66,7 @@ def ctc_loss_backward(operator: Operator, device: DeviceProfile, script: Script)
     script.release(script.temporary(each))  # which of them are infinite
     script.release(maxima)
     exponentials, summed = script.temporary(blanks), script.temporary(each * size)
-    for token in (exponentials, result, summed, both):
-        script.release(token)
+    script.release(exponentials, result, summed, both)
     if chosen:
         script.temporary(size)
         script.temporary(batch)

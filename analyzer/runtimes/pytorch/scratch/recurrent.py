@@ -105,7 +105,7 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
     if layer is None or source is None:
         return
     script.library("cudnn")
-    script.temporary(contiguous_copy_bytes(_time_major(operator, source)))
+    script.copies(_time_major(operator, source))
     for index in (0, 1, 2, 4):
         if index < len(operator.outputs):
             script.output(index)
@@ -142,8 +142,7 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     script.output(1)
     script.output(2)
     held.append(script.temporary(workspace_bytes, Basis.MEASURED))
-    for token in reversed(held):
-        script.release(token)
+    script.release(*reversed(held))
 
     weights = range(3, len(operator.outputs))
     held = [script.temporary(copy_bytes)]
@@ -158,8 +157,7 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     if separate:
         for index in weights:
             script.output(index)
-    for token in reversed(held):
-        script.release(token)
+    script.release(*reversed(held))
 
 
 @rule("aten::_cudnn_init_dropout_state", name="cudnn-dropout-state", sure=(Basis.EXACT, Basis.MEASURED))
