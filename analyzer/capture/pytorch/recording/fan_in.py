@@ -124,7 +124,7 @@ class FanIn:
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return func, args
-        key = torch._C._current_graph_task_id(), node._sequence_nr()
+        key = torch._C._current_graph_task_id(), node._sequence_nr(), node.name()
         if key != self._node:
             self._node, self._first, self._previous = key, self._count(), None
             self._otherwise = otherwise_of(node)

@@ -185,9 +185,9 @@ def _product(
     lt: bool = False,
 ) -> None:
     script.outputs()
-    for factor in reversed(factors):
-        script.temporary(_matrix_copy(factor, operator.outputs[0]))
-    if _multiplies(operator, factors[0]):
+    if _multiplies(operator, factors[0]):  # of a result without elements nothing is prepared
+        for factor in reversed(factors):
+            script.temporary(_matrix_copy(factor, operator.outputs[0]))
         take_workspace(script, device, lt)
 
 
