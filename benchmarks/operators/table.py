@@ -20,7 +20,14 @@ KINDS = ("same", "order", "sizes", "not followed", "emulator")
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
 _NORMS = "its degree and squarings depend on the matrices' norms: taken to be the highest, and one"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
-_ZEROS = "twice: the gradient of a sign is zeros without memory, which are added to another without a sum of its own"
+_ZEROS = "twice: zeros without memory are added in place, of tensors without memory into a copy"
+_REFLECTORS = "twice: the loop over reflectors that is itself differentiated is not described, the one that writes in place is"
+_WEIGHTS = "twice: the weights are made contiguous behind the result, not before it"
+# Words of an error of the emulated runtime -> why it cannot go on.
+_OF_THE_RUNTIME = {
+    "TooLong": "the emulated runtime was ended at its time limit",
+    "cusparseSDDMM": "the emulated runtime has no products at a sparse matrix's places (cuSPARSE's SDDMM)",
+}
 # Entry, or the beginning of its name -> why it differs.
 REASONS = {
     "matrix_exp": _NORMS,
@@ -43,18 +50,18 @@ REASONS = {
     "nn.functional.ctc_loss": "targets that are not contiguous are copied for each check",
     "nn.MultiLabelMarginLoss": "a copy of targets that are not contiguous",
     "nn.SoftMarginLoss": "a gradient that is not contiguous is copied at another moment",
-    **dict.fromkeys(
-        (
-            "copysign",
-            "nn.LPPool",
-            "nn.Softsign",
-            "nn.functional.normalize",
-            "nn.functional.softsign",
-            "renorm",
-            "special.i0e",
-            "special.i1e",
-        ),
-        _ZEROS,
+    **dict.fromkeys(("special.i0e", "special.i1e"), _ZEROS),
+    **dict.fromkeys(("linalg.householder_product", "ormqr"), _REFLECTORS),
+    "nn.LazyConvTranspose": _WEIGHTS,
+    "masked.cumprod": "twice: a conjugate that is copied is kept for the second pass, a lazy one is not",
+    "linalg.eigh": "twice: a diagonal is written in place, of tensors without memory into a copy",
+    "lu_solve": "twice: a lazily conjugated gradient is copied once more, to be added",
+    "nn.functional.binary_cross_entropy_with_logits": (
+        "twice: the target's gradient is multiplied by the weight in place, the input's is not"
+    ),
+    "nn.functional.nll_loss": "Python's garbage collector frees an earlier case's memory in between",
+    "_batch_norm_with_update": (
+        "cuDNN's workspace where it normalizes channels-last, and a copy of what is not contiguous"
     ),
     "masked.prod": "the gradient of a single factor that keeps its dimension calls nothing of meta tensors",
 }
@@ -63,7 +70,7 @@ REASONS = {
 def reason(row: Row) -> str:
     """Why a case differs; empty where nobody has said."""
     if row.kind == "emulator":
-        return "the emulated runtime was ended at its time limit" if row.at.startswith("TooLong") else ""
+        return next((said for words, said in _OF_THE_RUNTIME.items() if words in row.at), "")
     found = [said for name, said in REASONS.items() if row.case[1].startswith(name)]
     return found[-1] if found else ""
 

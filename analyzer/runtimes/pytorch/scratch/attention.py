@@ -338,5 +338,4 @@ def _ragged_flash_backward(operator: Operator, script: Script) -> None:
     (total, heads, size), batch = query.shape, rows.shape[0] - 1
     padded_size = _round_up(size, 32 if size <= 128 else 64)
     padded = _round_up(operator.integer("max_q"), 128)
-    script.temporary(batch * heads * padded * _FLOAT)
-    script.temporary((total + 128 * batch) * heads * padded_size * _FLOAT)
+    script.temporaries(batch * heads * padded * _FLOAT, (total + 128 * batch) * heads * padded_size * _FLOAT)

@@ -54,8 +54,7 @@ def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.outputs()
     count, tests = source.element_count, wanted.element_count
     if tests < 10 * count**0.145:
-        script.temporary(count * tests)
-        script.temporary(count)
+        script.temporaries(count * tests, count)
         pairs = replace(source, shape=(count, tests), stride=(tests, 1), offset=0, dtype="bool")
         reduce(script, device, pairs, frozenset({1}), ("bool",), kernel=ReductionKernel(1))
         return

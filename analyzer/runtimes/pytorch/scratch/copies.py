@@ -115,6 +115,5 @@ def scatter_mean(operator: Operator, _device: DeviceProfile, script: Script) -> 
     source, values = present(operator, "self"), present(operator, "src")
     if operator.argument("reduce") != "mean":
         return
-    script.temporary(math.prod(values.shape) * dtype_bytes(values.dtype))
-    script.temporary(bytes_of(source))
+    script.temporaries(math.prod(values.shape) * dtype_bytes(values.dtype), bytes_of(source))
     script.temporary(source.element_count)

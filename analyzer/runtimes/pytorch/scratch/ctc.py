@@ -68,6 +68,5 @@ def ctc_loss_backward(operator: Operator, device: DeviceProfile, script: Script)
     exponentials, summed = script.temporary(blanks), script.temporary(each * size)
     script.release(exponentials, result, summed, both)
     if chosen:
-        script.temporary(size)
-        script.temporary(batch)
+        script.temporaries(size, batch)
         script.output(0)

@@ -107,8 +107,7 @@ def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
     pivots = count * min(rows, columns) * INFO_BYTES
     factors = script.temporary(bytes_of(matrix))
-    script.temporary(pivots)
-    script.temporary(count * INFO_BYTES)
+    script.temporaries(pivots, count * INFO_BYTES)
     pivoted = bool(operator.argument("pivot", default=True))
     if matrix.element_count:
         factorized(script, device, matrix, pivoted)
@@ -145,8 +144,7 @@ def ldl_solve(operator: Operator, _device: DeviceProfile, script: Script) -> Non
     script.outputs()
     matrix = solvable(operator, "LD")
     script.copies(operator.tensor("pivots"), turned(matrix))
-    script.temporary(count_of(matrix) * matrix.shape[-1] * INDEX_BYTES)
-    script.temporary(INFO_BYTES)
+    script.temporaries(count_of(matrix) * matrix.shape[-1] * INDEX_BYTES, INFO_BYTES)
 
 
 @rule("aten::triangular_solve", name="triangular-solve-old")

@@ -237,8 +237,7 @@ def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if "lu_solve" in operator.name and not result.element_count:
         return
     if inverse:
-        script.temporary(bytes_of(matrix))
-        script.temporary(count_of(matrix) * matrix.shape[-1] * INFO_BYTES)
+        script.temporaries(bytes_of(matrix), count_of(matrix) * matrix.shape[-1] * INFO_BYTES)
     if "lu_solve" in operator.name:
         script.copies(operator.tensor("pivots"), turned(matrix))
     else:
@@ -262,8 +261,7 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
         in_turn(script, 1, cusolver.getrf_bytes(ELEMENTS[matrix.dtype], rows, columns))
         if not pivoted and ELEMENTS[matrix.dtype].is_complex:
             with script.function():
-                for nbytes in (dtype_bytes(matrix.dtype), rows * columns, bytes_of(matrix)):
-                    script.temporary(nbytes)
+                script.temporaries(dtype_bytes(matrix.dtype), rows * columns, bytes_of(matrix))
     elif blocked:
         _in_blocks(script, device, matrix)
     elif without_magma or (rows == columns and (rows <= 16 or (rows <= 128 and count <= 16))):

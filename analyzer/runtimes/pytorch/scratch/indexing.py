@@ -153,8 +153,7 @@ def _sorted_gradient(
     script.release(script.temporary(unique_bytes(device, count)))
     script.release(unique)
     segments = min(count, weights)
-    script.temporary(segments * width)
-    script.temporary(segments * width)
+    script.temporaries(segments * width, segments * width)
     script.release(script.temporary(scan_bytes(device, segments)))
     script.temporary(_INDEX_BYTES)
     partial = count // _ROWS_PER_SEGMENT + segments

@@ -125,8 +125,7 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
     if source is None or affine is None or operator.integer("HxW") == 1:
         return
     factors = operator.integer("N") * operator.integer("C") * accumulator_bytes(source.dtype)
-    script.temporary(factors)
-    script.temporary(factors)
+    script.temporaries(factors, factors)
 
 
 @rule("aten::native_group_norm_backward", name="group-norm-grad")
@@ -149,8 +148,7 @@ def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Scri
     per_group = samples * groups * width
     per_pixel = operator.integer("HxW") > 1
     if per_pixel or not since_then:
-        script.temporary(per_channel)
-        script.temporary(per_channel)
+        script.temporaries(per_channel, per_channel)
     if operator.flags("output_mask", 3)[0]:
         factors = [script.temporary(per_group), script.temporary(per_group)]
         if operator.tensor("weight") is not None and per_pixel:
@@ -249,8 +247,7 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
         return
     two_dims = len(source.shape) == 2 and is_contiguous(source)
     if two_dims or (len(source.shape) == 4 and is_channels_last(source) and not is_contiguous(source)):
-        for nbytes in channels_last_staging(source, 4):
-            script.temporary(nbytes)
+        script.temporaries(*channels_last_staging(source, 4))
     elif not is_contiguous(source):
         copy, _ = converted(script, source, accumulator_dtype(source.dtype))
         others = frozenset(range(len(source.shape))) - {1}
@@ -283,11 +280,10 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     saved = operator.tensor("save_invstd", "save_var")
     if not operator.integer("train", "update", default=1) and (saved is None or saved.element_count == 0):
         script.temporary(per_channel)
-    script.temporary(per_channel)
-    script.temporary(per_channel)
+    script.temporaries(per_channel, per_channel)
     for index in (1, 2):
         if index < len(operator.outputs):
             script.output(index)
-    staging = [script.temporary(nbytes) for nbytes in channels_last_staging(source, 2)]
+    staging = script.temporaries(*channels_last_staging(source, 2))
     script.release(*reversed(staging))
     script.output(0)

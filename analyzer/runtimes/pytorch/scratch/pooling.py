@@ -75,8 +75,7 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
     grad, source = present(operator, "grad_output"), present(operator, "self")
     script.outputs()
     channels_last = suggests_channels_last(source)
-    script.temporary(_format_copy(source, channels_last))
-    script.temporary(_format_copy(grad, channels_last))
+    script.temporaries(_format_copy(source, channels_last), _format_copy(grad, channels_last))
     if operator.name.startswith("aten::max_pool2d"):
         script.temporary(_format_copy(operator.tensor("indices"), channels_last))
 

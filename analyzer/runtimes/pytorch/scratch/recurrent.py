@@ -136,7 +136,7 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     grad_bytes = contiguous_copy_bytes(output_grad and _time_major(operator, output_grad))
     workspace_bytes = layer.training_workspace_bytes()
 
-    held = [script.temporary(nbytes) for nbytes in (copy_bytes, grad_bytes)]
+    held = script.temporaries(copy_bytes, grad_bytes)
     script.output(0)
     held += [script.temporary(contiguous_copy_bytes(grad)) for grad in state_grads]
     script.output(1)

@@ -159,9 +159,13 @@ class Script:
         )
         self.steps += [trials, Give(token)]
 
+    def temporaries(self, *sizes: int) -> list[int]:
+        """Take as many temporaries, of these bytes; return their tokens."""
+        return [self.temporary(nbytes) for nbytes in sizes]
+
     def copies(self, *tensors: TensorMeta | None) -> list[int]:
         """Take a contiguous copy of each tensor that is not contiguous; return their tokens."""
-        return [self.temporary(contiguous_copy_bytes(tensor)) for tensor in tensors]
+        return self.temporaries(*map(contiguous_copy_bytes, tensors))
 
     def release(self, *tokens: int) -> None:
         """Free these temporaries now, one after the other."""

@@ -68,8 +68,7 @@ def masked_softmax(operator: Operator, _device: DeviceProfile, script: Script) -
     whole = mask.shape == source.shape and is_contiguous(mask)
     fits = is_contiguous(source) and source.shape[-1:] <= (_MASKED_ROW,)
     if not (fits and (whole or operator.argument("mask_type") == _PADDING)):
-        script.temporary(bytes_of(source))
-        script.temporary(bytes_of(source))
+        script.temporaries(bytes_of(source), bytes_of(source))
     script.outputs()
 
 

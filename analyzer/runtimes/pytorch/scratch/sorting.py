@@ -91,9 +91,7 @@ def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: in
         return
     count, width = source.element_count, dtype_bytes(source.dtype)
     if stride != 1:
-        script.temporary(bytes_of(source))
-        script.temporary(bytes_of(source))
-        script.temporary(count * _INDEX_BYTES)
+        script.temporaries(bytes_of(source), bytes_of(source), count * _INDEX_BYTES)
     if count == size:
         script.temporary(count * _INDEX_BYTES)
         script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES))
@@ -217,8 +215,7 @@ def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if _along(values, dim)[0] > _SMALL_SORT and operator.argument("sorted") is not False:
         indices = values.element_count * _INDEX_BYTES
         with script.function():
-            script.temporary(indices)
-            script.temporary(values.element_count * dtype_bytes(values.dtype))
+            script.temporaries(indices, values.element_count * dtype_bytes(values.dtype))
             with script.function():
                 sort_rows(script, device, values, dim)
             script.release(script.temporary(indices))  # gathered
@@ -260,7 +257,5 @@ def randperm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.release(script.temporary(_INDEX_BYTES))
     bits = math.ceil(math.log2(max(2.0, count - (6 * count * count + 1) / (12 * math.log(0.9)))))
     width = 4 if bits <= 32 else 8
-    script.temporary(count * _INDEX_BYTES)
-    script.temporary(count * width)
-    script.temporary(count * width)
+    script.temporaries(count * _INDEX_BYTES, count * width, count * width)
     script.temporary(radix_sort_bytes(device, count, bits, width, _INDEX_BYTES))

@@ -50,8 +50,7 @@ def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script)
     source = filled(operator, "input")
     script.outputs()
     if _has_channels_innermost(source):
-        for nbytes in channels_last_staging(source, 4):
-            script.temporary(nbytes)
+        script.temporaries(*channels_last_staging(source, 4))
     else:
         script.temporary(_merged_copy_bytes(source))
 
@@ -114,8 +113,7 @@ def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, scrip
     grad, source = present(operator, "grad_out"), filled(operator, "input")
     if _has_channels_innermost(grad) and _has_channels_innermost(source):
         script.outputs()
-        for nbytes in channels_last_staging(source, 2):
-            script.temporary(nbytes)
+        script.temporaries(*channels_last_staging(source, 2))
         return
     for tensor in (source, grad):
         script.temporary(_merged_copy_bytes(tensor))
