@@ -334,7 +334,7 @@ FUSED: dict[Any, Callable[..., Any]] = {
 }
 
 
-def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:  # noqa: ARG001
+def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:
     """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, several elsewhere."""
     statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
     accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
@@ -346,7 +346,6 @@ def rms_norm_backward(
     grad: Any, x: Any, shape: list[int], rstd: Any, weight: Any, mask: list[bool]
 ) -> tuple[Any, Any]:
     """`_fused_rms_norm_backward_cuda`, `cuda/layer_norm_kernel.cu`: gradients of the input and the weight."""
-    del grad, shape, rstd
     contiguous = torch.contiguous_format
     return (
         torch.empty_like(x, memory_format=contiguous) if mask[0] else None,

@@ -25,13 +25,12 @@ _MATRIX, _FLOAT = 2, 4
 
 
 @rule("bitsandbytes::quantize_4bit", "bitsandbytes::quantize_blockwise")
-def bitsandbytes_quantize(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def bitsandbytes_quantize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """A contiguous copy of the input if it is not; the scales are made before the values, though they come
     second.
 
     Source: `backends/cuda/ops.py` (`quantize_4bit`, `quantize_blockwise`).
     """
-    del device
     script.copies(operator.inputs[0])
     script.output(1)
     script.output(0)
@@ -43,25 +42,23 @@ def bitsandbytes_quantize(operator: Operator, device: DeviceProfile, script: Scr
     "bitsandbytes::optimizer_update_8bit_blockwise",
     "bitsandbytes::optimizer_update_32bit",
 )
-def bitsandbytes_in_place(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def bitsandbytes_in_place(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The kernels take nothing besides the result, if there is one.
 
     Source: `backends/cuda/ops.py`: results are made before the kernels are called; steps write to parameters
     and state.
     """
-    del operator, device
     script.outputs()
 
 
 @rule("bitsandbytes::int8_linear_matmul")
-def bitsandbytes_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def bitsandbytes_product(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Nothing besides the result; the library's handle of cuBLAS is its own, beside those of PyTorch's
     threads.
 
     Source: `backends/cuda/ops.py` (`_int8_linear_matmul_impl`), `functional.py` (`CUBLAS_Context`),
     `csrc/ops.cuh` (`Context`).
     """
-    del operator, device
     script.library("cublas@bitsandbytes")
     script.outputs()
 
