@@ -22,6 +22,8 @@ _NORMS = "its degree and squarings depend on the matrices' norms: taken to be th
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
 _ZEROS = "twice: zeros without memory are added in place, of tensors without memory into a copy"
 _REFLECTORS = "twice: the loop over reflectors that is itself differentiated is not described, the one that writes in place is"
+_CONJUGATES = "twice: a conjugate that is copied is kept for the second pass, a lazy one is not"
+_BRANCHES = "twice: branches that are both ready are followed in another order"
 _WEIGHTS = "twice: the weights are made contiguous behind the result, not before it"
 # Words of an error of the emulated runtime -> why it cannot go on.
 _OF_THE_RUNTIME = {
@@ -52,8 +54,12 @@ REASONS = {
     "nn.SoftMarginLoss": "a gradient that is not contiguous is copied at another moment",
     **dict.fromkeys(("special.i0e", "special.i1e"), _ZEROS),
     **dict.fromkeys(("linalg.householder_product", "ormqr"), _REFLECTORS),
-    "nn.LazyConvTranspose": _WEIGHTS,
-    "masked.cumprod": "twice: a conjugate that is copied is kept for the second pass, a lazy one is not",
+    **dict.fromkeys(("nn.ConvTranspose", "nn.LazyConvTranspose"), _WEIGHTS),
+    **dict.fromkeys(("linalg.vander", "masked.cumprod"), _CONJUGATES),
+    **dict.fromkeys(("nn.LSTMCell", "nn.MultiheadAttention"), _BRANCHES),
+    "div.floor_rounding": "twice: what nobody asks for is freed in another order at the end",
+    "fft.ifft": "cuFFT needs no work area for 248 points, where the rule takes one",
+    "to_sparse": "twice: a mask's projection of a sparse tensor (_sparse_mask_projection) is refused in plain words",
     "linalg.eigh": "twice: a diagonal is written in place, of tensors without memory into a copy",
     "lu_solve": "twice: a lazily conjugated gradient is copied once more, to be added",
     "nn.functional.binary_cross_entropy_with_logits": (
