@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import click
 
@@ -124,23 +124,29 @@ def done(piece: Piece) -> Done:
 @click.option("--part", "parts", multiple=True, default=PARTS, help="LIST:TYPE:SCALE:LAYOUT:SAMPLES[:WAY].")
 @click.option("--processes", default=max(1, (os.cpu_count() or 2) - 1))
 @click.option("--seconds", default=_SECONDS, help="No longer than this.")
-def main(python: str, folder: Path, parts: Sequence[str], processes: int, seconds: float) -> None:
+@click.option("--left", type=click.File(), help="A former campaign's output: only what it says is not done.")
+def main(
+    python: str, folder: Path, parts: Sequence[str], processes: int, seconds: float, left: TextIO | None
+) -> None:
     """Emulate and compare parts of PyTorch's lists until they or the time are over."""
     began = time.monotonic()
     import benchmarks.operators.traced  # noqa: F401 (each process has torch and the lists then)
 
     folder.mkdir(parents=True, exist_ok=True)
-    todo = [piece for part in parts for piece in pieces(python, part)]
-    left = {piece.name for piece in todo}
+    wanted = {line.strip() for line in left} if left else None
+    todo = [
+        piece for part in parts for piece in pieces(python, part) if wanted is None or piece.name in wanted
+    ]
+    unfinished = {piece.name for piece in todo}
     # A process a piece: what one leaves behind is gone with it.
     pool = multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1)
     try:
         found = pool.imap_unordered(done, todo)
-        while left:
+        while unfinished:
             one = found.next(timeout=max(0.0, began + seconds - time.monotonic()))
             append(folder / "emulated.jsonl.gz", one.emulated)
             append(folder / "compared.jsonl.gz", one.compared)
-            left.discard(one.name)
+            unfinished.discard(one.name)
             kinds = " ".join(
                 sorted({row.kind for row in one.compared if row.kind not in ("same", "invalid")})
             )
@@ -149,8 +155,8 @@ def main(python: str, folder: Path, parts: Sequence[str], processes: int, second
                 f"{now:5.0f} s  {one.name}: {len(one.compared)} cases in {one.seconds:.0f} s {kinds} {one.error}"
             )
     except multiprocessing.TimeoutError:
-        click.echo(f"out of time: {len(left)} of {len(todo)} pieces are not done")
-        for name in sorted(left):
+        click.echo(f"out of time: {len(unfinished)} of {len(todo)} pieces are not done")
+        for name in sorted(unfinished):
             click.echo(f"  {name}")
     finally:
         pool.terminate()  # SIGTERM, on which each ends what it emulates

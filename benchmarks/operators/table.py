@@ -20,7 +20,16 @@ KINDS = ("same", "order", "sizes", "not followed", "emulator")
 _CUDNN = "cuDNN's workspace, where it is a table's or a bound's on one side"
 _NORMS = "its degree and squarings depend on the matrices' norms: taken to be the highest, and one"
 _DATA = "values decide how large a result is, and one of the two sides does not know them"
-_ZEROS = "twice: the gradient of a sign is zeros without memory, which are added to another without a sum of its own"
+_ZEROS = "twice: zeros without memory are added in place, of tensors without memory into a copy"
+_REFLECTORS = "twice: the loop over reflectors that is itself differentiated is not described, the one that writes in place is"
+_CONJUGATES = "twice: a conjugate that is copied is kept for the second pass, a lazy one is not"
+_BRANCHES = "twice: branches that are both ready are followed in another order"
+_WEIGHTS = "twice: the weights are made contiguous behind the result, not before it"
+# Words of an error of the emulated runtime -> why it cannot go on.
+_OF_THE_RUNTIME = {
+    "TooLong": "the emulated runtime was ended at its time limit",
+    "cusparseSDDMM": "the emulated runtime has no products at a sparse matrix's places (cuSPARSE's SDDMM)",
+}
 # Entry, or the beginning of its name -> why it differs.
 REASONS = {
     "matrix_exp": _NORMS,
@@ -43,18 +52,22 @@ REASONS = {
     "nn.functional.ctc_loss": "targets that are not contiguous are copied for each check",
     "nn.MultiLabelMarginLoss": "a copy of targets that are not contiguous",
     "nn.SoftMarginLoss": "a gradient that is not contiguous is copied at another moment",
-    **dict.fromkeys(
-        (
-            "copysign",
-            "nn.LPPool",
-            "nn.Softsign",
-            "nn.functional.normalize",
-            "nn.functional.softsign",
-            "renorm",
-            "special.i0e",
-            "special.i1e",
-        ),
-        _ZEROS,
+    **dict.fromkeys(("special.i0e", "special.i1e"), _ZEROS),
+    **dict.fromkeys(("linalg.householder_product", "ormqr"), _REFLECTORS),
+    **dict.fromkeys(("nn.ConvTranspose", "nn.LazyConvTranspose"), _WEIGHTS),
+    **dict.fromkeys(("linalg.vander", "masked.cumprod"), _CONJUGATES),
+    **dict.fromkeys(("nn.LSTMCell", "nn.MultiheadAttention"), _BRANCHES),
+    "div.floor_rounding": "twice: what nobody asks for is freed in another order at the end",
+    "fft.ifft": "cuFFT needs no work area for 248 points, where the rule takes one",
+    "to_sparse": "twice: a mask's projection of a sparse tensor (_sparse_mask_projection) is refused in plain words",
+    "linalg.eigh": "twice: a diagonal is written in place, of tensors without memory into a copy",
+    "lu_solve": "twice: a lazily conjugated gradient is copied once more, to be added",
+    "nn.functional.binary_cross_entropy_with_logits": (
+        "twice: the target's gradient is multiplied by the weight in place, the input's is not"
+    ),
+    "nn.functional.nll_loss": "Python's garbage collector frees an earlier case's memory in between",
+    "_batch_norm_with_update": (
+        "cuDNN's workspace where it normalizes channels-last, and a copy of what is not contiguous"
     ),
     "masked.prod": "the gradient of a single factor that keeps its dimension calls nothing of meta tensors",
 }
@@ -63,7 +76,7 @@ REASONS = {
 def reason(row: Row) -> str:
     """Why a case differs; empty where nobody has said."""
     if row.kind == "emulator":
-        return "the emulated runtime was ended at its time limit" if row.at.startswith("TooLong") else ""
+        return next((said for words, said in _OF_THE_RUNTIME.items() if words in row.at), "")
     found = [said for name, said in REASONS.items() if row.case[1].startswith(name)]
     return found[-1] if found else ""
 

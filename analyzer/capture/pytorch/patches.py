@@ -482,7 +482,7 @@ def registered(key: str, kernels: Mapping[Any, Callable[..., Any]], override: bo
                 key == "Meta"
             ):  # `impl` refuses where PyTorch has a composite kernel, which a GPU's own comes before
                 assert library.m is not None
-                library.m.impl(overload._schema.name.partition("::")[2], key, function, False)
+                library.m.impl(overload.name().partition("::")[2], key, function, False)
             else:
                 library.impl(overload, function, key, allow_override=override)
     try:

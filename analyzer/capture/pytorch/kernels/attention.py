@@ -129,7 +129,6 @@ class AttentionChoice:
         return q.dtype in allowed and q.dtype == k.dtype == v.dtype
 
     def _cudnn(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
-        del is_causal
         if (
             not torch.backends.cuda.cudnn_sdp_enabled()
             or self._capability < (8, 0)
@@ -166,7 +165,6 @@ class AttentionChoice:
     def _efficient(
         self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
     ) -> bool:
-        del dropout_p, is_causal
         if not torch.backends.cuda.mem_efficient_sdp_enabled():
             return False
         allowed = (*_HALF, torch.float32) if self._capability >= (8, 0) else (torch.float16, torch.float32)
@@ -247,7 +245,6 @@ def attention_math(
 
     PyTorch's own composite adds the mask out of place for meta tensors, which keeps the scores twice.
     """
-    del dropout_mask
     original = query.dtype
     if original in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         query, key, value = query.to(torch.float32), key.to(torch.float32), value.to(torch.float32)

@@ -86,20 +86,17 @@ def _new(
     **kwargs: Any,
 ) -> Any:
     """Make a tensor of these parts; without a size the host reads the largest column index."""
-    del kwargs
     if layout not in COMPRESSED_LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
         raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
     if size is None:
         rows = compressed.shape[0] - 1
         columns = int(plain.max().item()) + 1 if plain.numel() else 0
         size = (rows, columns) if layout is torch.sparse_csr else (columns, rows)
-    del recorder
     return made(compressed, plain, values, size, layout)
 
 
 def clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     """A copy of every part, the last argument first (`clone_sparse_compressed`, `SparseCsrTensor.cpp`)."""
-    del kwargs
     compressed, plain, values = parts(tensor)
     values = values.clone()
     plain = plain.clone()
@@ -228,7 +225,6 @@ def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
 
 def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """`sparse_compressed_to_dense`: zeros, and the entries added at the places of one number each."""
-    del recorder, args, kwargs
     compressed, plain, values = parts(tensor)
     rows, columns = tensor.shape
     by_rows = tensor.layout is torch.sparse_csr
@@ -292,7 +288,6 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
 
 def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Copy `start` to the result, to which cuSPARSE adds the product."""
-    del beta, alpha
     if is_compressed(start) or (is_compressed(one) and is_compressed(other)):
         raise NotImplementedError("sums with a product of two compressed sparse matrices cannot be followed")
     result = start.new_empty(one.shape[0], other.shape[1])

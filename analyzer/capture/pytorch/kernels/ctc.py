@@ -91,7 +91,6 @@ def ctc_loss(
     zero_infinity: bool = False
 ) -> Any:  # fmt: skip
     """`cuda/LossCTC.cu`: the losses, and a row for every blank and character of the longest target."""
-    del targets, input_lengths, blank, zero_infinity
     batch, longest = log_probs.size(1), max(target_lengths, default=0)
     alpha = torch.empty((batch, log_probs.size(0), 2 * longest + 1), dtype=log_probs.dtype, device=META)
     return torch.empty(batch, dtype=log_probs.dtype, device=META), alpha

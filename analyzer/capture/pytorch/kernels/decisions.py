@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.kernels import ctc, matrix_rank, recurrent
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
@@ -333,7 +334,7 @@ FUSED: dict[Any, Callable[..., Any]] = {
 }
 
 
-def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:  # noqa: ARG001
+def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:
     """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, several elsewhere."""
     statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
     accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
@@ -345,7 +346,6 @@ def rms_norm_backward(
     grad: Any, x: Any, shape: list[int], rstd: Any, weight: Any, mask: list[bool]
 ) -> tuple[Any, Any]:
     """`_fused_rms_norm_backward_cuda`, `cuda/layer_norm_kernel.cu`: gradients of the input and the weight."""
-    del grad, shape, rstd
     contiguous = torch.contiguous_format
     return (
         torch.empty_like(x, memory_format=contiguous) if mask[0] else None,
@@ -379,12 +379,25 @@ def first_flash(query: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
 FIRST_FLASH = Span(until=(2, 1))
 
 
+def shape_of_sum(one: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`add_zerotensor`, `BinaryOps.cpp`: beside zeros without memory (`_efficientzerotensor`) a sum is a copy
+    of the other; only its shape is asked for, of meta tensors, for which the zeros become a number first."""
+    for tensor in (one, other):
+        if isinstance(tensor, torch.Tensor) and tensor._is_zerotensor():
+            aten.zeros.default((), dtype=tensor.dtype, device=tensor.device)
+    with _disable_current_modes():
+        return torch._refs.add(one, other, alpha=alpha)
+
+
 @contextlib.contextmanager
 def cuda_choices(compatible: CompatibleDevices) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table of replacements."""
     table = choices(compatible)
     # `ActivationMishKernel.cu`: one kernel, its result laid out as the elementwise product is.
-    kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: torch.mul}
+    kernels: dict[Any, Callable[..., Any]] = {
+        aten.mish_backward.default: torch.mul,
+        aten.add.Tensor: shape_of_sum,
+    }
     if compatible.device.releases["torch"] in HAS_KERNELS:
         kernels |= KERNELS
     if compatible.device.releases["torch"] in FIRST_FLASH:

@@ -163,7 +163,7 @@ def _kept_on_host(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float
     return order[alive]
 
 
-def nms(dets: Any, scores: Any, iou_threshold: float) -> Any:  # noqa: ARG001
+def nms(dets: Any, scores: Any, iou_threshold: float) -> Any:
     """`nms_kernel`, `nms_kernel.cu`."""
     if dets.numel() == 0:
         return torch.empty(0, dtype=torch.long, device=dets.device)
@@ -188,7 +188,6 @@ def deform_conv2d(
     dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
 ) -> Any:  # fmt: skip
     """`deform_conv2d_forward_kernel`."""
-    del stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, offset_groups, use_mask
     x, offset, weight, mask, bias = (t.contiguous() for t in (x, offset, weight, mask, bias))
     batch, outs, (height, width) = x.size(0), weight.size(0), offset.shape[2:]
     result = torch.zeros((batch, outs, height, width), dtype=x.dtype, device=x.device)
@@ -213,7 +212,6 @@ def deform_conv2d_backward(
     pad_w: int, dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
 ) -> Any:  # fmt: skip
     """`deform_conv2d_backward_kernel`: gradients of the inputs, then of the filters."""
-    del stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, offset_groups, use_mask
     grad, x, offset, weight, mask, bias = (t.contiguous() for t in (grad, x, offset, weight, mask, bias))
     batch, outs, (height, width) = x.size(0), weight.size(0), offset.shape[2:]
     at_once = _images_at_once(batch)

@@ -33,7 +33,6 @@ def of_type(*operands: Any, out: Any = None, beta: Any = 1, alpha: Any = 1) -> A
     """A product summed in another type than its matrices' (`out_dtype`, since torch 2.8): contiguous
     (`cuda/Blas.cpp`: `_mm_dtype_out_cuda`, `_addmm_dtype_out_cuda`, `baddbmm_out_dtype_cuda`). The meta
     kernels of torch 2.11 multiply by the type as if it were `beta`."""
-    del beta, alpha
     left, right, dtype = operands[-3:]
     if out is not None:
         return out

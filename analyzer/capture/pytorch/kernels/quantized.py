@@ -36,7 +36,6 @@ def gemm_4bit(
     absmax_8bit: Any = None, absmax_code: Any = None, absmax_offset: Any = None,
 ) -> Any:  # fmt: skip
     """The product of `a` with a weight of `shape`, packed in `b`."""
-    del b, absmax, quant_type, absmax_code
     inner = a.shape[-1]
     if _one_kernel(a.dtype, a.numel() // inner, shape[0], inner, blocksize):
         return torch.empty((*a.shape[:-1], shape[0]), dtype=a.dtype, device=a.device)
@@ -88,7 +87,6 @@ def int8_scaled_mm(
     a: Any, b: Any, row_stats: Any, col_stats: Any, bias: Any = None, dtype: torch.dtype | None = None
 ) -> Any:
     """The product of two matrices of 8 bits in 32, then in float16, then in `dtype`."""
-    del row_stats, col_stats
     product = torch.ops.bitsandbytes.int8_linear_matmul(a, b)
     scaled = torch.empty_like(product, dtype=torch.float16)
     if bias is not None and bias.dtype is not torch.float16:
@@ -150,7 +148,6 @@ class Paged:
 
     def _get(self, *shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
         """Return a paged tensor, which lies in host memory."""
-        del device
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             made = self._recorder.storages.host(torch.empty(shape, dtype=dtype, device="meta"))
         self._bytes += made.numel() * dtype.itemsize

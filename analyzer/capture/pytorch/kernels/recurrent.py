@@ -31,7 +31,6 @@ def cudnn_rnn(
     layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
 ) -> Any:  # fmt: skip
     """`cudnn/RNN.cpp`: output, hidden, cell, reserve (its size is the library's), weight buffer."""
-    del mode, p, train, state
     directions = 2 if bidirectional else 1
     width = (projection or hidden) * directions
     if batch_sizes:
@@ -63,8 +62,6 @@ def cudnn_rnn_backward(
     bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
 ) -> Any:  # fmt: skip
     """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or without biases own tensors."""
-    del buffer, output, grad_output, grad_hy, grad_cy, mode, hidden, projection, layers, p, train
-    del bidirectional, state, reserve
     if batch_first and not batch_sizes:
         dx = torch.empty((x.size(1), x.size(0), x.size(2)), dtype=x.dtype, device=META).transpose(0, 1)
     else:

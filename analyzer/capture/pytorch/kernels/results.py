@@ -29,7 +29,6 @@ aten = torch.ops.aten
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     """`_log_softmax_backward_data`, `SoftMax.cpp`: contiguous, whatever the gradient's strides."""
-    del output, dim
     return torch.empty(grad.shape, dtype=input_dtype, device=META)
 
 
@@ -45,7 +44,6 @@ def convolution(
     groups: int,
 ) -> Any:
     """`Convolution.cpp`: output in the suggested format."""
-    del bias
     rank = x.dim() - 2
     stride, padding, dilation, output_padding = (
         _each(v, rank) for v in (stride, padding, dilation, output_padding)
@@ -79,7 +77,6 @@ def convolution_backward(
     output_padding: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
     """`Convolution.cpp`: gradients in the suggested format."""
-    del stride, padding, dilation, transposed, output_padding, groups
     layout = suggested_format(x, weight)
     return (
         in_format(x.shape, x.dtype, layout) if mask[0] else None,
@@ -96,7 +93,6 @@ def cudnn_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
     """`cudnn/BatchNorm.cpp`: statistics only in training; a scratch rule sizes the reserve."""
-    del bias, mean, var, momentum, eps
     count = weight.shape if training else (0,)
     return (
         torch.empty_like(x, memory_format=own_format(x)),
@@ -108,7 +104,6 @@ def cudnn_batch_norm(
 
 def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any:
     """Return gradients of input, weight and bias (`cudnn/BatchNorm.cpp`)."""
-    del grad, rest
     return (
         torch.empty_like(x, memory_format=own_format(x)),
         torch.empty_like(weight),
@@ -134,7 +129,6 @@ def native_batch_norm_backward(
 
 def batch_norm_stats(x: Any, eps: float) -> Any:
     """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation by channel."""
-    del eps
     channels, dtype = x.size(1), accumulated(x.dtype)
     return torch.empty(channels, dtype=dtype, device=META), torch.empty(channels, dtype=dtype, device=META)
 
@@ -195,7 +189,6 @@ def layer_norm_backward(
     grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
 ) -> Any:
     """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous, whatever strides come in."""
-    del grad, shape, mean, rstd
     return (
         torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
         like(weight) if mask[1] and weight is not None else None,
@@ -248,7 +241,6 @@ def contiguous(operator: Any) -> Callable[..., Any]:
 
 def group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
     """`group_norm.cpp`: contiguous on CUDA; statistics in the parameters' type if it differs."""
-    del bias, c, hxw, eps
     dtype = x.dtype if weight is None else weight.dtype
     statistics = torch.empty((n, groups), dtype=dtype, device=META)
     return torch.empty(x.shape, dtype=x.dtype, device=META), statistics, torch.empty_like(statistics)
@@ -258,7 +250,6 @@ def group_norm_backward(
     grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, hxw: int, groups: int, mask: Any
 ) -> Any:
     """`group_norm.cpp`: as the forward pass."""
-    del grad, mean, rstd, n, hxw, groups
     dtype = x.dtype if weight is None else weight.dtype
     return (
         torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
@@ -269,7 +260,6 @@ def group_norm_backward(
 
 def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
     """`transformers/cuda/attention.cu`: one buffer of three, returned as views."""
-    del bias
     batch, length, width = qkv.shape
     whole = torch.empty((3, batch, heads, length, width // 3 // heads), dtype=qkv.dtype, device=META)
     return whole[0], whole[1], whole[2]
@@ -277,7 +267,6 @@ def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
 
 def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """`cuda/GroupedBlas.cpp`: rows start on 16 bytes; also for types PyTorch's meta kernel refuses."""
-    del bias
     if a.dim() == 2 and b.dim() == 3:
         shape: tuple[int, ...] = (a.size(0), b.size(2))
     elif a.dim() == 3 and b.dim() == 2:
@@ -299,7 +288,6 @@ def nothing(*_: Any, **__: Any) -> None:
 
 def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
     """Return the weight and its norms, which are at least float32 (`cuda/WeightNorm.cu`)."""
-    del dim
     dtype = torch.float32 if g.dtype in (torch.float16, torch.bfloat16) else g.dtype
     return torch.empty_like(v), torch.empty_like(g, dtype=dtype)
 
@@ -330,7 +318,6 @@ def efficient_attention_backward(
 def linalg_lstsq(matrix: Any, other: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
     """`BatchLinearAlgebra.cpp`: on CUDA only gels, which takes the rank to be full; the solution lies in the
     memory of the right sides."""
-    del rcond
     if driver not in (None, "gels"):
         raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of (gels), on the GPU")
     vector = matrix.dim() - 1 == other.dim() and other.shape == matrix.shape[:-1]

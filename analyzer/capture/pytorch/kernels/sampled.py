@@ -52,7 +52,6 @@ def _sampled(
     _: Recorder, matrix: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1
 ) -> torch.Tensor:
     """Handle `sampled_addmm`. Raises NotImplementedError where cuSPARSE would need a buffer."""
-    del alpha
     offsets, columns, values = _as_large(*parts(matrix))
     if one.numel() and other.numel() and columns.numel():
         raise NotImplementedError(

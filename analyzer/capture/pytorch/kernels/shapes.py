@@ -62,7 +62,6 @@ def _convolved(x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1
 dilation: Any = 1) -> Any:  # fmt: skip
     """`cuda/` `DepthwiseConv2d.cu`, `DepthwiseConv3d.cu`, `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`:
     contiguous."""
-    del bias
     groups = x.size(-len(size) - 1) // weight.size(1)
     return _windows(x, weight, (stride, padding, dilation), len(size), groups=groups)
 
@@ -72,7 +71,6 @@ def _transposed(
     output_padding: Any = 0, dilation: Any = 1
 ) -> Any:  # fmt: skip
     """`cuda/NaiveConvolutionTranspose3d.cu`: contiguous."""
-    del bias
     return _windows(x, weight, (stride, padding, dilation), len(size), output_padding)
 
 
@@ -97,7 +95,6 @@ def _statistics(x: Any, *_: Any) -> Any:
 
 def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
     """`cuda/jagged_tensors` of `NestedTensor`: all rows packed; `total`, or as many as there is room for."""
-    del offsets
     return _new(dense, dense.size(0) * dense.size(1) if total is None else total, *dense.shape[2:])
 
 

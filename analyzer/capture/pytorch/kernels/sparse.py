@@ -86,7 +86,6 @@ def _is_coalesced(tensor: torch.Tensor) -> bool:
 def _make(
     _: Recorder, sparse_dim: int, dense_dim: int, size: Any, indices: Any, values: Any, **kwargs: Any
 ) -> Any:
-    del sparse_dim, dense_dim
     return made(indices, values, size, kwargs.get("is_coalesced"))
 
 
@@ -139,7 +138,6 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
 
 
 def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
-    del kwargs
     indices, values = parts(tensor)
     whole = indices.is_contiguous() and values.is_contiguous()
     if whole and called_by_engine() and not torch.is_grad_enabled():
@@ -328,7 +326,6 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
 
 def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: Any) -> Any:
     """Return the non-zero entries of a dense tensor, or a compressed matrix's with shared values."""
-    del kwargs
     if is_sparse(tensor):
         return tensor
     if is_compressed(tensor):
@@ -380,7 +377,6 @@ def _sum_backward(recorder: Recorder, grad: Any, tensor: Any, dims: Any) -> Any:
 
 def _softmax(func: Any) -> Callable[..., Any]:
     def softmax(recorder: Recorder, tensor: Any, dim: int, half_to_float: bool = False) -> Any:
-        del half_to_float
         tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
         found = sparse_reductions.softmax(recorder, func, *parts(tensor), tensor.shape, dim)
         return made(*found, tensor.shape, True)
@@ -398,7 +394,6 @@ def _mm(recorder: Recorder, sparse: Any, dense: Any, *_: Any) -> Any:
 
 
 def _addmm(recorder: Recorder, start: Any, sparse: Any, dense: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    del alpha
     if not is_sparse(sparse):
         raise NotImplementedError("products with a sparse second matrix cannot be followed")
     result = dense.new_empty((sparse.shape[0], dense.shape[1]))
@@ -415,7 +410,6 @@ def embedding_bag_backward(
     mode: int, sparse: bool, weights: Any, padding: int = -1,
 ) -> Any:  # fmt: skip
     """`EmbeddingBag.cpp`: a sparse gradient has a row of the gradient for every index."""
-    del offsets
     if not sparse:
         return aten._embedding_bag_dense_backward(
             grad, indices, offset2bag, bag_size, most, count, by_frequency, mode, weights, padding

@@ -161,7 +161,6 @@ class JITFunction(KernelInterface):
 
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch it, or (warmup) only compile it."""
-        del grid
         launch = type(self).launch
         if launch is None:
             raise RuntimeError("0 active drivers ([]). There should only be one.")
@@ -207,7 +206,6 @@ class Autotuner(KernelInterface):
 
     def _restore(self, named: dict[str, Any], exception: Exception | None = None) -> None:
         """After a trial: write the copies back."""
-        del exception
         for name in self._restored:
             named[name].copy_(self._copies[name])
         self._copies = {}
@@ -311,7 +309,6 @@ class Absent:
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find the package's modules, as an import finder does."""
-        del path, target
         if name in _MODULES or name == _OPEN or name.startswith(f"{_OPEN}."):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
         return None

@@ -145,7 +145,6 @@ def _installed(launches: Launches) -> Iterator[None]:
     testing: Any = importlib.import_module("triton.testing")
 
     def run(kernel: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> None:
-        del grid
         if not warmup:
             launches.launch(kernel, *args, **kwargs)
 

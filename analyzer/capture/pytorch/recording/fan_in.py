@@ -106,7 +106,9 @@ class FanIn:
         """number_of: number of a tensor's storage in order of creation; count: how many there are."""
         self._unshared = _unshared_counts()
         self._number_of, self._count = number_of, count
-        self._node = (0, 0)  # by the pass and its number: who holds it would keep what it has saved
+        # By the pass, its number and its name: who holds it would keep what it has saved, and numbers are
+        # those of the thread that made it (the program's, or that of a first backward pass).
+        self._node = (0, 0, "")
         self._first = 0  # of the storages that were made since the node began
         self._previous: Any = None  # what the node has called last
         self._otherwise: Otherwise | None = (
@@ -124,7 +126,7 @@ class FanIn:
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return func, args
-        key = torch._C._current_graph_task_id(), node._sequence_nr()
+        key = torch._C._current_graph_task_id(), node._sequence_nr(), node.name()
         if key != self._node:
             self._node, self._first, self._previous = key, self._count(), None
             self._otherwise = otherwise_of(node)

@@ -269,8 +269,7 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
         sums = script.temporary(splits * batch * heads * queries * _FLOAT)
         results = script.temporary(splits * batch * heads * queries * padded * _FLOAT)
         script.outputs()
-        script.release(sums)
-        script.release(results)
+        script.release(sums, results)
     elif drops and script.torch_release not in _FLASH_STATE_ON_HOST:
         unused = script.temporary(_FLASH_STATE_BYTES)
         for index in reversed(random_state):  # the scalar, then the pair that takes the place of the first
@@ -339,5 +338,4 @@ def _ragged_flash_backward(operator: Operator, script: Script) -> None:
     (total, heads, size), batch = query.shape, rows.shape[0] - 1
     padded_size = _round_up(size, 32 if size <= 128 else 64)
     padded = _round_up(operator.integer("max_q"), 128)
-    script.temporary(batch * heads * padded * _FLOAT)
-    script.temporary((total + 128 * batch) * heads * padded_size * _FLOAT)
+    script.temporaries(batch * heads * padded * _FLOAT, (total + 128 * batch) * heads * padded_size * _FLOAT)

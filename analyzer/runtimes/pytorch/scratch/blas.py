@@ -37,7 +37,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_dense,
     turned,
 )
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, present, rule
 
 # A matrix of one row is a bias too, and then one that is as large as the result, in place or not: PyTorch
 # 2.10's, 2.11's and 2.15's own host code. Until 2.9 it was not asked.
@@ -185,9 +185,9 @@ def _product(
     lt: bool = False,
 ) -> None:
     script.outputs()
-    for factor in reversed(factors):
-        script.temporary(_matrix_copy(factor, operator.outputs[0]))
-    if _multiplies(operator, factors[0]):
+    if _multiplies(operator, factors[0]):  # of a result without elements nothing is prepared
+        for factor in reversed(factors):
+            script.temporary(_matrix_copy(factor, operator.outputs[0]))
         take_workspace(script, device, lt)
 
 
@@ -280,10 +280,8 @@ def grouped(operator: Operator, device: DeviceProfile, script: Script) -> None:
     (`_grouped_mm_cuda`).
     """
     script.outputs()
-    first, second, offsets = operator.tensor("self"), operator.tensor("mat2"), operator.tensor("offs")
-    result = operator.outputs[0]
-    if first is None or second is None or result is None:
-        return
+    first, second, offsets = present(operator, "self"), present(operator, "mat2"), operator.tensor("offs")
+    result = present(operator, 0)
     major, _ = device.compute_capability
     if major not in (9, 10) or {first.dtype, second.dtype, result.dtype} != {"bfloat16"}:
         take_workspace(script, device)
@@ -325,9 +323,7 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
     unknowns MAGMA solves them where PyTorch was built with it, from arrays on the host: a bound.
     """
     script.outputs()
-    matrix, result = operator.tensor("self"), operator.outputs[0]
-    if matrix is None or result is None:
-        return
+    matrix, result = present(operator, "self"), present(operator, 0)
     unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])
     given = matrix.shape[:-2] == result.shape[:-2] and (
         is_contiguous(matrix) or is_contiguous(turned(matrix))

@@ -27,7 +27,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     contiguous_copy_bytes,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 
 _INDEX_BYTES = 8
 _SMALLEST_COUNT = Span((2, 15))
@@ -50,14 +50,11 @@ def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every element beside every one looked for, one byte each, and whether any is equal. Where those are
     many: both in one row, sorted with their positions and compared with their neighbours, which is bounded.
     """
-    source, wanted = operator.tensor("elements"), operator.tensor("test_elements")
+    source, wanted = filled(operator, "elements"), present(operator, "test_elements")
     script.outputs()
-    if source is None or wanted is None or source.element_count == 0:
-        return
     count, tests = source.element_count, wanted.element_count
     if tests < 10 * count**0.145:
-        script.temporary(count * tests)
-        script.temporary(count)
+        script.temporaries(count * tests, count)
         pairs = replace(source, shape=(count, tests), stride=(tests, 1), offset=0, dtype="bool")
         reduce(script, device, pairs, frozenset({1}), ("bool",), kernel=ReductionKernel(1))
         return
@@ -69,11 +66,9 @@ def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::repeat_interleave.Tensor", name="repeat-interleave")
 def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The counts' running sum, and whether all are not negative, unless the number of results is told."""
-    repeats = operator.tensor("repeats")
-    if repeats is None or repeats.element_count == 0:
-        return
+    repeats = filled(operator, "repeats")
     count = repeats.element_count
-    script.temporary(contiguous_copy_bytes(repeats))
+    script.copies(repeats)
     script.temporary(count * _INDEX_BYTES)
     # Sums are 64-bit numbers, which others become before.
     widened = repeats.dtype != "int64"
@@ -88,8 +83,7 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
         found = script.temporary(dtype_bytes(kind))
         kernel = ReductionKernel(dtype_bytes(kind))
         reduce(script, device, replace(counts, dtype=kind), frozenset({0}), (kind,), kernel=kernel)
-        script.release(found)
-        script.release(signs)
+        script.release(found, signs)
     script.outputs()
 
 
@@ -100,9 +94,7 @@ def glu_backward_jvp(operator: Operator, _device: DeviceProfile, script: Script)
     Source: `aten/src/ATen/native/GatedLinearUnit.cpp` (`glu_backward_jvp`), as PyTorch's own host code asks
     (torch 2.11).
     """
-    half = operator.tensor("grad_glu")
-    if half is None:
-        return
+    half = present(operator, "grad_glu")
     held: list[int] = []
     for taken, given_back in ((4, 1), (3, 2), (8, 7)):
         held += [script.temporary(bytes_of(half)) for _ in range(taken)]

@@ -53,7 +53,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     suggests_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, part, present, rule
 from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows
 from analyzer.runtimes.pytorch.scratch.without_cudnn import backward as own_backward
 from analyzer.runtimes.pytorch.scratch.without_cudnn import forward as own_forward
@@ -244,18 +244,15 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
     result, a copy of the weight likewise, then cuDNN's workspace. Depthwise convolutions run PyTorch's own
     kernel, without workspace.
     """
-    source, weight, result = operator.tensor("input"), operator.tensor("weight"), operator.outputs[0]
-    if source is None or weight is None or result is None or not source.element_count:
-        return
+    source, weight, result = filled(operator, "input"), present(operator, "weight"), present(operator, 0)
     geometry = _geometry(operator, len(weight.shape) - 2)
     if len(weight.shape) == 3:
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
         source, weight, result = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(result)
         geometry = _geometry_as_2d(geometry)
     off = _NO_CUDNN in operator.settings or geometry.padded_widely
     if _runs_depthwise(source, weight, geometry, off):
-        script.temporary(contiguous_copy_bytes(source))
-        script.temporary(contiguous_copy_bytes(weight))
+        script.copies(source, weight)
         script.output(0)
         return
     if off:
@@ -290,7 +287,7 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     geometry = _geometry(operator, len(weight.shape) - 2)
     wanted = operator.flags("output_mask", 3)
     if len(weight.shape) == 3:
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
         source, weight, grad = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(grad)
         geometry = _geometry_as_2d(geometry)
     off = _NO_CUDNN in operator.settings or geometry.padded_widely
@@ -348,17 +345,14 @@ def _cudnn_backward(
         copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (weight, grad)]
         operation = "forward" if geometry.transposed else "data"
         copies.append(_workspace(script, device, settings, operation, x, weight, geometry, channels_last))
-        for token in reversed(copies):
-            script.release(token)
+        script.release(*reversed(copies))
     if wanted[1]:
         channels_last = _wants_channels_last(source, grad)
         copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (y, x)]
         script.output(1)
         copies.append(_workspace(script, device, settings, "weight", x, weight, geometry, channels_last))
-        for token in reversed(copies):
-            script.release(token)
-    for token in reversed(held):
-        script.release(token)
+        script.release(*reversed(copies))
+    script.release(*reversed(held))
 
 
 def _formatted(tensor: TensorMeta, channels_last: bool) -> TensorMeta:

@@ -23,10 +23,9 @@ from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_dtype,
     bytes_of,
-    contiguous_copy_bytes,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 
 _INDEX_BYTES = 8
 _WITH_BATCH = 5  # dimensions of a batch of volumes
@@ -41,7 +40,7 @@ _WITH_BATCH = 5  # dimensions of a batch of volumes
 )
 def copied_first(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """A first argument that is not contiguous is copied before the results."""
-    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))
+    script.copies(operator.tensor("grad_output", "self"))
     script.outputs()
 
 
@@ -50,7 +49,7 @@ def adaptive_average_3d(operator: Operator, _device: DeviceProfile, script: Scri
     """A batch that is not contiguous is copied before the result; one volume is read as it lies."""
     source = operator.tensor("self")
     if source is not None and len(source.shape) == _WITH_BATCH:
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
     script.outputs()
 
 
@@ -60,14 +59,13 @@ def adaptive_max_3d(operator: Operator, _device: DeviceProfile, script: Script) 
     source = operator.tensor("self")
     script.outputs()
     if source is not None and len(source.shape) == _WITH_BATCH:
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
 
 
 @rule("aten::max_unpool2d", "aten::max_unpool3d", name="unpooling")
 def unpooling(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Input and indices are copied before the result where they are not contiguous."""
-    for name in ("self", "indices"):
-        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
+    script.copies(*(operator.tensor(name) for name in ("self", "indices")))
     script.outputs()
 
 
@@ -75,9 +73,9 @@ def unpooling(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The norm of every row, with the staging memory of its reduction, and the factor a row is multiplied by,
     which overwrites the norm where it has its type."""
-    source = operator.tensor("self")
+    source = present(operator, "self")
     script.outputs()
-    if source is None or not source.shape:
+    if not source.shape:
         return
     dim = operator.integer("dim") % len(source.shape)
     norm = {"complex64": "float32", "complex128": "float64"}.get(
@@ -98,8 +96,8 @@ def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) 
     Source: `native/UnfoldBackward.h` (`_make_unfold_backward_iter_over_grad_in`).
     """
     script.outputs()
-    result = operator.outputs[0]
-    if result is None or not result.shape:
+    result = present(operator, 0)
+    if not result.shape:
         return
     step, size = operator.integer("step", default=1), operator.integer("size", default=1)
     pieces = operator.tensor("grad_in")
@@ -114,9 +112,8 @@ def scatter_mean(operator: Operator, _device: DeviceProfile, script: Script) -> 
     """A mean: ones of the source's size are counted where they go, in a tensor of the result's size, and of
     none a mask is made. Any other reduction takes nothing."""
     script.outputs()
-    source, values = operator.tensor("self"), operator.tensor("src")
-    if operator.argument("reduce") != "mean" or source is None or values is None:
+    source, values = present(operator, "self"), present(operator, "src")
+    if operator.argument("reduce") != "mean":
         return
-    script.temporary(math.prod(values.shape) * dtype_bytes(values.dtype))
-    script.temporary(bytes_of(source))
+    script.temporaries(math.prod(values.shape) * dtype_bytes(values.dtype), bytes_of(source))
     script.temporary(source.element_count)

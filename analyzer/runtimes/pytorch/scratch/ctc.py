@@ -22,11 +22,10 @@ _LARGE = 450  # the measure of steps, samples and characters beyond which a prob
 
 
 @rule("aten::_ctc_loss")
-def ctc_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def ctc_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Lengths of targets and inputs and the targets' offsets, eight bytes for every sample each; then what
     the backward pass will need, then the losses.
     """
-    del device
     scores = operator.tensor("log_probs")
     if scores is None:
         return
@@ -37,12 +36,11 @@ def ctc_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 @rule("aten::_ctc_loss_backward", name="ctc-loss-grad")
-def ctc_loss_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def ctc_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The lengths, `log_beta` and the gradient; in a large problem, then the sum of both tables over blanks
     and what `logsumexp` takes for it. Where losses may be infinite, the result is chosen from the gradient
     and zero at the end.
     """
-    del device
     scores, alpha = operator.tensor("log_probs"), operator.tensor("log_alpha")
     if scores is None or alpha is None:
         return
@@ -66,9 +64,7 @@ def ctc_loss_backward(operator: Operator, device: DeviceProfile, script: Script)
     script.release(script.temporary(each))  # which of them are infinite
     script.release(maxima)
     exponentials, summed = script.temporary(blanks), script.temporary(each * size)
-    for token in (exponentials, result, summed, both):
-        script.release(token)
+    script.release(exponentials, result, summed, both)
     if chosen:
-        script.temporary(size)
-        script.temporary(batch)
+        script.temporaries(size, batch)
         script.output(0)

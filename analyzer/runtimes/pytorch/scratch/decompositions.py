@@ -42,7 +42,7 @@ from analyzer.runtimes.pytorch.scratch.factorizations import (
 )
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, turned
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce, reduced_dims
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, present, rule
 
 _SURE = (Basis.EXACT, Basis.MEASURED)
 _ONE_BYTE = 1
@@ -74,9 +74,7 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
     """The result, the factors and pivots, and what factorizing takes; then the diagonal and the pivots are
     looked through."""
     script.outputs()
-    matrix = typed(operator.tensor("A"))
-    if matrix is None:
-        return
+    matrix = typed(operator, "A")
     count, rows, width = count_of(matrix), matrix.shape[-1], dtype_bytes(matrix.dtype)
     logarithm = operator.name.endswith("_slogdet")
     script.temporary(count * INFO_BYTES)
@@ -85,13 +83,10 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
     product = script.temporary(0 if logarithm else count * width)
     counted = [script.temporary(rows * INFO_BYTES), script.temporary(count * rows)]
     swaps = script.temporary(count * INDEX_BYTES)
-    script.release(script.temporary(count * rows * INDEX_BYTES))
-    for token in counted[::-1]:
-        script.release(token)
+    script.release(script.temporary(count * rows * INDEX_BYTES), *counted[::-1])
     if logarithm:
         signs = script.temporary(count * rows * width)
-        script.release(script.temporary(count * width))
-        script.release(signs)
+        script.release(script.temporary(count * width), signs)
     script.release(swaps)
     if logarithm:
         sizes = script.temporary(count * rows * real_bytes(matrix))
@@ -108,14 +103,11 @@ def _is_complex(matrix: TensorMeta) -> bool:
 def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Permutation, L and U, and the factors they are taken from."""
     script.outputs()
-    matrix = typed(operator.tensor("A"))
-    if matrix is None:
-        return
+    matrix = typed(operator, "A")
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
     pivots = count * min(rows, columns) * INFO_BYTES
     factors = script.temporary(bytes_of(matrix))
-    script.temporary(pivots)
-    script.temporary(count * INFO_BYTES)
+    script.temporaries(pivots, count * INFO_BYTES)
     pivoted = bool(operator.argument("pivot", default=True))
     if matrix.element_count:
         factorized(script, device, matrix, pivoted)
@@ -128,9 +120,7 @@ def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None
 def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """As `linalg_cholesky_ex`, and the host asks how it went."""
     script.outputs()
-    matrix = solvable(operator.tensor("self"))
-    if matrix is None:
-        return
+    matrix = solvable(operator, "self")
     count = count_of(matrix)
     script.temporary(count * INFO_BYTES)
     choleskied(operator, matrix, script)
@@ -142,9 +132,8 @@ def ldl_factor(operator: Operator, _device: DeviceProfile, script: Script) -> No
     """The factors, pivots and what went wrong, then one work area for all matrices; Hermitian ones are
     MAGMA's, which works on the host (`ldl_factor_kernel`, cuda/linalg/BatchLinearAlgebra.cpp)."""
     script.outputs()
-    matrix = solvable(operator.tensor("self"))
-    hermitian = operator.argument("hermitian", default=False)
-    if matrix is not None and not (hermitian and matrix.dtype.startswith("complex")):
+    matrix = solvable(operator, "self")
+    if not (operator.argument("hermitian", default=False) and _is_complex(matrix)):
         in_turn(script, 1, cusolver.sytrf_bytes(ELEMENTS[matrix.dtype], matrix.shape[-1]))
 
 
@@ -153,21 +142,16 @@ def ldl_solve(operator: Operator, _device: DeviceProfile, script: Script) -> Non
     """The result; copies of pivots that are not contiguous and of factors that lie by rows; the pivots as the
     interface of 64 bits takes them, and a report."""
     script.outputs()
-    matrix = solvable(operator.tensor("LD"))
-    if matrix is not None:
-        script.temporary(contiguous_copy_bytes(operator.tensor("pivots")))
-        script.temporary(contiguous_copy_bytes(turned(matrix)))
-        script.temporary(count_of(matrix) * matrix.shape[-1] * INDEX_BYTES)
-        script.temporary(INFO_BYTES)
+    matrix = solvable(operator, "LD")
+    script.copies(operator.tensor("pivots"), turned(matrix))
+    script.temporaries(count_of(matrix) * matrix.shape[-1] * INDEX_BYTES, INFO_BYTES)
 
 
 @rule("aten::triangular_solve", name="triangular-solve-old")
 def triangular_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result and a copy of the matrix; then as `linalg_solve_triangular`."""
     script.outputs()
-    if (matrix := typed(operator.tensor("A"))) is None:
-        return
-    if matrix.element_count:
+    if (matrix := typed(operator, "A")).element_count:
         triangular_systems(script, device, count_of(matrix), matrix.shape[-1])
     else:
         take_workspace(script, device)
@@ -178,12 +162,9 @@ def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The result, copies of reflectors that lie by rows and of scales that are not contiguous, a report, and
     a work area for one matrix after the other."""
     script.outputs()
-    reflectors, scales, other = (operator.tensor(name) for name in ("self", "input2", "input3"))
-    if typed(other) is None or reflectors is None or scales is None or other is None:
-        return
+    other, scales = typed(operator, "input3"), present(operator, "input2")
     of, left = ELEMENTS[other.dtype], bool(operator.argument("left", default=True))
-    script.temporary(contiguous_copy_bytes(turned(reflectors)))
-    script.temporary(contiguous_copy_bytes(scales))
+    script.copies(turned(present(operator, "self")), scales)
     script.temporary(INFO_BYTES)
     rows, columns = other.shape[-2:]
     nbytes = cusolver.ormqr_bytes(of, left, rows, columns, scales.shape[-1])
@@ -197,10 +178,7 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
     tall ones that is factorized at once cuBLAS solves all. Then the residuals, of complex numbers from their
     squares.
     """
-    matrix, solution = solvable(operator.tensor("self")), operator.outputs[0]
-    if matrix is None or solution is None:
-        script.outputs()
-        return
+    matrix, solution = solvable(operator, "self"), present(operator, 0)
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     width, least, most = dtype_bytes(matrix.dtype), min(rows, columns), max(rows, columns)
     sides = 1 if len(solution.shape) < len(matrix.shape) else solution.shape[-1]
@@ -219,12 +197,11 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
         else:
             reported(script, count, cusolver.geqrf_bytes(of, most, least))
         if wide:
-            _triangular(script, device, count, least)
+            script.release(*triangular_systems(script, device, count, least)[::-1])
         reported(script, count, cusolver.ormqr_bytes(of, True, most, sides, least))
         if not wide:
-            _triangular(script, device, count, least)
-        script.release(turned)
-        script.release(scales)
+            script.release(*triangular_systems(script, device, count, least)[::-1])
+        script.release(turned, scales)
     if rows > columns:
         if of.is_complex:
             script.release(script.temporary(count * (rows - columns) * sides * width))
@@ -233,20 +210,11 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
     looked_at(script, count)
 
 
-def _triangular(script: Script, device: DeviceProfile, count: int, unknowns: int) -> None:
-    """A triangular system, and nothing of it left."""
-    for token in triangular_systems(script, device, count, unknowns)[::-1]:
-        script.release(token)
-
-
 @rule("aten::_linalg_eigvals", "aten::linalg_eig", name="eigenvalues", sure=_SURE)
 def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Whether all is finite, where vectors are wanted; report, vectors, values and a copy of the matrix, and
     a work area; then the results."""
-    matrix = typed(operator.tensor("self"))
-    if matrix is None:
-        script.outputs()
-        return
+    matrix = typed(operator, "self")
     vectors = operator.name.endswith("linalg_eig")
     real, count, size = not _is_complex(matrix), count_of(matrix), matrix.shape[-1]
     elements, width = matrix.element_count, _complex_bytes(matrix)
@@ -264,14 +232,11 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
     if real:
         flags = script.temporary(count * size)
         _all(script, device, count * size)
-        script.release(flags)
-        for token in parts[::-1]:
-            script.release(token)
+        script.release(flags, *parts[::-1])
     script.output(0)
     if vectors:
         script.output(1)
-    script.release(made)
-    script.release(values)
+    script.release(made, values)
     looked_at(script, reports)
 
 
@@ -283,10 +248,8 @@ def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
         size = script.temporary(bytes_of(matrix) // parts)
         first, second = script.temporary(elements), script.temporary(elements)
         found.append(script.temporary(elements))
-        for token in (second, first, size):
-            script.release(token)
-    for token in found[1:]:
-        script.release(token)
+        script.release(second, first, size)
+    script.release(*found[1:])
     _all(script, device, elements)
     script.release(found[0])
 
@@ -295,15 +258,10 @@ def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
 def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The results, a report and a copy of the matrix; then by driver: all vectors where only values are
     wanted, and the work area."""
-    matrix = solvable(operator.tensor("A"))
-    if matrix is None:
-        script.outputs()
-        return
+    matrix = solvable(operator, "A")
     vectors = bool(operator.argument("compute_uv", default=True))
-    if vectors:
-        script.output(0)
-        script.output(2)
-    script.output(1)
+    for index in (0, 2, 1) if vectors else (1,):
+        script.output(index)
     full = bool(operator.argument("full_matrices", default=False))
     singular(script, matrix, vectors, full, operator.argument("driver"))
 
@@ -339,7 +297,5 @@ def singular(
         if not vectors:
             held += [script.temporary(rows * least * width), script.temporary(columns * least * width)]
         in_turn(script, 1, cusolver.gesvdj_bytes(of, int(vectors), int(not full), rows, columns))
-    for token in held[::-1]:
-        script.release(token)
-    script.release(copy)
+    script.release(*held[::-1], copy)
     looked_at(script, count)

@@ -11,20 +11,18 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, contiguous_strides
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
 
 
 @rule("aten::_cdist_backward", name="distance-grad")
 def distance_gradient(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Copies of what is not contiguous, then for every pair of points a row of numbers, which are summed over
     the other points."""
-    first, second = operator.tensor("x1"), operator.tensor("x2")
-    distances, grad = operator.tensor("cdist"), operator.tensor("grad", "grad_output")
-    if first is None or second is None or distances is None or grad is None:
-        return
-    copies = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in (first, second, distances, grad)]
+    first, second = present(operator, "x1"), present(operator, "x2")
+    distances, grad = present(operator, "cdist"), present(operator, "grad", "grad_output")
+    copies = script.copies(first, second, distances, grad)
     script.output(0)
     if 0 in (first.element_count, second.element_count, grad.element_count) or not operator.argument("p"):
         return
@@ -33,17 +31,15 @@ def distance_gradient(operator: Operator, device: DeviceProfile, script: Script)
     buffer = replace(first, shape=shape, stride=contiguous_strides(shape), offset=0)
     pairs = script.temporary(bytes_of(buffer))
     sum_over(script, device, buffer, (len(batch),))
-    script.release(pairs)
-    for token in copies[::-1]:
-        script.release(token)
+    script.release(pairs, *copies[::-1])
 
 
 @rule("aten::_pdist_backward", name="pair-distance-grad")
 def pair_distance_gradient(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """For every pair of points a row of numbers, which are summed over the other points."""
-    source = operator.tensor("self")
+    source = filled(operator, "self")
     script.outputs()
-    if source is None or not source.element_count or not operator.argument("p"):
+    if not operator.argument("p"):
         return
     points, width = source.shape
     shape = (points - 1, points, width)

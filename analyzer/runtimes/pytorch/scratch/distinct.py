@@ -32,8 +32,8 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     thrust_scan_bytes,
     thrust_unique_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, is_contiguous
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous
+from analyzer.runtimes.pytorch.scratch.script import Script, filled, rule
 
 _INDEX_BYTES = 8
 
@@ -43,12 +43,10 @@ def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The values are sorted into a copy, with their positions where the places of all are wanted; then every
     run of equal ones is written once.
     """
-    source = operator.tensor("self")
-    if source is None or source.element_count == 0:
-        return
+    source = filled(operator, "self")
     count, width = source.element_count, dtype_bytes(source.dtype)
     inverse = bool(operator.argument("return_inverse"))
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     script.temporary(bytes_of(source))  # sorted
     if not inverse:
         script.release(
@@ -65,14 +63,12 @@ def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::unique_consecutive", name="unique-consecutive")
 def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every run of equal values is written once; what is not contiguous is copied before."""
-    source = operator.tensor("self")
-    if source is None or source.element_count == 0:
-        return
+    source = filled(operator, "self")
     dim = operator.argument("dim")
     if dim is not None and (dim != 0 or len(source.shape) != 1):
         _distinct_rows(operator, device, script, source, sorts=False)
         return
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     inverse, counts = operator.argument("return_inverse"), operator.argument("return_counts")
     _runs(device, source, script, bool(inverse), bool(counts))
 

@@ -27,7 +27,7 @@ from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.blas import _SYSTEMS_IN_TURN, _UNKNOWNS_IN_TURN, take_workspace
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, turned
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce, reduced_dims
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import AbsentError, Basis, Script, filled, present, rule
 
 POINTER_BYTES, INFO_BYTES, INDEX_BYTES = 8, 4, 8
 _ONE_BYTE = 1
@@ -91,23 +91,22 @@ def in_turn(script: Script, count: int, nbytes: int) -> None:
 
 def reported(script: Script, count: int, nbytes: int) -> None:
     """Allocate an error report, and a work area used by one matrix after the other."""
-    info = script.temporary(INFO_BYTES)
-    in_turn(script, count, nbytes)
-    script.release(info)
+    with script.function():
+        script.temporary(INFO_BYTES)
+        in_turn(script, count, nbytes)
 
 
 def looked_at(script: Script, count: int) -> None:
     """Allocate for the host's check of the errors."""
-    for token in [script.temporary(_ONE_BYTE) for _ in range(2 if count == 1 else 1)]:
-        script.release(token)
+    script.release(*[script.temporary(_ONE_BYTE) for _ in range(2 if count == 1 else 1)])
 
 
 def addressed(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
     """Allocate for cuBLAS's batched routines, which take arrays of addresses."""
-    tokens = [script.temporary(count * POINTER_BYTES) for _ in range(arrays)]
-    take_workspace(script, device)
-    for token in tokens[::-1]:
-        script.release(token)
+    with script.function():
+        for _ in range(arrays):
+            script.temporary(count * POINTER_BYTES)
+        take_workspace(script, device)
 
 
 def triangular(script: Script, device: DeviceProfile, count: int, unknowns: int) -> None:
@@ -125,14 +124,17 @@ def at_once(rows: int, count: int) -> bool:
     return rows <= 256 and count >= max(2, rows // 16)
 
 
-def typed(tensor: TensorMeta | None) -> TensorMeta | None:
-    """The matrices of a call, where they are of a type cuSOLVER has."""
-    return tensor if tensor is not None and tensor.dtype in ELEMENTS else None
+def typed(operator: Operator, *names: str) -> TensorMeta:
+    """Return a call's matrices. Raises AbsentError if there are none of a type cuSOLVER has."""
+    if (found := present(operator, *names)).dtype not in ELEMENTS:
+        raise AbsentError
+    return found
 
 
-def solvable(tensor: TensorMeta | None) -> TensorMeta | None:
-    """Return the call's matrices if they have elements."""
-    return tensor if (tensor := typed(tensor)) is not None and tensor.element_count else None
+def solvable(operator: Operator, *names: str) -> TensorMeta:
+    """As `typed`, of matrices that have elements."""
+    filled(operator, *names)
+    return typed(operator, *names)
 
 
 @rule("aten::_linalg_check_errors", name="errors-read")
@@ -141,9 +143,7 @@ def errors(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
     Source: `aten/src/ATen/native/BatchLinearAlgebra.cpp` (`_linalg_check_errors`).
     """
-    info = operator.tensor("info")
-    if info is None:
-        return
+    info = present(operator, "info")
     found = script.temporary(_ONE_BYTE)
     if info.element_count == 1:
         script.release(script.temporary(_ONE_BYTE))
@@ -157,9 +157,7 @@ def errors(operator: Operator, device: DeviceProfile, script: Script) -> None:
 def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The factor and what went wrong; then a work area, or of a batch an array of addresses."""
     script.outputs()
-    matrix = solvable(operator.tensor("self"))
-    if matrix is None:
-        return
+    matrix = solvable(operator, "self")
     choleskied(operator, matrix, script)
 
 
@@ -179,10 +177,7 @@ def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) ->
     several systems as triangular ones.
     """
     solved = operator.tensor("A")
-    matrix = typed(operator.tensor("A", "self"))
-    if matrix is None:
-        script.outputs()
-        return
+    matrix = typed(operator, "A", "self")
     count = count_of(matrix)
     alone = count == 1
     if script.torch_release in _WITHOUT_MAGMA:
@@ -210,8 +205,7 @@ def lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The factors, pivots and what went wrong; then a work area for one square matrix, or addresses of
     several small ones. MAGMA takes the others."""
     script.outputs()
-    if (matrix := solvable(operator.tensor("A"))) is not None:
-        factorized(script, device, matrix, bool(operator.argument("pivot", default=True)))
+    factorized(script, device, solvable(operator, "A"), bool(operator.argument("pivot", default=True)))
 
 
 @rule("aten::lu_unpack", name="lu-unpack")
@@ -219,8 +213,8 @@ def lu_unpack(operator: Operator, _device: DeviceProfile, script: Script) -> Non
     """The permutation as indices, of a batch copied for each matrix; pivots that are not contiguous are
     copied."""
     script.outputs()
-    matrix = typed(operator.tensor("LU_data"))
-    if matrix is not None and operator.argument("unpack_pivots", default=True):
+    matrix = typed(operator, "LU_data")
+    if operator.argument("unpack_pivots", default=True):
         permuted(script, matrix, contiguous_copy_bytes(operator.tensor("LU_pivots")))
 
 
@@ -230,8 +224,7 @@ def permuted(script: Script, matrix: TensorMeta, pivot_bytes: int = 0) -> None:
     indices = script.temporary(rows * INDEX_BYTES)
     copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
     script.release(indices)
-    script.release(script.temporary(pivot_bytes))
-    script.release(copies)
+    script.release(script.temporary(pivot_bytes), copies)
 
 
 @rule("aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex", name="lu-solve", sure=_SURE)
@@ -240,15 +233,13 @@ def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     copy of those that lie by rows; then what solving takes."""
     inverse = "inv" in operator.name
     script.outputs()
-    matrix, result = solvable(operator.tensor("A", "LU")), operator.outputs[0]
-    if matrix is None or result is None or ("lu_solve" in operator.name and not result.element_count):
+    matrix, result = solvable(operator, "A", "LU"), present(operator, 0)
+    if "lu_solve" in operator.name and not result.element_count:
         return
     if inverse:
-        script.temporary(bytes_of(matrix))
-        script.temporary(count_of(matrix) * matrix.shape[-1] * INFO_BYTES)
+        script.temporaries(bytes_of(matrix), count_of(matrix) * matrix.shape[-1] * INFO_BYTES)
     if "lu_solve" in operator.name:
-        script.temporary(contiguous_copy_bytes(operator.tensor("pivots")))
-        script.temporary(contiguous_copy_bytes(turned(matrix)))
+        script.copies(operator.tensor("pivots"), turned(matrix))
     else:
         factorized(script, device, matrix)
     vector = len(result.shape) < len(matrix.shape)
@@ -269,11 +260,8 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
     if (rows == columns and alone) or (rows != columns and without_magma):
         in_turn(script, 1, cusolver.getrf_bytes(ELEMENTS[matrix.dtype], rows, columns))
         if not pivoted and ELEMENTS[matrix.dtype].is_complex:
-            tokens = [
-                script.temporary(n) for n in (dtype_bytes(matrix.dtype), rows * columns, bytes_of(matrix))
-            ]
-            for token in tokens[::-1]:
-                script.release(token)
+            with script.function():
+                script.temporaries(dtype_bytes(matrix.dtype), rows * columns, bytes_of(matrix))
     elif blocked:
         _in_blocks(script, device, matrix)
     elif without_magma or (rows == columns and (rows <= 16 or (rows <= 128 and count <= 16))):
@@ -310,8 +298,7 @@ def _in_blocks(script: Script, device: DeviceProfile, matrix: TensorMeta) -> Non
         width = min(wide, rows - start)
         for _ in range(updates(start, width) + (start + width < rows)):
             take_workspace(script, device)
-    for token in tokens[::-1]:
-        script.release(token)
+    script.release(*tokens[::-1])
 
 
 def _solved(
@@ -345,8 +332,7 @@ def _solved(
         triangular(script, device, count, unknowns)
         if adjoint:
             script.release(script.temporary(nbytes))
-        for token in tokens[::-1]:
-            script.release(token)
+        script.release(*tokens[::-1])
 
 
 @rule("aten::geqrf", "aten::linalg_qr", "aten::linalg_householder_product", name="qr", sure=_SURE)
@@ -356,13 +342,8 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     went wrong; then so is Q."""
     script.outputs()
     whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
-    matrix, q = typed(operator.tensor("A", "self", "input")), operator.outputs[0]
-    scales = operator.tensor("tau")
-    if (
-        matrix is None
-        or q is None
-        or (scales is not None and not (matrix.element_count and scales.shape[-1]))
-    ):
+    matrix, q, scales = typed(operator, "A", "self", "input"), present(operator, 0), operator.tensor("tau")
+    if scales is not None and not (matrix.element_count and scales.shape[-1]):
         return
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
@@ -385,10 +366,7 @@ def eigh(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     temporary. Up to 32 rows a batch has one work area; else each matrix one after the other. Then the host
     asks whether all went well.
     """
-    matrix = solvable(operator.tensor("A"))
-    if matrix is None:
-        script.outputs()
-        return
+    matrix = solvable(operator, "A")
     if operator.argument("compute_v", default=True):
         script.output(1)
     script.outputs()

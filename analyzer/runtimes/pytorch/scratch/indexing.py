@@ -54,7 +54,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     converted,
     reduce,
 )
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
 from analyzer.runtimes.pytorch.scratch.sorting import sort_rows
 
@@ -97,11 +97,8 @@ def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) ->
     in float32: arrays of the index's length, CUB's temporaries (from torch 2.13 on for as many bits as the
     number of rows has), and one row a segment (or atomic sums, where segments would not fill the GPU).
     """
-    grad, indices = operator.tensor("grad_output"), operator.tensor("indices")
-    if grad is None or indices is None:
-        return
-    script.temporary(contiguous_copy_bytes(indices))
-    script.temporary(contiguous_copy_bytes(grad))
+    grad, indices = present(operator, "grad_output"), present(operator, "indices")
+    script.copies(indices, grad)
     count, weights = indices.element_count, operator.integer("num_weights")
     by_frequency = bool(operator.integer("scale_grad_by_freq"))
     if count == 0 or (count <= _DIRECT_INDICES and not by_frequency):
@@ -115,11 +112,9 @@ def embedding_bag_grad(operator: Operator, device: DeviceProfile, script: Script
     """The gradient is copied if it is not contiguous. Sums and means: as the gradient of an embedding with
     many indices, however few there are. The maximum's gradient is added straight into the result.
     """
-    grad, indices = operator.tensor("grad"), operator.tensor("indices")
+    grad, indices = present(operator, "grad"), present(operator, "indices")
     maximum = operator.integer("mode") == _MAXIMUM
-    if grad is None or indices is None:
-        return
-    script.temporary(contiguous_copy_bytes(grad))
+    script.copies(grad)
     if indices.element_count == 0 or maximum:
         script.outputs()
         return
@@ -158,8 +153,7 @@ def _sorted_gradient(
     script.release(script.temporary(unique_bytes(device, count)))
     script.release(unique)
     segments = min(count, weights)
-    script.temporary(segments * width)
-    script.temporary(segments * width)
+    script.temporaries(segments * width, segments * width)
     script.release(script.temporary(scan_bytes(device, segments)))
     script.temporary(_INDEX_BYTES)
     partial = count // _ROWS_PER_SEGMENT + segments
@@ -192,7 +186,7 @@ def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> No
     alike = [expanded(index, shape) for index in given]
     if len({index.stride for index in alike}) > 1:
         for index in alike:
-            script.temporary(contiguous_copy_bytes(index))
+            script.copies(index)
 
 
 @rule("aten::index.Tensor", "aten::_unsafe_index.Tensor", name="index")
@@ -218,18 +212,18 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     linear index is sorted with its positions: arrays of 8 bytes an index and CUB's temporary. Without,
     several indices of unlike strides are copied to one layout.
     """
-    target, values = operator.tensor("self"), operator.tensor("values")
+    target, values = present(operator, "self"), present(operator, "values")
     script.outputs()
     indices = _index_tensors(operator)
     given = tuple(index for index in indices if index is not None)
-    if target is None or values is None or not given:
+    if not given:
         return
     unsafe = operator.integer("unsafe")  # `_unsafe_index_put` is not: it calls `index_put`
     accumulates = operator.integer("accumulate")
     autograd = unsafe or (operator.phase is Phase.BACKWARD and accumulates)
     count = selected(target, indices, values, written=not autograd)  # autograd's are as many as were taken
     if accumulates:
-        script.temporary(contiguous_copy_bytes(operator.outputs[0] or target))
+        script.copies(operator.outputs[0] or target)
     indices, held = looked_through(script, device, indices, count)
     given = tuple(index for index in indices if index is not None)
     if not accumulates:
@@ -259,8 +253,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
             linear = scaled
         else:
             script.release(scaled)
-    for token in held:
-        script.release(token)
+    script.release(*held)
     copies = []
     if not (is_contiguous(values) and values.element_count == count * row):
         copies.append(script.temporary(count * row * dtype_bytes(values.dtype)))
@@ -276,8 +269,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     positions = script.temporary(array)
     script.release(script.temporary(radix_sort_bytes(device, count, bits_for(indexed))))
     script.release(positions)
-    for token in reversed(copies) if turned else ():
-        script.release(token)
+    script.release(*(reversed(copies) if turned else ()))
 
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
@@ -286,8 +278,7 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
         extremes = both_extremes(script, device, entry)
         for _ in extremes:
             script.release(script.temporary(1))
-        for token in extremes:
-            script.release(token)
+        script.release(*extremes)
         return
     flat = replace(entry, shape=(entry.element_count,), stride=(1,))
     for _ in range(2):
@@ -295,8 +286,7 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
         copy = script.temporary(contiguous_copy_bytes(entry))
         reduce(script, device, flat, frozenset({0}), (entry.dtype,), kernel=ReductionKernel(_INDEX_BYTES))
         script.release(copy)
-        script.release(script.temporary(1))
-        script.release(extreme)
+        script.release(script.temporary(1), extreme)
 
 
 @rule("aten::index_reduce", "aten::index_reduce_", name="index-reduce")
@@ -307,8 +297,8 @@ def index_reduce(operator: Operator, _device: DeviceProfile, script: Script) -> 
     Source: `aten/src/ATen/native/cuda/Indexing.cu` (`index_reduce_func_cuda_impl`).
     """
     script.outputs()
-    target, source = operator.tensor("self"), operator.tensor("source")
-    if operator.argument("reduce") != "mean" or target is None or source is None:
+    target, source = present(operator, "self"), present(operator, "source")
+    if operator.argument("reduce") != "mean":
         return
     script.temporary(bytes_of(target))
     script.release(script.temporary(bytes_of(source)))
@@ -318,9 +308,7 @@ def index_reduce(operator: Operator, _device: DeviceProfile, script: Script) -> 
 @rule("aten::embedding_renorm_", name="embedding-renorm")
 def embedding_renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Which rows there are: the indices are sorted, and of each run of equal ones the first is kept."""
-    indices = operator.tensor("indices")
-    if indices is None or not indices.element_count:
-        return
+    indices = filled(operator, "indices")
     values, places = (script.temporary(bytes_of(indices)) for _ in range(2))
     sort_rows(script, device, indices, len(indices.shape) - 1)
     copied = is_dense(indices) and not is_contiguous(indices)  # sorted, they lie as before
@@ -339,10 +327,8 @@ def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Rolling over several dimensions rolls one after the other: all results but the last are temporaries. A
     source that is not contiguous is copied first.
     """
-    source = operator.tensor("self")
+    source = present(operator, "self")
     dims = operator.integers("dims") or ()
-    if source is None:
-        return
     copy = script.temporary(contiguous_copy_bytes(source))
     for _ in range(len(dims) - 1):
         script.temporary(bytes_of(source))
@@ -355,12 +341,10 @@ def cumulative(operator: Operator, device: DeviceProfile, script: Script) -> Non
     """Running sums and products convert the input to the result's type and copy what is not contiguous; over
     a whole 1-D tensor CUB's scan takes its temporary.
     """
-    source, result = operator.tensor("self"), operator.outputs[0]
+    source, result = present(operator, "self"), present(operator, 0)
     script.outputs()
-    if source is None or result is None:
-        return
     source, _ = converted(script, source, result.dtype)
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     dim = operator.integer("dim")
     if source.shape and source.element_count and source.shape[dim] == source.element_count:
         script.temporary(scan_bytes(device, source.element_count, source.dtype))

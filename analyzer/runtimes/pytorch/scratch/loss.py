@@ -24,10 +24,9 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    contiguous_copy_bytes,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 
 _NO_REDUCTION = 0
@@ -73,8 +72,8 @@ def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Scri
     """Every element's loss is computed into the result, whose storage keeps that size; its sum is a scalar of
     its own, copied over the result once that has shrunk. Without reduction: the result alone.
     """
-    losses = operator.tensor("self")
-    if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
+    losses = present(operator, "self")
+    if operator.integer("reduction", default=1) == _NO_REDUCTION:
         return
     script.output(0, bytes_of(losses))
     script.temporary(dtype_bytes(losses.dtype))
@@ -85,14 +84,11 @@ def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Scri
 def margin_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A loss a row, summed up where there are several rows and a reduction; input and target are copied where
     they are not contiguous."""
-    source = operator.tensor("self")
+    source = present(operator, "self")
     labels = len(operator.outputs) > 1
-    if source is None:
-        return
     if not labels:
         script.output(0)
-    script.temporary(contiguous_copy_bytes(source))
-    script.temporary(contiguous_copy_bytes(operator.tensor("target")))
+    script.copies(source, operator.tensor("target"))
     if labels:
         script.output(1)
     rows = source.shape[0] if len(source.shape) > 1 else 0
@@ -112,8 +108,7 @@ def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None
     Source: `nll_loss_forward_out_cuda_template`, `nll_loss_backward_out_cuda_template` (NLLLoss.cu).
     """
     script.outputs()
-    for name in ("self", "target", "weight"):
-        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
+    script.copies(*(operator.tensor(name) for name in ("self", "target", "weight")))
 
 
 @rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward", name="nll-loss-2d")
@@ -128,7 +123,7 @@ def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> No
     script.outputs()
     summed = operator.integer("reduction", default=1) != 0
     if summed and not backward:
-        script.temporary(contiguous_copy_bytes(operator.tensor("self")))
+        script.copies(operator.tensor("self"))
     for name in ("target", "weight"):
         if summed or name == "weight":
-            script.temporary(contiguous_copy_bytes(operator.tensor(name)))
+            script.copies(operator.tensor(name))

@@ -30,7 +30,7 @@ from analyzer.runtimes.pytorch.scratch.factorizations import (
     symmetric,
 )
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, rule
 from analyzer.runtimes.pytorch.scratch.sorting import sort_rows
 
 _POWERS = 5  # of a matrix, from which its exponential is made
@@ -42,15 +42,15 @@ _SURE = (Basis.EXACT, Basis.MEASURED)
 def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The matrix's norm; of a single one the result, and copies of matrix and norm; then the polynomial of
     degree 18 and one squaring, all matrices together."""
-    matrix = operator.tensor("self")
-    if matrix is None or not matrix.element_count or matrix.shape[-1] == 1:
+    matrix = filled(operator, "self")
+    if matrix.shape[-1] == 1:
         script.outputs()
         return
     norm = _norms(script, matrix)
     if count_of(matrix) > 1:
         made = _scaled_and_squared(script, device, matrix, Basis.EXACT)
         script.output(0)
-        _back(script, made)
+        script.release(*made[::-1])
     else:
         script.output(0)
         held = [
@@ -59,15 +59,10 @@ def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script
         ]
         made = _scaled_and_squared(script, device, matrix, Basis.BOUNDED)
         found = script.temporary(bytes_of(matrix), Basis.BOUNDED)
-        _back(script, made)
+        script.release(*made[::-1])
         script.release(script.temporary(INDEX_BYTES))
-        _back(script, [*held, found])
+        script.release(found, *held[::-1])
     script.release(norm)
-
-
-def _back(script: Script, tokens: list[int]) -> None:
-    for token in tokens[::-1]:
-        script.release(token)
 
 
 def _norms(script: Script, matrix: TensorMeta) -> int:
@@ -79,7 +74,7 @@ def _norms(script: Script, matrix: TensorMeta) -> int:
     sizes.append(script.temporary(count * matrix.shape[-1] * real))
     norm = script.temporary(count * real)
     sizes.append(script.temporary(count * INDEX_BYTES))
-    _back(script, sizes)
+    script.release(*sizes[::-1])
     return norm
 
 
@@ -89,11 +84,10 @@ def _scaled_and_squared(script: Script, device: DeviceProfile, matrix: TensorMet
     size, count, real = bytes_of(matrix), count_of(matrix), real_bytes(matrix)
     quotients = [script.temporary(count * real) for _ in range(3)]
     held = [script.temporary(count * real)]  # how often each is squared
-    _back(script, quotients)
+    script.release(*quotients[::-1])
     negative = script.temporary(count * real)
     held.append(script.temporary(count * real))
-    script.release(script.temporary(_NUMBER_BYTES))
-    script.release(negative)
+    script.release(script.temporary(_NUMBER_BYTES), negative)
     held.append(script.temporary(size, basis))
     held.append(_polynomial(script, device, matrix, basis))
     values = script.temporary(count * real)
@@ -115,8 +109,7 @@ def _scaled_and_squared(script: Script, device: DeviceProfile, matrix: TensorMet
     nothing = script.temporary(one)
     joined = script.temporary(2 * one)
     held.append(script.temporary(one))
-    script.release(joined)
-    script.release(nothing)
+    script.release(joined, nothing)
     script.release(script.temporary(2 * one))
     before = script.temporary(size, Basis.BOUNDED)
     held.append(script.temporary(size, Basis.BOUNDED))
@@ -137,15 +130,13 @@ def _polynomial(script: Script, device: DeviceProfile, matrix: TensorMeta, basis
     coefficients = script.temporary(_POWERS**2 * real_bytes(matrix), basis)
     powers = script.temporary(_POWERS * size, basis)
     one = script.temporary(dtype_bytes(matrix.dtype))
-    script.release(script.temporary(size, basis))
-    script.release(one)
+    script.release(script.temporary(size, basis), one)
     for _ in range(3):
         take_workspace(script, device)
     sums = script.temporary(_POWERS * size, basis)
     for _ in range(2):
         take_workspace(script, device)
-    script.release(powers)
-    script.release(coefficients)
+    script.release(powers, coefficients)
     return sums
 
 
@@ -159,9 +150,7 @@ def _runs(script: Script, device: DeviceProfile, count: int) -> int:
     length = script.temporary(INDEX_BYTES)
     counts = script.temporary(count * INDEX_BYTES)
     script.release(script.temporary(runs_bytes(count)))
-    script.release(length)
-    script.release(values)
-    script.release(places)
+    script.release(length, values, places)
     return counts
 
 
@@ -169,10 +158,7 @@ def _runs(script: Script, device: DeviceProfile, count: int) -> int:
 def matrix_square_root(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Eigenvectors and eigenvalues, these's roots, their product with the vectors, and half the sum of that
     and its adjoint; complex vectors and products are copied where they are conjugated."""
-    matrix = solvable(operator.tensor("self"))
-    if matrix is None:
-        script.outputs()
-        return
+    matrix = solvable(operator, "self")
     size, conjugated = bytes_of(matrix), _conjugated_bytes(matrix)
     values = count_of(matrix) * matrix.shape[-1] * real_bytes(matrix)
     held = [script.temporary(size), script.temporary(values)]
@@ -185,14 +171,12 @@ def matrix_square_root(operator: Operator, device: DeviceProfile, script: Script
     copy = script.temporary(conjugated)
     product = script.temporary(size)
     take_workspace(script, device)
-    script.release(copy)
-    script.release(scaled)
+    script.release(copy, scaled)
     total = script.temporary(size)
     script.release(script.temporary(conjugated))
     script.output(0)
-    script.release(total)
-    script.release(product)
-    _back(script, held)
+    script.release(total, product)
+    script.release(*held[::-1])
 
 
 @rule("aten::linalg_polar", name="polar-decomposition", sure=_SURE)
@@ -201,9 +185,7 @@ def polar_decomposition(operator: Operator, device: DeviceProfile, script: Scrip
     into the second, and the product of both sides' vectors, into the first. Complex ones are conjugated into
     copies."""
     script.outputs()
-    matrix = solvable(operator.tensor("A"))
-    if matrix is None:
-        return
+    matrix = solvable(operator, "A")
     count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
     square, conjugated = bytes_of(matrix) // rows * columns, bool(_conjugated_bytes(matrix))
     vectors, other = script.temporary(bytes_of(matrix)), script.temporary(square)
@@ -218,14 +200,11 @@ def polar_decomposition(operator: Operator, device: DeviceProfile, script: Scrip
     total = script.temporary(square)
     script.release(script.temporary(square if conjugated else 0))
     half = script.temporary(square)
-    script.release(total)
-    script.release(product)
+    script.release(total, product)
     copy = script.temporary(square if conjugated else 0)
     product = script.temporary(bytes_of(matrix))
     take_workspace(script, device)
-    script.release(copy)
-    for token in (product, half, vectors, values, other):
-        script.release(token)
+    script.release(copy, product, half, vectors, values, other)
 
 
 def _conjugated_bytes(matrix: TensorMeta) -> int:

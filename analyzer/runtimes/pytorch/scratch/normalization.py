@@ -46,7 +46,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     reduce,
     sum_over,
 )
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, rule
 
 _SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
 _MOST_BLOCKS = 64 * 1024 // 2
@@ -60,8 +60,7 @@ _WITHOUT_SUMS = Span(since=(2, 15))
 def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Layer and RMS norm work on contiguous tensors: input, weight or bias that is not is copied before the
     results."""
-    for name in ("input", "weight", "bias"):
-        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
+    script.copies(*(operator.tensor(name) for name in ("input", "weight", "bias")))
     script.outputs()
 
 
@@ -91,8 +90,7 @@ def _rows_backward(
     grad, source, weight = (operator.tensor(name) for name in ("grad_out", "input", "weight"))
     if grad is None or source is None:
         return
-    for tensor in (source, weight, operator.tensor("bias")):
-        script.temporary(contiguous_copy_bytes(tensor))
+    script.copies(source, weight, operator.tensor("bias"))
     gradients = [index for index in (1, 2) if wanted[index] and index < len(operator.outputs)]
     columns = weight.element_count if weight is not None else 0
     rows = source.element_count // columns if columns else 0
@@ -102,7 +100,7 @@ def _rows_backward(
         script.output(0)
     if not splits or weight is None:
         script.outputs()
-        script.temporary(contiguous_copy_bytes(grad))
+        script.copies(grad)
         return
     discarded = [script.temporary(bytes_of(weight)) for _ in gradients]
     grad_copy = script.temporary(contiguous_copy_bytes(grad))
@@ -113,9 +111,7 @@ def _rows_backward(
         script.output(index)
         sum_over(script, device, partial, (0,))
         script.release(old)
-    for token in reversed(partials):
-        script.release(token)
-    script.release(grad_copy)
+    script.release(*reversed(partials), grad_copy)
 
 
 @rule("aten::native_group_norm")
@@ -124,13 +120,12 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
     source = operator.tensor("input")
     script.outputs()
     if script.torch_release in _WITHOUT_SUMS:  # until 2.14 it is copied before
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
     affine = operator.tensor("weight") or operator.tensor("bias")
     if source is None or affine is None or operator.integer("HxW") == 1:
         return
     factors = operator.integer("N") * operator.integer("C") * accumulator_bytes(source.dtype)
-    script.temporary(factors)
-    script.temporary(factors)
+    script.temporaries(factors, factors)
 
 
 @rule("aten::native_group_norm_backward", name="group-norm-grad")
@@ -143,8 +138,7 @@ def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Scri
     """
     source, grad = operator.tensor("input"), operator.tensor("grad_out")
     since_then = script.torch_release in _WITHOUT_SUMS
-    for tensor in (grad, source) if since_then else ():
-        script.temporary(contiguous_copy_bytes(tensor))
+    script.copies(grad, source) if since_then else ()
     script.outputs()
     if source is None:
         return
@@ -154,14 +148,12 @@ def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Scri
     per_group = samples * groups * width
     per_pixel = operator.integer("HxW") > 1
     if per_pixel or not since_then:
-        script.temporary(per_channel)
-        script.temporary(per_channel)
+        script.temporaries(per_channel, per_channel)
     if operator.flags("output_mask", 3)[0]:
         factors = [script.temporary(per_group), script.temporary(per_group)]
         if operator.tensor("weight") is not None and per_pixel:
             factors.append(script.temporary(per_channel))
-        for token in factors:
-            script.release(token)
+        script.release(*factors)
 
 
 def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
@@ -247,16 +239,15 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
     staging buffer with semaphores; one that is neither channels-last nor contiguous is converted to the
     accumulator's type and reduced.
     """
-    source = operator.tensor("input")
+    source = filled(operator, "input")
     script.outputs()
-    if source is None or len(source.shape) < 2 or source.element_count == 0:
+    if len(source.shape) < 2:
         return
     if not operator.integer("training", default=1):  # `_batch_norm_with_update` says nothing: it trains
         return
     two_dims = len(source.shape) == 2 and is_contiguous(source)
     if two_dims or (len(source.shape) == 4 and is_channels_last(source) and not is_contiguous(source)):
-        for nbytes in channels_last_staging(source, 4):
-            script.temporary(nbytes)
+        script.temporaries(*channels_last_staging(source, 4))
     elif not is_contiguous(source):
         copy, _ = converted(script, source, accumulator_dtype(source.dtype))
         others = frozenset(range(len(source.shape))) - {1}
@@ -277,9 +268,7 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     evaluation the inverse deviation is computed anew if the forward pass (cuDNN's) saved none. Otherwise
     input and gradient are seen as batch, channels and the rest, which takes a copy where that is not one row.
     """
-    grad, source = operator.tensor("grad_out"), operator.tensor("input")
-    if source is None or source.element_count == 0:
-        return
+    grad, source = operator.tensor("grad_out"), filled(operator, "input")
     if not _uses_channels_last_kernels(source) or (is_contiguous(source) and len(source.shape) != 2):
         script.output(0)
         for tensor in (source, grad):
@@ -291,12 +280,10 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     saved = operator.tensor("save_invstd", "save_var")
     if not operator.integer("train", "update", default=1) and (saved is None or saved.element_count == 0):
         script.temporary(per_channel)
-    script.temporary(per_channel)
-    script.temporary(per_channel)
+    script.temporaries(per_channel, per_channel)
     for index in (1, 2):
         if index < len(operator.outputs):
             script.output(index)
-    staging = [script.temporary(nbytes) for nbytes in channels_last_staging(source, 2)]
-    for token in reversed(staging):
-        script.release(token)
+    staging = script.temporaries(*channels_last_staging(source, 2))
+    script.release(*reversed(staging))
     script.output(0)

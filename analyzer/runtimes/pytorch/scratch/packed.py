@@ -92,5 +92,4 @@ def _padded(operator: Operator, script: Script, tensors: tuple[TensorMeta, ...])
         elif any(outer != length * stride for (_, outer), (length, stride) in pairwise(longer)):
             held.append(script.temporary(bytes_of(tensor)))
     script.outputs()
-    for token in held:
-        script.release(token)
+    script.release(*held)

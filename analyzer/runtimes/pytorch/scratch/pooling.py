@@ -19,12 +19,11 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    contiguous_copy_bytes,
     is_channels_last,
     is_contiguous,
     suggests_channels_last,
 )
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 
 _IMAGES = 4  # dimensions of a batch of images
 
@@ -73,13 +72,10 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
     """Gradient, input and, for max pooling, the saved indices are each copied if they are not dense in the
     memory format the input suggests.
     """
-    grad, source = operator.tensor("grad_output"), operator.tensor("self")
+    grad, source = present(operator, "grad_output"), present(operator, "self")
     script.outputs()
-    if grad is None or source is None:
-        return
     channels_last = suggests_channels_last(source)
-    script.temporary(_format_copy(source, channels_last))
-    script.temporary(_format_copy(grad, channels_last))
+    script.temporaries(_format_copy(source, channels_last), _format_copy(grad, channels_last))
     if operator.name.startswith("aten::max_pool2d"):
         script.temporary(_format_copy(operator.tensor("indices"), channels_last))
 
@@ -90,7 +86,7 @@ def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script)
     lies."""
     source = operator.tensor("self")
     if source is not None and len(source.shape) == _IMAGES and not is_channels_last(source):
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
     script.outputs()
 
 
@@ -101,7 +97,7 @@ def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script
     script.outputs()
     grad, source = operator.tensor("grad_output"), operator.tensor("self")
     if source is not None and not suggests_channels_last(source):
-        script.temporary(contiguous_copy_bytes(grad))
+        script.copies(grad)
 
 
 @rule(
@@ -120,13 +116,11 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
     Source: UpSampleNearest2d.cu, UpSampleBilinear2d.cu.
     """
-    source, result = operator.tensor("grad_output", "self"), operator.outputs[0]
+    source, result = present(operator, "grad_output", "self"), present(operator, 0)
     script.outputs()
-    if source is None or result is None:
-        return
     channels_last = suggests_channels_last(source)
     if channels_last and source.shape[1] < _FEW_CHANNELS:
-        script.temporary(contiguous_copy_bytes(result))
+        script.copies(result)
         channels_last = False
     script.temporary(_format_copy(source, channels_last))
 
@@ -136,8 +130,7 @@ def resize_volume(operator: Operator, _device: DeviceProfile, script: Script) ->
     """The nearest are looked up in contiguous tensors alone, beside a result that is not. Source:
     UpSampleNearest3d.cu."""
     script.outputs()
-    for tensor in (operator.outputs[0], operator.tensor("self")):
-        script.temporary(contiguous_copy_bytes(tensor))
+    script.copies(operator.outputs[0], operator.tensor("self"))
 
 
 @rule("aten::max_pool3d_with_indices", "aten::max_pool3d_with_indices_backward", name="pooling-volume")
@@ -161,12 +154,11 @@ def contiguous_results(operator: Operator, _device: DeviceProfile, script: Scrip
     if source is not None and len(source.shape) < _IMAGES and not backward:
         return  # one image is read as it lies
     if backward:
-        script.temporary(contiguous_copy_bytes(source))
-        script.temporary(contiguous_copy_bytes(operator.tensor("indices")))
+        script.copies(source, operator.tensor("indices"))
     for result in operator.outputs:
-        script.temporary(contiguous_copy_bytes(result))
+        script.copies(result)
     if not backward:
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
 
 
 @rule("aten::im2col")
@@ -175,7 +167,7 @@ def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     size (recorded).
     """
     source = operator.tensor("self")
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     if source is not None:
         script.temporary(bytes_of(source))
     script.outputs()
@@ -192,10 +184,10 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     made = bytes_of(source) if source is not None else 0
     if result is None or bytes_of(result) <= made:
         script.output(0, made)
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
         return
     first = script.temporary(made)
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     script.output(0)
     script.release(first)
 
@@ -227,6 +219,6 @@ def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) 
     the gradient of a volume that is resized trilinearly is computed beside a result that is not
     (UpSampleTrilinear3d.cu)."""
     script.outputs()
-    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))
+    script.copies(operator.tensor("grad_output", "self"))
     if "trilinear" in operator.name:
-        script.temporary(contiguous_copy_bytes(operator.outputs[0]))
+        script.copies(operator.outputs[0])

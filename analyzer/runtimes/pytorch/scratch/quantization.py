@@ -15,25 +15,23 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    contiguous_copy_bytes,
     contiguous_like,
     is_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import both_extremes, sum_over
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
 
 _MATRIX, _FLOAT = 2, 4
 
 
 @rule("bitsandbytes::quantize_4bit", "bitsandbytes::quantize_blockwise")
-def bitsandbytes_quantize(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def bitsandbytes_quantize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """A contiguous copy of the input if it is not; the scales are made before the values, though they come
     second.
 
     Source: `backends/cuda/ops.py` (`quantize_4bit`, `quantize_blockwise`).
     """
-    del device
-    script.temporary(contiguous_copy_bytes(operator.inputs[0]))
+    script.copies(operator.inputs[0])
     script.output(1)
     script.output(0)
 
@@ -44,25 +42,23 @@ def bitsandbytes_quantize(operator: Operator, device: DeviceProfile, script: Scr
     "bitsandbytes::optimizer_update_8bit_blockwise",
     "bitsandbytes::optimizer_update_32bit",
 )
-def bitsandbytes_in_place(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def bitsandbytes_in_place(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The kernels take nothing besides the result, if there is one.
 
     Source: `backends/cuda/ops.py`: results are made before the kernels are called; steps write to parameters
     and state.
     """
-    del operator, device
     script.outputs()
 
 
 @rule("bitsandbytes::int8_linear_matmul")
-def bitsandbytes_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
+def bitsandbytes_product(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Nothing besides the result; the library's handle of cuBLAS is its own, beside those of PyTorch's
     threads.
 
     Source: `backends/cuda/ops.py` (`_int8_linear_matmul_impl`), `functional.py` (`CUBLAS_Context`),
     `csrc/ops.cuh` (`Context`).
     """
-    del operator, device
     script.library("cublas@bitsandbytes")
     script.outputs()
 
@@ -84,11 +80,10 @@ def quantize(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """
     source = operator.tensor("self")
     if source is not None and operator.name.endswith("_dynamic") and source.element_count:
-        for token in both_extremes(script, device, source):
-            script.release(token)
+        script.release(*both_extremes(script, device, source))
     script.outputs()
     if source is not None and not is_channels_last(source):
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
 
 
 @rule(
@@ -100,9 +95,7 @@ def learned_quantization_gradient(operator: Operator, device: DeviceProfile, scr
     """Gradients of scale and zero point for every element, then their sums; of channels, the zero points as
     whole numbers, of which the smallest and the largest are looked at.
     """
-    source, points = operator.tensor("self"), operator.tensor("zero_point")
-    if source is None or points is None or not source.element_count:
-        return
+    source, points = filled(operator, "self"), present(operator, "zero_point")
     axis = operator.integer("axis", default=-1)
     if dtype_bytes(source.dtype) < _FLOAT:  # computed in float32, all of it
         for tensor in (source, operator.tensor("grad"), operator.tensor("scale"), points):
@@ -111,33 +104,30 @@ def learned_quantization_gradient(operator: Operator, device: DeviceProfile, scr
     if axis >= 0:
         whole = replace(points, dtype="int32")
         script.temporary(bytes_of(whole))
-        for token in [script.temporary(dtype_bytes(whole.dtype)) for _ in range(2)]:
-            script.release(token)
+        script.release(*[script.temporary(dtype_bytes(whole.dtype)) for _ in range(2)])
     script.output(0)
     every = [script.temporary(bytes_of(source)) for _ in range(2)]
     dims = None if axis < 0 else tuple(place for place in range(len(source.shape)) if place != axis)
     for result in (1, 2):
         script.output(result)
         sum_over(script, device, source, dims)
-    for token in every:
-        script.release(token)
+    script.release(*every)
 
 
 @rule("aten::_fused_moving_avg_obs_fq_helper", name="observed-quantize")
 def observed_quantization(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A copy of what is not contiguous, its smallest and largest value (of each row, where rows are quantized
     apart), then the results."""
-    source = operator.tensor("self")
-    if source is None or not source.shape:
+    source = present(operator, "self")
+    if not source.shape:
         return
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     rows = bool(operator.integer("per_row_fake_quant"))
     if rows:
         axis = 0 if len(source.shape) == _MATRIX else operator.integer("ch_axis")
         extremes = [script.temporary(source.shape[axis] * dtype_bytes(source.dtype)) for _ in range(2)]
     else:
         extremes = list(both_extremes(script, device, contiguous_like(source)))
-    for token in extremes:
-        script.release(token)
+    script.release(*extremes)
     for result in (1, 0) if rows else (0, 1):
         script.output(result)

@@ -105,7 +105,7 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
     if layer is None or source is None:
         return
     script.library("cudnn")
-    script.temporary(contiguous_copy_bytes(_time_major(operator, source)))
+    script.copies(_time_major(operator, source))
     for index in (0, 1, 2, 4):
         if index < len(operator.outputs):
             script.output(index)
@@ -136,14 +136,13 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     grad_bytes = contiguous_copy_bytes(output_grad and _time_major(operator, output_grad))
     workspace_bytes = layer.training_workspace_bytes()
 
-    held = [script.temporary(nbytes) for nbytes in (copy_bytes, grad_bytes)]
+    held = script.temporaries(copy_bytes, grad_bytes)
     script.output(0)
     held += [script.temporary(contiguous_copy_bytes(grad)) for grad in state_grads]
     script.output(1)
     script.output(2)
     held.append(script.temporary(workspace_bytes, Basis.MEASURED))
-    for token in reversed(held):
-        script.release(token)
+    script.release(*reversed(held))
 
     weights = range(3, len(operator.outputs))
     held = [script.temporary(copy_bytes)]
@@ -158,8 +157,7 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     if separate:
         for index in weights:
             script.output(index)
-    for token in reversed(held):
-        script.release(token)
+    script.release(*reversed(held))
 
 
 @rule("aten::_cudnn_init_dropout_state", name="cudnn-dropout-state", sure=(Basis.EXACT, Basis.MEASURED))

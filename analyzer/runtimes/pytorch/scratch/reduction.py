@@ -28,7 +28,6 @@ from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
-    contiguous_copy_bytes,
     contiguous_like,
     preserved_strides,
 )
@@ -165,10 +164,8 @@ def reduce(
         needs = staging(one, width, source.offset, kernel, device)
         buffer = script.temporary(needs.buffer_bytes)
         semaphore = script.temporary(needs.semaphore_bytes)
-        script.release(semaphore)
-        script.release(buffer)
-    for token in held:
-        script.release(token)
+        script.release(semaphore, buffer)
+    script.release(*held)
 
 
 @part("type-conversion")
@@ -199,7 +196,7 @@ BOTH_AT_ONCE = Span(since=(2, 13))
 
 def made_contiguous(script: Script, source: TensorMeta) -> TensorMeta:
     """Return the tensor a full reduction reads, copied if not contiguous (`ReduceAllOps.cpp`)."""
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     return contiguous_like(source)
 
 

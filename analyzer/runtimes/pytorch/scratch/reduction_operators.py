@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, contiguous_strides, dtype_bytes
+from analyzer.graph import Operator, TensorMeta, contiguous_strides, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
@@ -28,7 +28,35 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     reduce,
     reduced_dims,
 )
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
+
+
+def _staged(
+    operator: Operator,
+    device: DeviceProfile,
+    script: Script,
+    kernel: ReductionKernel,
+    *,
+    source: TensorMeta | None = None,
+    dtypes: tuple[str, ...] | None = None,
+    keepdim: bool | None = None,
+    in_result: bool = False,
+) -> None:
+    """Allocate for a reduction along the call's dimensions. source: what is read, else the first argument;
+    dtypes: of what is found, else the results'; keepdim: else as the call says; in_result: the results are
+    added up in place."""
+    source = source or operator.inputs[0]
+    found = tuple(output.dtype for output in operator.outputs if output is not None)
+    reduce(
+        script,
+        device,
+        source,
+        reduced_dims(source, operator.integers("dim")),
+        dtypes or found,
+        kernel=kernel,
+        keepdim=bool(operator.integer("keepdim")) if keepdim is None else keepdim,
+        accumulates_in_result=in_result,
+    )
 
 
 def _sum_like(
@@ -41,19 +69,15 @@ def _sum_like(
 ) -> None:
     """sum, prod, mean, norm: accumulate in `accumulator_dtype`, of complex numbers in the result's type where
     that is `real`; integers are converted to the result's type first."""
-    source, result = operator.inputs[0], operator.outputs[0]
-    if result is None:
-        return
+    source, result = operator.inputs[0], present(operator, 0)
     script.outputs()
-    dims = operator.integers("dim")
-    keepdim = bool(operator.integer("keepdim"))
     computes_in = source.dtype
     if not (source.dtype in FLOAT_16 and result.dtype == "float32"):
         computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
     copy, _ = converted(script, source, computes_in)
     vector = 8 if wide_loads and dtype_bytes(copy.dtype) == 2 else 4
     kernel = ReductionKernel(accumulator_bytes(result.dtype if real else copy.dtype), vector)
-    reduce(script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel=kernel, keepdim=keepdim)
+    _staged(operator, device, script, kernel, source=copy, dtypes=(result.dtype,), in_result=True)
 
 
 @rule("aten::sum", "aten::sum.dim_IntList", "aten::nansum", "aten::mean", "aten::mean.dim")
@@ -104,22 +128,10 @@ def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
     Loads are vectorised by 2 (`gpu_reduce_kernel<scalar_t, out_t, 2>`, ReduceMomentKernel.cu).
     """
-    source, result = operator.inputs[0], operator.outputs[0]
-    if result is None:
-        return
+    present(operator, 0)
     script.outputs()
-    accumulator = 32 if source.dtype == "float64" else 16
-    dtypes = tuple(output.dtype for output in operator.outputs if output is not None)
-    reduce(
-        script,
-        device,
-        source,
-        reduced_dims(source, operator.integers("dim")),
-        dtypes,
-        kernel=ReductionKernel(accumulator, 2),
-        keepdim=bool(operator.integer("keepdim")),
-        accumulates_in_result=False,
-    )
+    accumulator = 32 if operator.inputs[0].dtype == "float64" else 16
+    _staged(operator, device, script, ReductionKernel(accumulator, 2))
 
 
 @rule("aten::all", "aten::any", "aten::_is_all_true", "aten::_is_any_true", name="all-any")
@@ -127,25 +139,14 @@ def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The results are bool, but the staging memory of the reduction is of the input's type
     (`func_wrapper<bool>`, ReduceLogicKernel.cu).
     """
-    source = operator.inputs[0]
-    dims = operator.integers("dim")
+    source, result = operator.inputs[0], operator.outputs[0]
     script.outputs()
-    keepdim = bool(operator.integer("keepdim"))
-    result = operator.outputs[0]
-    if (
-        source.element_count == 1 and source.dtype != "bool"
-    ):  # one element is converted and copied (`ReduceOps.cpp`)
+    # One element is converted and copied (`ReduceOps.cpp`).
+    if source.element_count == 1 and source.dtype != "bool":
         script.release(script.temporary(1))
-    dtype = result.dtype if result is not None else "bool"
-    reduce(
-        script,
-        device,
-        source,
-        reduced_dims(source, dims),
-        (dtype,),
-        kernel=ReductionKernel(dtype_bytes(source.dtype)),
-        keepdim=keepdim,
-    )
+    dtypes = (result.dtype if result is not None else "bool",)
+    kernel = ReductionKernel(dtype_bytes(source.dtype))
+    _staged(operator, device, script, kernel, dtypes=dtypes, in_result=True)
 
 
 @rule("aten::amax", "aten::amin", "aten::max", "aten::min")
@@ -162,31 +163,14 @@ def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.outputs()
     if operator.name in ("aten::max", "aten::min"):  # of everything: `ReduceAllOps.cpp` makes it contiguous
         source = made_contiguous(script, source)
-    dims = operator.integers("dim")
-    keepdim = bool(operator.integer("keepdim"))
     kernel = ReductionKernel(dtype_bytes(source.dtype))
-    reduce(
-        script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel, keepdim=keepdim
-    )
+    _staged(operator, device, script, kernel, source=source, dtypes=(source.dtype,), in_result=True)
 
 
 def _with_index(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A (value, 64-bit index) pair: 16 bytes for every type, since the index is aligned to 8."""
-    source = operator.inputs[0]
     script.outputs()
-    dims = operator.integers("dim")
-    keepdim = bool(operator.integer("keepdim"))
-    dtypes = tuple(output.dtype for output in operator.outputs if output is not None)
-    reduce(
-        script,
-        device,
-        source,
-        reduced_dims(source, dims),
-        dtypes,
-        kernel=ReductionKernel(16),
-        keepdim=keepdim,
-        accumulates_in_result=False,
-    )
+    _staged(operator, device, script, ReductionKernel(16))
 
 
 @rule("aten::argmax", "aten::argmin", name="argmax")
@@ -202,15 +186,8 @@ def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Scr
     flat = replace(source, shape=(source.element_count,), stride=(1,))
     if contiguous_strides(source.shape) != source.stride:
         script.temporary(bytes_of(source))
-    reduce(
-        script,
-        device,
-        flat,
-        frozenset({0}),
-        ("int64",),
-        kernel=ReductionKernel(16),
-        accumulates_in_result=False,
-    )
+    kernel = ReductionKernel(16)
+    _staged(operator, device, script, kernel, source=flat, dtypes=("int64",), keepdim=False)
 
 
 @rule("aten::aminmax", "aten::_aminmax", name="aminmax")
@@ -222,19 +199,8 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
     script.outputs()
     if operator.argument("dim") is None:
         source = made_contiguous(script, source)
-    dims = operator.integers("dim")
     kernel = ReductionKernel(2 * dtype_bytes(source.dtype))
-    keepdim = bool(operator.integer("keepdim"))
-    reduce(
-        script,
-        device,
-        source,
-        reduced_dims(source, dims),
-        (source.dtype,) * 2,
-        kernel=kernel,
-        keepdim=keepdim,
-        accumulates_in_result=False,
-    )
+    _staged(operator, device, script, kernel, source=source, dtypes=(source.dtype,) * 2)
 
 
 @rule("aten::hash_tensor")
@@ -243,10 +209,9 @@ def hash_of_tensor(operator: Operator, device: DeviceProfile, script: Script) ->
 
     Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu` (`xor_sum_kernel_cuda`).
     """
-    source = operator.inputs[0]
     script.outputs()
-    dims = reduced_dims(source, operator.integers("dim") or None)
-    reduce(script, device, source, dims, ("uint64",), kernel=ReductionKernel(8))
+    kernel = ReductionKernel(8)
+    _staged(operator, device, script, kernel, dtypes=("uint64",), keepdim=False, in_result=True)
 
 
 @rule("aten::count_nonzero.dim_IntList")
@@ -260,7 +225,7 @@ def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> 
     script.temporary(mask.element_count)
     script.outputs()
     copy, _ = converted(script, mask, "int64")
-    dims = reduced_dims(copy, operator.integers("dim") or None)
+    dims = reduced_dims(copy, operator.integers("dim"))
     reduce(script, device, copy, dims, ("int64",), kernel=ReductionKernel(8))
 
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, fields
 from functools import cache
 
@@ -18,7 +19,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.errors import RuleError
 from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch.inert import is_inert
-from analyzer.runtimes.pytorch.scratch.script import OF_OPERATOR, Give, ScratchRule, Script, Step
+from analyzer.runtimes.pytorch.scratch.script import OF_OPERATOR, AbsentError, Give, ScratchRule, Script, Step
 from analyzer.runtimes.rules import place
 
 _DEFAULT = ".default"
@@ -118,7 +119,8 @@ def _loads(name: str) -> bool:
 def _run_rule(found: ScratchRule, operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Run the rule. Raises RuleError for an error of a rule that is not this project's."""
     if found.code.__module__.startswith("analyzer."):
-        found.code(operator, device, script)
+        with contextlib.suppress(AbsentError):
+            found.code(operator, device, script)
         return
     where = f"the rule {found.name} ({place(found.code)}) on {operator.name}"
     try:

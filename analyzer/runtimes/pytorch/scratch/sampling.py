@@ -28,7 +28,6 @@ from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    contiguous_copy_bytes,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
@@ -40,7 +39,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     reduced_dims,
     sum_over,
 )
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, rule
 from analyzer.runtimes.pytorch.scratch.sorting import topk_temporaries
 
 # Weights are looked through once for their extremes, and with replacement divided in place: PyTorch 2.15's
@@ -84,10 +83,8 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
     weights' size, and what finding the largest takes. Several draws with replacement: a copy of the weights,
     normalised ones, and their running sums.
     """
-    weights = operator.tensor("self")
+    weights = filled(operator, "self")
     script.outputs()
-    if weights is None or weights.element_count == 0:
-        return
     count = operator.integer("num_samples", default=1)
     if operator.integer("replacement") and count > 1:
         for _ in range(2 if script.torch_release in _IN_ONE_PASS else 3):
@@ -108,7 +105,7 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
     rows = weights.element_count // weights.shape[-1]
     script.temporary(rows * count * dtype_bytes(weights.dtype))
     # Exponentials lie as the weights do; the largest are found in a copy by rows.
-    script.temporary(contiguous_copy_bytes(weights))
+    script.copies(weights)
     topk_temporaries(script, device, drawn, weights.shape[-1])
 
 
@@ -126,8 +123,7 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         positive = script.temporary(1)
         script.temporary(1)  # both
         read = (positive, least, finite, most)
-    for token in read:
-        script.release(token)
+    script.release(*read)
     if len(weights.shape) == 1:
         total = script.temporary(dtype_bytes(weights.dtype))
         sum_over(script, device, weights)
@@ -141,8 +137,7 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         script.temporary(1)  # whether any is
         flags = _dense(weights, (rows,), _FLAG)
         reduce(script, device, flags, frozenset({0}), (_FLAG,), kernel=ReductionKernel(1))
-        script.release(zeros)
-        script.release(totals)
+        script.release(zeros, totals)
     script.release(script.temporary(1))  # its opposite
 
 
@@ -151,15 +146,12 @@ def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Smallest and largest value, one after the other (from torch 2.13 on in one pass), each with a
     reduction's staging memory; then the counts. Weights other than float32 are converted to float64 first.
     """
-    source = operator.tensor("self")
-    if source is None or source.element_count == 0:
-        return
+    source = filled(operator, "self")
     weights = operator.tensor("weights")
     if weights is not None and weights.dtype not in ("float32", "float64"):
         script.temporary(weights.element_count * _DOUBLE_BYTES)
     if source.dtype != "uint8" and script.torch_release in BOTH_AT_ONCE:
-        for token in both_extremes(script, device, source):
-            script.release(token)
+        script.release(*both_extremes(script, device, source))
     else:
         for _ in range(1 if source.dtype == "uint8" else 2):
             script.release(_extreme(script, device, source))
@@ -169,9 +161,9 @@ def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::_sample_dirichlet", name="dirichlet")
 def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Gamma variates in the result, and their sums along the last dimension."""
-    source = operator.tensor("self")
+    source = filled(operator, "self")
     script.outputs()
-    if source is None or source.element_count == 0 or not source.shape:
+    if not source.shape:
         return
     script.temporary(source.element_count // source.shape[-1] * dtype_bytes(source.dtype))
     sum_over(script, device, _dense(source, source.shape, source.dtype), (-1,))
@@ -200,5 +192,4 @@ def _has_none_below_zero(script: Script, device: DeviceProfile, tensor: TensorMe
     if tensor is None or not tensor.element_count:
         return
     least = _extreme(script, device, tensor)
-    script.release(script.temporary(1))
-    script.release(least)
+    script.release(script.temporary(1), least)

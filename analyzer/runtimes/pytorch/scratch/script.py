@@ -44,9 +44,10 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from analyzer.devices import DeviceProfile
 from analyzer.errors import RuleError
-from analyzer.graph import Operator
+from analyzer.graph import Operator, TensorMeta
 from analyzer.releases import ALWAYS, RECORDED, Release, Span
 from analyzer.runtimes.pytorch.scratch.inert import is_inert
+from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes
 from analyzer.runtimes.rules import LONGEST_NAME, file_of, is_name, place
 
 P = ParamSpec("P")
@@ -158,11 +159,20 @@ class Script:
         )
         self.steps += [trials, Give(token)]
 
-    def release(self, token: int) -> None:
-        """Free the temporary now."""
-        if token in self._open:
-            self._open.remove(token)
-            self.steps.append(Give(token))
+    def temporaries(self, *sizes: int) -> list[int]:
+        """Take as many temporaries, of these bytes; return their tokens."""
+        return [self.temporary(nbytes) for nbytes in sizes]
+
+    def copies(self, *tensors: TensorMeta | None) -> list[int]:
+        """Take a contiguous copy of each tensor that is not contiguous; return their tokens."""
+        return self.temporaries(*map(contiguous_copy_bytes, tensors))
+
+    def release(self, *tokens: int) -> None:
+        """Free these temporaries now, one after the other."""
+        for token in tokens:
+            if token in self._open:
+                self._open.remove(token)
+                self.steps.append(Give(token))
 
     @contextlib.contextmanager
     def function(self) -> Iterator[None]:
@@ -211,6 +221,27 @@ class Script:
 
 
 Tell: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
+
+
+class AbsentError(Exception):
+    """A call lacks a tensor its kernel works on: what the rule has said so far is all, and the results."""
+
+
+def present(operator: Operator, *names: str | int) -> TensorMeta:
+    """Return an argument by its name, the first there is of several, or a result by its number. Raises
+    AbsentError, which ends the rule, if it is no tensor."""
+    words = [name for name in names if isinstance(name, str)]
+    found = operator.tensor(*words) if words else operator.outputs[int(names[0])]
+    if found is None:
+        raise AbsentError
+    return found
+
+
+def filled(operator: Operator, *names: str | int) -> TensorMeta:
+    """As `present`, of a tensor that has elements."""
+    if not (found := present(operator, *names)).element_count:
+        raise AbsentError
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
@@ -29,8 +29,8 @@ def segments(operator: Operator, device: DeviceProfile, script: Script) -> None:
     forward = "backward" not in operator.name
     if forward and lengths is not None and not operator.argument("unsafe"):
         _checks(lengths, device, script)
-    for name in ("grad", "output", "data", "offsets" if lengths is None else "lengths"):
-        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
+    script.copies(*(operator.tensor(name) for name in ("grad", "output", "data")))
+    script.copies(operator.tensor("offsets") if lengths is None else lengths)
     script.outputs()
     if lengths is not None:
         rows = lengths.element_count // max(lengths.shape[-1], 1)
@@ -53,6 +53,5 @@ def _checks(lengths: TensorMeta, device: DeviceProfile, script: Script) -> None:
     rows = lengths.element_count // max(lengths.shape[-1], 1)
     sums = script.temporary(rows * _INDEX_BYTES)
     sum_over(script, device, lengths, (len(lengths.shape) - 1,))
-    for token in (script.temporary(rows), script.temporary(1)):
-        script.release(token)
+    script.release(script.temporary(rows), script.temporary(1))
     script.release(sums)

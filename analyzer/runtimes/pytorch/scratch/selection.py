@@ -28,7 +28,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     expanded,
     is_contiguous,
 )
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 
 MASKS = ("bool", "uint8")
 # nonzero_static: elements a block looks at in one turn; 4 bytes a block of counts, 8 of their sums.
@@ -54,8 +54,7 @@ def _positions(
         found = script.temporary(most * len(mask.shape) * _POSITION_BYTES, basis)
     if mask.shape:
         script.release(script.temporary(select_bytes(device, elements)))
-    script.release(counted)
-    script.release(copy)
+    script.release(counted, copy)
     return found
 
 
@@ -104,9 +103,7 @@ def nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
 def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The mask is looked through, then its positions are taken. A mask that is broadcast is copied first, a
     single flag is a row of one (`masked_select_out_cuda_impl`)."""
-    source, mask, result = operator.tensor("self"), operator.tensor("mask"), operator.outputs[0]
-    if source is None or mask is None or result is None:
-        return
+    source, mask, result = present(operator, "self"), present(operator, "mask"), present(operator, 0)
     shape = broadcast_shape((mask, source)) or (1,)
     found = _positions(script, device, expanded(mask, shape), result.element_count)
     script.output(0)
@@ -121,17 +118,15 @@ def nonzero_static(operator: Operator, device: DeviceProfile, script: Script) ->
     Source: `aten/src/ATen/native/cuda/Nonzero.cu` (`nonzero_static_cuda_out_impl`); sizes as PyTorch's own
     code asks for them (torch 2.11).
     """
-    source, found = operator.tensor("self"), operator.outputs[0]
+    source, found = filled(operator, "self"), present(operator, 0)
     script.outputs()
-    if source is None or found is None or not source.element_count:
-        return
     if not found.element_count:
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
         return
     tiles = -(-source.element_count // _STATIC_ELEMENTS)
     blocks = -(-tiles // -(-tiles // device.sm_count))
     with script.function():
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
         for nbytes in _STATIC_BYTES:
             script.temporary(blocks * nbytes)
 
@@ -150,4 +145,4 @@ def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) ->
         plain = mask.shape == target.shape and is_contiguous(mask)
         script.temporary(0 if plain else target.element_count)
         script.release(script.temporary(scan_bytes(device, target.element_count)))
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)

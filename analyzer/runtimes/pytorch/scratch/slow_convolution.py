@@ -18,7 +18,7 @@ from __future__ import annotations
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows, products
 
 
@@ -33,9 +33,7 @@ from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows, products
 def slow_convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Copies of what is not contiguous, the result, then a sample's windows as columns, which cuBLAS
     multiplies."""
-    source, weight, result = operator.tensor("self"), operator.tensor("weight"), operator.outputs[0]
-    if source is None or weight is None or result is None:
-        return
+    source, weight, result = present(operator, "self"), present(operator, "weight"), present(operator, 0)
     transposed, volumes = "transpose" in operator.name, "3d" in operator.name
     before = -1
     if transposed and volumes:  # the result is made like the input first, and resized
@@ -44,8 +42,7 @@ def slow_convolution(operator: Operator, device: DeviceProfile, script: Script) 
         before = script.temporary(contiguous_copy_bytes(source))
         script.output(0)
         script.release(before)
-    for tensor in (source, weight):
-        script.temporary(contiguous_copy_bytes(tensor))
+    script.copies(source, weight)
     script.outputs()
     script.release(before)
     kernel = operator.integers("kernel_size") or ()

@@ -18,11 +18,10 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    contiguous_copy_bytes,
     is_contiguous,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, converted, reduce
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 
 _PADDING, _MASKED_ROW = 1, 1024
@@ -34,15 +33,14 @@ def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     is allocated.
     """
     script.outputs()
-    script.temporary(contiguous_copy_bytes(operator.tensor("self")))
+    script.copies(operator.tensor("self"))
 
 
 @rule("aten::_log_softmax_backward_data", name="log-softmax-grad")
 def log_softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Gradient and output are copied where they are not contiguous, after the result is allocated."""
     script.outputs()
-    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output")))
-    script.temporary(contiguous_copy_bytes(operator.tensor("output")))
+    script.copies(operator.tensor("grad_output"), operator.tensor("output"))
 
 
 @rule("aten::_softmax_backward_data", name="softmax-grad")
@@ -50,15 +48,12 @@ def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script)
     """Gradient times output is a temporary of the gradient's size, laid out as a pointwise result; it and the
     output are copied where they are not contiguous.
     """
-    grad, output = operator.tensor("grad_output"), operator.tensor("output")
+    grad, output = present(operator, "grad_output"), present(operator, "output")
     script.outputs()
-    if grad is None or output is None:
-        return
     shape, strides = pointwise_strides((grad, output))
     product = replace(grad, shape=shape, stride=strides, offset=0)
     script.temporary(bytes_of(product))
-    script.temporary(contiguous_copy_bytes(product))
-    script.temporary(contiguous_copy_bytes(output))
+    script.copies(product, output)
 
 
 @rule("aten::_masked_softmax", name="masked-softmax")
@@ -69,14 +64,11 @@ def masked_softmax(operator: Operator, _device: DeviceProfile, script: Script) -
     Source: `aten/src/ATen/native/transformers/cuda/attention.cu` and `cuda/SoftMax.cu`
     (`masked_softmax_cuda`).
     """
-    source, mask = operator.tensor("self"), operator.tensor("mask")
-    if source is None or mask is None:
-        return
+    source, mask = present(operator, "self"), present(operator, "mask")
     whole = mask.shape == source.shape and is_contiguous(mask)
     fits = is_contiguous(source) and source.shape[-1:] <= (_MASKED_ROW,)
     if not (fits and (whole or operator.argument("mask_type") == _PADDING)):
-        script.temporary(bytes_of(source))
-        script.temporary(bytes_of(source))
+        script.temporaries(bytes_of(source), bytes_of(source))
     script.outputs()
 
 
@@ -85,9 +77,7 @@ def safe_softmax(operator: Operator, device: DeviceProfile, script: Script) -> N
     """Softmax of the math attention path: also a mask of masked elements, a flag a row, the reduction of the
     mask, and a scalar; an input that is converted or not contiguous is copied.
     """
-    source, result = operator.tensor("self"), operator.outputs[0]
-    if source is None or result is None:
-        return
+    source, result = present(operator, "self"), present(operator, 0)
     dim = operator.integer("dim", default=-1) % max(len(source.shape), 1)
     copy = None
     if operator.argument("dtype") is not None:

@@ -37,7 +37,6 @@ from analyzer.runtimes.pytorch.scratch.cub import (
 )
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    contiguous_copy_bytes,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     ReductionKernel,
@@ -46,7 +45,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     reduce,
     reduced_dims,
 )
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, rule
 
 _SMALL_SORT, _SMALL_MODE = 4096, 2048
 _INDEX_BYTES = 8
@@ -92,9 +91,7 @@ def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: in
         return
     count, width = source.element_count, dtype_bytes(source.dtype)
     if stride != 1:
-        script.temporary(bytes_of(source))
-        script.temporary(bytes_of(source))
-        script.temporary(count * _INDEX_BYTES)
+        script.temporaries(bytes_of(source), bytes_of(source), count * _INDEX_BYTES)
     if count == size:
         script.temporary(count * _INDEX_BYTES)
         script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES))
@@ -118,9 +115,9 @@ def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
     Source: `aten/src/ATen/native/cuda/Sorting.cpp` (`mode_kernel_impl`), `TensorModeKernel.cu`.
     """
-    source = operator.tensor("self")
+    source = filled(operator, "self")
     script.outputs()
-    if source is None or not source.element_count or not source.shape:
+    if not source.shape:
         return
     dim = operator.integer("dim", default=-1) % len(source.shape)
     order = [place for place in range(len(source.shape)) if place != dim] + [dim]
@@ -130,7 +127,7 @@ def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         stride=tuple(source.stride[i] for i in order),
     )
     size, width = source.shape[dim], dtype_bytes(source.dtype)
-    script.temporary(contiguous_copy_bytes(moved))
+    script.copies(moved)
     if size > _SMALL_MODE:
         script.temporary(bytes_of(source), Basis.BOUNDED)
         script.temporary(size * _INDEX_BYTES, Basis.BOUNDED)
@@ -143,18 +140,17 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
     picked, of `nanmedian` once those that are no numbers have been counted. Along a dimension: the results
     alone.
     """
-    source = operator.tensor("self")
-    if source is None or source.element_count == 0 or len(operator.outputs) != 1:
+    source = filled(operator, "self")
+    if len(operator.outputs) != 1:
         return
     count, width = source.element_count, dtype_bytes(source.dtype)
-    script.temporary(contiguous_copy_bytes(source))
+    script.copies(source)
     script.temporary(bytes_of(source))  # sorted
     places = script.temporary(count * _INDEX_BYTES)
     row = script.temporary(count * _INDEX_BYTES)
     if count > _SMALL_SORT:
         script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
-    script.release(row)
-    script.release(places)
+    script.release(row, places)
     found = script.temporary(1) if operator.name == "aten::median" else _middle(script, device, count)
     script.outputs()
     script.release(found)
@@ -170,8 +166,7 @@ def _middle(script: Script, device: DeviceProfile, count: int) -> int:
         script.release(copy)
     held += [script.temporary(_INDEX_BYTES), script.temporary(_HALF_BYTES)]
     place = script.temporary(_INDEX_BYTES)
-    for token in held[::-1]:
-        script.release(token)
+    script.release(*held[::-1])
     return place
 
 
@@ -202,8 +197,7 @@ def _search(operator: Operator, script: Script, *others: TensorMeta | None) -> N
     values = operator.tensor("self")
     if values is not None and values.element_count:
         with script.function():
-            for tensor in (values, *others):
-                script.temporary(contiguous_copy_bytes(tensor))
+            script.copies(values, *others)
 
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))
@@ -212,19 +206,16 @@ def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
     256-bin histograms of digits, and the temporary of CUB's scan, twice. More than 4,096 values a row are
     sorted afterwards, into other tensors.
     """
-    source, values = operator.tensor("self"), operator.outputs[0]
+    source, values = filled(operator, "self"), filled(operator, 0)
     script.outputs()
-    if source is None or values is None or not source.element_count or not values.element_count:
-        return
     dim = operator.integer("dim", default=-1)
     with script.function():
-        script.temporary(contiguous_copy_bytes(source))
+        script.copies(source)
         topk_temporaries(script, device, source, _along(source, dim)[0])
     if _along(values, dim)[0] > _SMALL_SORT and operator.argument("sorted") is not False:
         indices = values.element_count * _INDEX_BYTES
         with script.function():
-            script.temporary(indices)
-            script.temporary(values.element_count * dtype_bytes(values.dtype))
+            script.temporaries(indices, values.element_count * dtype_bytes(values.dtype))
             with script.function():
                 sort_rows(script, device, values, dim)
             script.release(script.temporary(indices))  # gathered
@@ -266,7 +257,5 @@ def randperm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.release(script.temporary(_INDEX_BYTES))
     bits = math.ceil(math.log2(max(2.0, count - (6 * count * count + 1) / (12 * math.log(0.9)))))
     width = 4 if bits <= 32 else 8
-    script.temporary(count * _INDEX_BYTES)
-    script.temporary(count * width)
-    script.temporary(count * width)
+    script.temporaries(count * _INDEX_BYTES, count * width, count * width)
     script.temporary(radix_sort_bytes(device, count, bits, width, _INDEX_BYTES))

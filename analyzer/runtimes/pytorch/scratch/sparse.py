@@ -32,8 +32,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     scan_bytes,
     thrust_unique_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 
 
 @rule("aten::_coalesce", name="coalesce")
@@ -41,14 +40,12 @@ def coalesce(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Thrust sorts the indices with their positions by merging, then keeps one of each: temporaries one after
     the other. The result follows; values that are not contiguous are copied.
     """
-    flat, values = operator.tensor("flat_indices"), operator.tensor("values")
-    if flat is None or values is None:
-        return
+    flat, values = present(operator, "flat_indices"), present(operator, "values")
     count = flat.element_count
     script.release(script.temporary(merge_sort_bytes(count)))
     script.release(script.temporary(thrust_unique_bytes(device, count)))
     script.outputs()
-    script.temporary(contiguous_copy_bytes(values))
+    script.copies(values)
 
 
 @rule("aten::_sparse_mm", name="sparse-product", sure=Basis.MEASURED)
@@ -99,9 +96,7 @@ def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) ->
     """Strides; positions sorted by their row's number with thrust; how long each row is, by thrust's
     reduction, whose temporary is bounded by half a byte an entry; where each begins, and its largest value.
     """
-    indices, rows = operator.tensor("indices"), operator.integer("rows")
-    if indices is None or not indices.element_count:
-        return
+    indices, rows = filled(operator, "indices"), operator.integer("rows")
     entries = indices.shape[1]
     script.release(script.temporary(8 * indices.shape[0]))
     script.temporary(8 * entries)  # positions

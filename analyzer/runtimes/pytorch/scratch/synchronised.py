@@ -23,7 +23,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_contiguous,
 )
 from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
 
 
 def _has_channels_innermost(tensor: TensorMeta) -> bool:
@@ -47,13 +47,10 @@ def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script)
     Results: (mean, inverse deviation)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_stats_cuda`), `Normalization.cuh`.
     """
-    source = operator.tensor("input")
+    source = filled(operator, "input")
     script.outputs()
-    if source is None or source.element_count == 0:
-        return
     if _has_channels_innermost(source):
-        for nbytes in channels_last_staging(source, 4):
-            script.temporary(nbytes)
+        script.temporaries(*channels_last_staging(source, 4))
     else:
         script.temporary(_merged_copy_bytes(source))
 
@@ -65,8 +62,8 @@ def batch_norm_update_stats(operator: Operator, device: DeviceProfile, script: S
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_mean_var`).
     """
-    source = operator.tensor("input")
-    if source is None or is_contiguous(source) or _has_channels_innermost(source):
+    source = present(operator, "input")
+    if is_contiguous(source) or _has_channels_innermost(source):
         batch_norm_stats(operator, device, script)
         return
     script.outputs()
@@ -81,10 +78,8 @@ def batch_norm_gather_stats(operator: Operator, _device: DeviceProfile, script: 
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_gather_stats_cuda`).
     """
-    means = operator.tensor("mean")
-    kind = operator.tensor("running_mean") or operator.tensor("input")
-    if means is None or kind is None:
-        return
+    means = present(operator, "mean")
+    kind = operator.tensor("running_mean") or present(operator, "input")
     whole = script.temporary(8 * means.shape[0])
     script.temporary(nbytes_of(means.shape[0], kind.dtype))
     script.release(whole)
@@ -98,9 +93,9 @@ def batch_norm_elemt(operator: Operator, _device: DeviceProfile, script: Script)
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_elementwise`).
     """
-    source, mean = operator.tensor("input"), operator.tensor("mean")
+    source, mean = present(operator, "input"), present(operator, "mean")
     script.outputs()
-    if source is None or mean is None or is_contiguous(source) or _has_channels_innermost(source):
+    if is_contiguous(source) or _has_channels_innermost(source):
         return
     for name in ("weight", "bias"):
         if operator.tensor(name) is None:
@@ -115,13 +110,10 @@ def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, scrip
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_reduce_cuda`),
     `Normalization.cuh`.
     """
-    grad, source = operator.tensor("grad_out"), operator.tensor("input")
-    if grad is None or source is None or source.element_count == 0:
-        return
+    grad, source = present(operator, "grad_out"), filled(operator, "input")
     if _has_channels_innermost(grad) and _has_channels_innermost(source):
         script.outputs()
-        for nbytes in channels_last_staging(source, 2):
-            script.temporary(nbytes)
+        script.temporaries(*channels_last_staging(source, 2))
         return
     for tensor in (source, grad):
         script.temporary(_merged_copy_bytes(tensor))

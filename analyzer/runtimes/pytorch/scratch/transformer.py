@@ -24,7 +24,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
 )
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 
 
 @rule("aten::_native_multi_head_attention", name="fused-attention")
@@ -32,8 +32,8 @@ def multi_head_attention(operator: Operator, device: DeviceProfile, script: Scri
     """One product for query, key and value together; the attended values; their projection, which is the
     result. The first two go when it is done. With weights wanted, the scores are kept instead of fused away.
     """
-    source = operator.tensor("query")
-    if source is None or len(source.shape) != 3:
+    source = present(operator, "query")
+    if len(source.shape) != 3:
         return
     take_workspace(script, device, lt=True)
     nbytes = bytes_of(source)
@@ -53,13 +53,11 @@ def multi_head_attention(operator: Operator, device: DeviceProfile, script: Scri
         script.output(0)
         script.release(attended)
         script.output(1)
-        script.release(scores)
-        script.release(split)
+        script.release(scores, split)
         return
     attended = script.temporary(nbytes)
     script.output(0)
-    script.release(attended)
-    script.release(projected)
+    script.release(attended, projected)
 
 
 @rule("aten::_transformer_encoder_layer_fwd", name="fused-encoder-layer")
@@ -67,8 +65,8 @@ def encoder_layer(operator: Operator, device: DeviceProfile, script: Script) -> 
     """Attention's temporaries; the first norm, with mean and deviation a row; the wide hidden layer; the
     second product; the second norm, which is the result (norm last).
     """
-    source, hidden = operator.tensor("src"), operator.tensor("ffn_weight_1")
-    if source is None or hidden is None or len(source.shape) != 3:
+    source, hidden = present(operator, "src"), present(operator, "ffn_weight_1")
+    if len(source.shape) != 3:
         return
     take_workspace(script, device, lt=True)
     nbytes, rows = bytes_of(source), source.element_count // source.shape[-1]
@@ -76,8 +74,7 @@ def encoder_layer(operator: Operator, device: DeviceProfile, script: Script) -> 
     projected = script.temporary(3 * nbytes)
     values = script.temporary(nbytes)
     attended = script.temporary(nbytes)
-    script.release(values)
-    script.release(projected)
+    script.release(values, projected)
     first = script.temporary(nbytes)
     _statistics(script, statistics)
     script.release(attended)
@@ -86,11 +83,9 @@ def encoder_layer(operator: Operator, device: DeviceProfile, script: Script) -> 
     script.release(wide)
     script.output(0)
     _statistics(script, statistics)
-    script.release(narrow)
-    script.release(first)
+    script.release(narrow, first)
 
 
 def _statistics(script: Script, nbytes: int) -> None:
     mean, deviation = script.temporary(nbytes), script.temporary(nbytes)
-    script.release(deviation)
-    script.release(mean)
+    script.release(deviation, mean)

@@ -89,7 +89,7 @@ class Windows:
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
     """Allocate the result and the scratch."""
-    copies = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in (windows.source, windows.weight)]
+    copies = script.copies(windows.source, windows.weight)
     if windows.groups == 1:
         _one_forward(script, device, windows, bias, 0)
     else:
@@ -99,10 +99,8 @@ def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool)
             parts.append(_one_forward(script, device, windows, bias, windows.share(windows.result)))
             script.release(copy)
         script.output(0)
-        for part in parts:
-            script.release(part)
-    for copy in reversed(copies):
-        script.release(copy)
+        script.release(*parts)
+    script.release(*reversed(copies))
 
 
 def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> list[int]:
@@ -127,8 +125,7 @@ def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: 
     if not nbytes:
         script.output(0)
     script.release(before)
-    for token in reversed(products(script, device, windows, bias)):
-        script.release(token)
+    script.release(*reversed(products(script, device, windows, bias)))
     return made
 
 
@@ -146,15 +143,13 @@ def backward(
         for _ in range(windows.groups):
             copies = [script.temporary(windows.copy(tensor)) for tensor in (grad, windows.source)]
             parts += _one_backward(script, device, windows, grad, wanted, sizes)
-            for token in reversed(copies):
-                script.release(token)
+            script.release(*reversed(copies))
         for index, want in enumerate(wanted):
             if want:
                 script.output(index)
         for _, part in sorted(parts, key=lambda part: -part[0]):
             script.release(part)
-    for copy in reversed(copies_of_given):
-        script.release(copy)
+    script.release(*reversed(copies_of_given))
 
 
 def _columns(script: Script, device: DeviceProfile, windows: Windows) -> int:
@@ -189,8 +184,7 @@ def _one_backward(
         if wanted[0]:
             copy = script.temporary(copied)
             result(0)
-            script.release(_columns(script, device, windows))
-            script.release(copy)
+            script.release(_columns(script, device, windows), copy)
         result(1)
         result(2)
         if wanted[1]:
@@ -200,8 +194,7 @@ def _one_backward(
                 shape = (grad.shape[0], grad.shape[1] // windows.groups, *grad.shape[2:])
                 part = contiguous_like(replace(grad, shape=shape, stride=()))
                 sum_over(script, device, part, (0, *range(2, len(shape))))
-            script.release(taken)
-            script.release(copy)
+            script.release(taken, copy)
         return made
     copy = script.temporary(copied)
     taken = -1
@@ -223,6 +216,5 @@ def _one_backward(
         samples = grad.shape[0] if wanted[2] and isinstance(grad.shape[0], int) else 0
         for _ in range(samples):
             script.release(script.temporary(windows.bias))
-    script.release(taken)
-    script.release(copy)
+    script.release(taken, copy)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from analyzer.capture.pytorch.recording.fan_in import _dense, _unshared_counts
+from analyzer.capture.pytorch.recording.fan_in import FanIn, _dense, _unshared_counts
 from analyzer.graph import Phase
 from analyzer.releases import parse
 from tests.capture.pytorch.captures import Model, names, operators, short, step, traced
@@ -57,6 +58,31 @@ class TestFanIn:
 
         assert sums(lambda y, x: (y + y.sin()).exp().sum()) == ["add_.Tensor"]
         assert sums(blocks) == ["add_.Tensor"] * 2
+
+    def test_nodes_of_two_threads_bear_one_number(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A first backward pass numbers its nodes on a thread of its own: two that follow each other may bear one number."""
+        begun: list[int] = []
+
+        def storages() -> int:
+            begun.append(len(begun))
+            return len(begun)
+
+        fan_in = FanIn(lambda _: None, storages)
+        for name in ("MulBackward0", "MulBackward0", "SpecialErfcxBackward0"):
+            node = SimpleNamespace(name=lambda name=name: name, _sequence_nr=lambda: 3, next_functions=())
+            monkeypatch.setattr(torch._C, "_current_autograd_node", lambda node=node: node)
+            fan_in.on_cuda(torch.ops.aten.sin.default, (torch.empty(2, device="meta"),), {})
+        assert len(begun) == 2  # nodes
+
+    def test_zeros_without_memory_are_asked_for_their_shape_alone(self) -> None:
+        """The gradient of a sign: a sum with it is a copy (`add_zerotensor`)."""
+
+        def twice(y: Any, _: Any) -> Any:
+            return torch.autograd.grad(F.softsign(y).sum(), y, create_graph=True)[0].sum()
+
+        graph = step(Weight(twice), torch.empty(3, 4), optimizer=None, loss=lambda out, *_: out)
+        assert "zeros" in names(graph, "backward")
+        assert "empty_permuted" not in names(graph, "backward")
 
     def test_expanded_gradient_is_not_written_into(self) -> None:
         """The gradient of `sum` is one number expanded; the later node runs first, so its gradient is the one kept."""

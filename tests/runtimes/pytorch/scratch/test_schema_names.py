@@ -21,6 +21,12 @@ from analyzer.runtimes.pytorch.scratch import OF_OPERATOR
 from analyzer.runtimes.pytorch.scratch.script import ScratchRule
 from benchmarks.releases.schemas import Names, recorded
 
+OF_A_TENSOR = (
+    "present",
+    "filled",
+    "typed",
+    "solvable",
+)  # functions told an operator, and the names of one of its tensors
 ACCESSORS = ("argument", "tensor", "integer", "integers", "flags")
 RELEASES = recorded()
 # Names that a rule of several operators reads of those that have them, by operator.
@@ -41,6 +47,7 @@ OTHERS_HAVE = {
         "bias_requires_grad", "cu_seqlens_q", "max_seqlen_q", "max_seqlen_k",
     },
     "aten::_segment_reduce_backward": {"unsafe"},
+    "aten::segment_reduce": {"grad", "output"},
     "aten::_unique": {"return_counts"},
     "aten::_unsafe_index_put": {"unsafe"},
     "aten::_upsample_bilinear2d_aa": {"indices"},
@@ -79,6 +86,11 @@ def read_by(function: Callable[..., Any]) -> frozenset[tuple[str, ...]]:
                     found |= {(name,) for name in words[given[0].id]}
                 else:
                     found.add(tuple(ast.literal_eval(name) for name in given))
+            case ast.Name(helper) if helper in OF_A_TENSOR:
+                names = tuple(
+                    a.value for a in call.args[1:] if isinstance(a, ast.Constant) and isinstance(a.value, str)
+                )
+                found |= {names} if names else set()
             case ast.Name(helper) if any(isinstance(a, ast.Name) and a.id == "operator" for a in call.args):
                 told = inspect.unwrap(function).__globals__.get(helper)
                 if inspect.isfunction(told):
