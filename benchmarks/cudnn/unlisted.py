@@ -26,8 +26,8 @@ import click
 
 from analyzer.devices import load
 from analyzer.libraries.cudnn.backend import Cudnn, CudnnError
-from analyzer.libraries.cudnn.choices import description_of
 from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution, Question
+from analyzer.libraries.cudnn.description import description_of
 from analyzer.libraries.cudnn.on_cublas import is_on_cublas
 
 _TYPES = (("float32", False),) * 5 + (

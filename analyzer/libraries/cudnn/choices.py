@@ -25,7 +25,7 @@ the library, else bounded.
    Where the log does not say which engines on cuBLAS are listed, the largest of all may be such a one's: a
    handle lists it for 7 to 9 of 10 calls it can compute in float32, and for 1 (Winograd's) to 4 (products) of
    10 in half precision, where it is taken to be missing. Both are in the range.
-8. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
+8. A GPU older releases did not know ran the kernels of the architecture before it (`description.py`).
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
 `generate_and_filter_plans`).
@@ -33,17 +33,16 @@ Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
+from analyzer.libraries.cudnn.description import chosen_capability, description_of
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
 from analyzer.libraries.cudnn.on_cublas import is_on_cublas, product_bytes
@@ -62,10 +61,6 @@ _MOST_BESIDES = 32 << 20
 _ROUNDED = 512  # the allocator's
 # In place of nothing, where that is a guess: a request that is not made has no range.
 _LEAST = 1
-# Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there:
-# CUDA 11.8's release notes name
-# 8.9 first, CUDA 11.1's 8.6; torch 2.0's wheels bring CUDA 11.7, torch 1.7's 11.0.
-_BEFORE = {(8, 9): ((2, 0), (8, 6)), (8, 6): ((1, 7), (8, 0))}
 # The architectures whose answers others have too; "sm90" is recorded by an H200's handle.
 _AS = {(7, 0): (7, 5), (7, 2): (7, 5), (8, 7): (8, 6), (12, 1): (12, 0)}
 _TABLES = {"sm90": "h200"}
@@ -455,7 +450,7 @@ def _carried(known: dict[int, int], batch: int) -> int:
 
 def choices_of(profile: DeviceProfile) -> Choices:
     """Return cuDNN's choices on a profile's GPU, for the torch release of its figures."""
-    capability = _chosen_capability(profile)
+    capability = chosen_capability(profile)
     architecture = _architecture(capability)
     table = _TABLES.get(architecture, architecture)
     if capability == (7, 5) and profile.sm_count > _LARGE_TURING_SMS:
@@ -464,43 +459,9 @@ def choices_of(profile: DeviceProfile) -> Choices:
     return _choices(table, description_of(profile), library, profile.sm_count, capability)
 
 
-def description_of(profile: DeviceProfile) -> str:
-    """Return the GPU's description for cuDNN as JSON; "" if there is none."""
-    return _described(_Fields(profile.cudnn_device), _chosen_capability(profile))
-
-
-class _Fields:
-    """A profile's fields for cuDNN, equal to themselves alone: many calls ask with one profile."""
-
-    __slots__ = ("fields",)
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.fields = fields
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fields) and other.fields is self.fields
-
-    def __hash__(self) -> int:
-        return id(self.fields)
-
-
-@lru_cache(maxsize=64)
-def _described(of: _Fields, capability: tuple[int, int]) -> str:
-    major, minor = capability
-    device = {**of.fields, "deviceVer": 100 * major + 10 * minor}
-    return json.dumps(device, sort_keys=True) if of.fields else ""
-
-
 def _architecture(capability: tuple[int, int]) -> str:
     """Return the architecture whose answers hold for a compute capability, such as "sm90"."""
     return "sm{}{}".format(*_AS.get(capability, capability))
-
-
-def _chosen_capability(profile: DeviceProfile) -> tuple[int, int]:
-    """Return the compute capability whose kernels the profile's torch release runs."""
-    major, minor = profile.compute_capability
-    until, before = _BEFORE.get((major, minor), ((0, 0), (major, minor)))
-    return before if profile.releases["torch"] <= until else (major, minor)
 
 
 @lru_cache(maxsize=16)

@@ -14,8 +14,9 @@ import pytest
 from analyzer.devices import load
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.backend import Cudnn
-from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, _first_workspace, description_of
+from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, _first_workspace
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
+from analyzer.libraries.cudnn.description import description_of
 from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
 from analyzer.libraries.cudnn.on_cublas import (
     ENGINES,

@@ -10,8 +10,9 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.libraries.cudnn.asker import Asker
-from analyzer.libraries.cudnn.choices import ASKED, UNKNOWN, Choices, choices_of, description_of
+from analyzer.libraries.cudnn.choices import ASKED, UNKNOWN, Choices, choices_of
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
+from analyzer.libraries.cudnn.description import description_of
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.libraries.cudnn.transforms import transforms_bytes
 from tests.libraries.cudnn.fakes import LIBRARIES, FakeAsker, needs_cudnn, with_asker
