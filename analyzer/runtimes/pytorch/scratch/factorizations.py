@@ -180,6 +180,8 @@ def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) ->
     matrix = typed(operator, "A", "self")
     count = count_of(matrix)
     alone = count == 1
+    if alone:  # several are MAGMA's, or triangular systems
+        script.library("cusolver")
     if script.torch_release in _WITHOUT_MAGMA:
         script.outputs()
         identity = script.temporary(bytes_of(matrix) if solved is None else 0)
@@ -353,6 +355,7 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if not product and at_once(rows, count):
         addressed(script, device, count if matrix.element_count else 0, 2)
     elif not product:
+        script.library("cusolver")
         reported(script, count, cusolver.geqrf_bytes(of, rows, columns))
     if product or (whole and 0 not in q.shape[-2:]):
         if scales is not None:

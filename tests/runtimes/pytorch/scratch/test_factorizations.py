@@ -77,3 +77,30 @@ def test_cublas_and_magma_take_the_threads_workspace_and_cusolver_does_not() -> 
     assert not takes("aten::linalg_lu_factor_ex", (40, 40), made=3)
     assert takes("aten::linalg_lu_factor_ex", (304, 320), made=3) and takes("aten::geqrf", (3, 40, 40))
     assert takes("aten::linalg_lu_factor_ex", (3, 40, 40), made=3) and takes("aten::linalg_inv_ex", (40, 40))
+
+
+SOLVERS = 90 << 20  # more is cuSOLVER's; what else a first call loads is 2 MiB
+
+
+@pytest.mark.parametrize(
+    ("measured", "name", "shapes"),
+    [
+        ("cholesky_solve", "aten::_cholesky_solve_helper", ((128, 8), (128, 128))),
+        ("cholesky_solve_batched", "aten::_cholesky_solve_helper", ((6, 40, 4), (6, 40, 40))),
+        ("cholesky_inverse", "aten::cholesky_inverse", ((128, 128),)),
+        ("geqrf", "aten::geqrf", ((128, 64),)),
+        ("ormqr", "aten::ormqr", ((128, 64), (64,), (128, 64))),
+        ("solve_triangular", "aten::linalg_solve_triangular", ((128, 128), (128, 8))),
+    ],
+)
+def test_the_solvers_code_is_loaded_where_it_was(
+    measured: str, name: str, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    """What NVML showed on an H100 after the first call of a process (`linear_algebra_outside.json`)."""
+    grown = (
+        json.loads((DATA / "h100/linear_algebra_outside.json").read_bytes())["grew_mib"][measured][0] << 20
+    )
+    given = tuple(tensor(*shape) for shape in shapes)
+    keywords = {"upper": False} if name.endswith("solve_triangular") else {}
+    operator = called(0, name, given, (tensor(*shapes[0]),), keywords)
+    assert ("cusolver" in kernel_allocations(operator, H200).libraries) is (grown > SOLVERS)
