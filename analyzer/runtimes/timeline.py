@@ -236,7 +236,7 @@ class Server:
         asked, handle = self.serve(event)
         if self.plans.refused > refused:
             states.refused.append(len(states.allocated))
-        states.add(asked, handle)
+        states.put(self.allocator.allocated, asked, handle)
         if type(event) is Event:
             self.allocator.over(event.name, event.value)
         return asked
