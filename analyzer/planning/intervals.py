@@ -138,15 +138,9 @@ class Intervals:
         """Return the whole analysis of a batch. Raises AnalyzerError."""
         if self.subject.runtime is None:
             return self.subject.analysis(batch)
-        interval = self.interval(batch)
-        if (
-            batch in self.captured
-            or interval is None
-            or interval.parametric is None
-            or self._changed(interval, batch)
-        ):
-            return self.subject.assembled(self._capture(batch), batch, limit)
-        return self.subject.assembled(self._joined_at(interval.parametric, batch), batch, limit)
+        joined = self._joined_program(batch)
+        captured = self._capture(batch) if joined is None else self._joined_at(joined, batch)
+        return self.subject.assembled(captured, batch, limit)
 
     def proven(self, batch: int, limit: Limit | None = None) -> Analysis:
         """Return the whole analysis of a batch, captured itself; where that already said of another batch of
@@ -166,15 +160,8 @@ class Intervals:
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
         """Return the request that finds no room at a batch under a limit, as the joined program says where
         `proven` found it right; None if all do, or if only an analysis says. Raises AnalyzerError."""
-        interval = self.interval(batch)
-        if (
-            interval is None
-            or interval.parametric is None
-            or interval.figures is None
-            or not interval.parametric.known.get(_PROVEN)
-            or batch in self.captured
-            or self._changed(interval, batch)
-        ):
+        interval, joined = self.interval(batch), self._joined_program(batch)
+        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
             return None
         try:
             found = interval.figures.failed(batch, limit)
@@ -183,6 +170,13 @@ class Intervals:
         if found is None:
             return None
         return out_of_memory(found.failure, found.events, graph_describer(found.graph))
+
+    def _joined_program(self, batch: int) -> ParametricCapture | None:
+        """Return the joined captures that say what a batch is; None if it is captured itself."""
+        interval = self.interval(batch)
+        if interval is None or batch in self.captured or self._changed(interval, batch):
+            return None
+        return interval.parametric
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
         """Return a capture at a batch from the joined program; ONNX files are read again."""

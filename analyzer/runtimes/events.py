@@ -13,6 +13,11 @@ from typing import TypeAlias
 from analyzer.graph import Category
 
 
+def is_unasked(plan: str, basis: str, assumed: int, less: int | None) -> bool:
+    """Return whether fields of a `Malloc` are those of a workspace that cuDNN was not asked about."""
+    return plan != "" and basis == "bounded" and bool(assumed or less)
+
+
 @dataclass(frozen=True, slots=True)
 class Malloc:
     """`key` names the allocation until its `Free`. `operator` is -1 outside any; `storage` is -1 for scratch.
@@ -47,7 +52,7 @@ class Malloc:
     @property
     def is_unasked(self) -> bool:
         """Whether it is a convolution's workspace that was not asked of cuDNN."""
-        return self.plan != "" and self.basis == "bounded" and bool(self.assumed or self.less)
+        return is_unasked(self.plan, self.basis, self.assumed, self.less)
 
     def moved(self, sign: int) -> Malloc:
         """The request at its most (1), or at its least (-1)."""

@@ -61,16 +61,18 @@ def savings(
     recorded: the sessions' events under `options`. The arena's strategy changes none of them, and the search
     for an algorithm those of convolutions alone.
     """
-    changes = {
-        "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
-        "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
-        "cudnn_conv_algo_search=DEFAULT": replace(options, cudnn_conv_algo_search="DEFAULT"),
-    }
-    again = {"enable_mem_pattern=0"} | ({"cudnn_conv_algo_search=DEFAULT"} if _convolves(sessions) else set())
+    same_arena = replace(options, arena_extend_strategy="kSameAsRequested")
+    without_pattern = replace(options, enable_mem_pattern=False)
+    by_default = replace(options, cudnn_conv_algo_search="DEFAULT")
+    changes = (  # and whether it changes the events
+        ("arena_extend_strategy=kSameAsRequested", same_arena, False),
+        ("enable_mem_pattern=0", without_pattern, True),
+        ("cudnn_conv_algo_search=DEFAULT", by_default, _convolves(sessions)),
+    )
     found = []
-    for name, changed in changes.items():
+    for name, changed, again in changes:
         if changed != options:
-            events = record(sessions, changed, device).events if name in again else recorded
+            events = record(sessions, changed, device).events if again else recorded
             session = simulate_session(events, changed)
             found.append(Saving(name, session.peak_in_use, session.held))
     return tuple(found)

@@ -25,8 +25,8 @@ from analyzer.graph import Argument, Operator, Phase, TensorMeta
 from analyzer.parametric.lanes import Lanes, NotTogether, in_parts
 from analyzer.parametric.numbers import AtBatch
 from analyzer.parametric.program import BatchProgram
+from analyzer.runtimes.events import is_unasked
 from analyzer.runtimes.pytorch.scratch import (
-    Basis,
     Give,
     KernelAllocations,
     Output,
@@ -130,7 +130,7 @@ class Classes:
     def is_unasked(self) -> bool:
         """Whether cuDNN was not asked about a workspace, at the last batch asked about."""
         return any(
-            step.plan and step.basis is Basis.BOUNDED and (step.assumed or step.less)
+            is_unasked(step.plan, step.basis.value, step.assumed, step.less)
             for allocations in self.latest
             for step in allocations.steps
             if isinstance(step, Take)

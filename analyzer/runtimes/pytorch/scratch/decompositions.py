@@ -161,7 +161,6 @@ def triangular_solve(operator: Operator, device: DeviceProfile, script: Script) 
 def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The result, copies of reflectors that lie by rows and of scales that are not contiguous, a report, and
     a work area for one matrix after the other."""
-    script.library("cusolver")
     script.outputs()
     other, scales = typed(operator, "input3"), present(operator, "input2")
     of, left = ELEMENTS[other.dtype], bool(operator.argument("left", default=True))

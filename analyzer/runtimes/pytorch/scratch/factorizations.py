@@ -84,7 +84,8 @@ def count_of(tensor: TensorMeta) -> int:
 
 
 def in_turn(script: Script, count: int, nbytes: int) -> None:
-    """A work area for one matrix after the other."""
+    """A work area of cuSOLVER's for one matrix after the other."""
+    script.library("cusolver")
     for _ in range(count):
         script.release(script.temporary(nbytes, Basis.MEASURED))
 
@@ -355,7 +356,6 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if not product and at_once(rows, count):
         addressed(script, device, count if matrix.element_count else 0, 2)
     elif not product:
-        script.library("cusolver")
         reported(script, count, cusolver.geqrf_bytes(of, rows, columns))
     if product or (whole and 0 not in q.shape[-2:]):
         if scales is not None:
