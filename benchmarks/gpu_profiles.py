@@ -137,9 +137,7 @@ def _profile(measured: dict[str, Any], gpu: dict[str, Any]) -> dict[str, Any]:
     if not hopper:
         cublas = "4096 KiB x 2 + 16 KiB x 8 = 8,519,680 B below compute capability 9"
     code = "assumed from h200, measured there; no public figure"
-    families = {
-        key: value for key, value in measured["modules_bytes"].items() if not key.startswith("local_memory")
-    } | {"cublas": handle_mib * _MIB}
+    families = measured["modules_bytes"] | {"cublas": handle_mib * _MIB}
     return {
         "name": gpu["name"],
         "nvml_names": gpu["nvml"],

@@ -27,7 +27,7 @@ from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic, Unanswered
-from analyzer.libraries.cudnn import ctc
+from analyzer.libraries.cudnn import ctc, local_memory
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes, is_measured
 from analyzer.libraries.cudnn.choices import ASKED, MEASURED, Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, strides_of
@@ -56,6 +56,7 @@ _PLAIN_BATCH_NORM = 0  # CUDNN_BATCHNORM_OPS_BN
 # How long a plan runs on the emulated device, in nanoseconds: the fastest, and each of the others. Far apart,
 # since the clock is also a real one.
 _FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
+_NUMBERS = 4  # of every plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ class CudnnAnswers:
         return tuple(doubt for doubt in self._doubts if not doubt.timed or "benchmark" in settings)
 
     def plans(self, question: Question) -> list[int]:
-        """Workspace in bytes, numerical notes (a bit each) and nanoseconds of every plan."""
+        """Workspace in bytes, numerical notes (a bit each), nanoseconds and bytes of local memory a
+        thread of every plan."""
         if question["mode"] == _FALLBACK:
             return []  # the list of the heuristics is whole
         operations = question["graph"].get(_OPERATIONS, [])
@@ -124,18 +126,20 @@ class CudnnAnswers:
         self._note(Doubt(f"{what}, timed", winner, timed=True), False)
         timed = [plan.workspace_bytes for plan in plans[:TIMED_PLANS]]
         fastest = timed.index(winner.nbytes) if winner.nbytes in timed else 0
+        family = local_memory.family(call)
         answer: list[int] = []
         for place, plan in enumerate(plans):
             notes = (_TENSOR_CORE if plan.tensor_core else 0) | (
                 0 if plan.deterministic else _NONDETERMINISTIC
             )
             took = _FASTEST if place == fastest else _SLOWER + _STEP * place
-            answer += [plan.workspace_bytes, notes, took]
+            local = local_memory.FRAME_BYTES[family] if family and local_memory.keeps(call, plan) else 0
+            answer += [plan.workspace_bytes, notes, took, local]
         # Benchmark mode tries all: the largest may be a plan no list without a GPU has (`on_cublas.py`).
         (tried,) = self._choices.workspaces([call], ConvolutionSettings(benchmark=True), trial=True)
-        if tried.nbytes > max(answer[::3]):
+        if tried.nbytes > max(answer[::_NUMBERS]):
             self._note(Doubt(f"{what}, tried", tried, timed=True), False)
-            answer += [tried.nbytes, 0, _SLOWER + _STEP * len(plans)]
+            answer += [tried.nbytes, 0, _SLOWER + _STEP * len(plans), 0]
         return answer
 
     def _attention(self, operations: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -152,7 +156,7 @@ class CudnnAnswers:
             causal = any(_mode(operation) == _GENERATED_INDEX for operation in operations)
             nbytes = forward_bytes(query, key[1], keys, self._profile.sm_count, causal=causal)
         self._formula(f"cuDNN attention ({_by(query)} on {keys} keys)", nbytes, known=known)
-        return [nbytes, _TENSOR_CORE, _FASTEST]
+        return [nbytes, _TENSOR_CORE, _FASTEST, 0]
 
     def batch_norm(self, question: Question) -> list[int]:
         """Return the bytes of the workspace, or of the reserve for the backward pass."""

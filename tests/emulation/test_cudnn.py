@@ -55,7 +55,7 @@ def question(*operations: dict[str, Any], mode: int = 0) -> dict[str, Any]:
 
 
 def workspaces(told: list[int]) -> list[int]:
-    return told[::3]
+    return told[::4]
 
 
 PLANS = (Plan(67, 3000, tensor_core=True), Plan(25, 200, deterministic=False), Plan(1, 0))
@@ -73,9 +73,9 @@ def test_a_convolution_is_recognised_and_its_plans_are_listed(
     told = CudnnAnswers(load("a100-80gb")).plans(question(operation(call)))
     assert {each.convolution() for each in asker.asked} == {call}
     assert workspaces(told) == [3000, 200, 0]
-    assert [note & 1 for note in told[1::3]] == [1, 0, 0]
-    assert [not note & 16 for note in told[1::3]] == [True, False, True]
-    assert len(set(told[2::3])) == len(PLANS)  # PyTorch forgets plans that take equally long
+    assert [note & 1 for note in told[1::4]] == [1, 0, 0]
+    assert [not note & 16 for note in told[1::4]] == [True, False, True]
+    assert len(set(told[2::4])) == len(PLANS)  # PyTorch forgets plans that take equally long
 
 
 def test_three_dimensions_and_a_layout_that_only_one_tensor_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +85,14 @@ def test_three_dimensions_and_a_layout_that_only_one_tensor_shows(monkeypatch: p
     with_asker(monkeypatch, FakeAsker({call: PLANS}))
     told = CudnnAnswers(load("a100-80gb")).plans(question(operation(call)))
     assert workspaces(told) == [3000, 200, 0]
+
+
+def test_a_plan_says_what_its_kernel_keeps_of_local_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Convolution("weight", "float16", False, (2, 3, 45, 45), (8, 3, 5, 5), (2, 2), (1, 1), (1, 1))
+    plans = (Plan(16, 0, knobs=((2, 2),)), Plan(16, 0, knobs=((2, 1),)), Plan(1, 0))
+    with_asker(monkeypatch, FakeAsker({call: plans}))
+    told = CudnnAnswers(load("h100")).plans(question(operation(call)))
+    assert told[3::4][: len(plans)] == [2512, 0, 0]
 
 
 def test_the_list_of_the_heuristics_is_whole() -> None:

@@ -52,7 +52,7 @@ struct handle {
 };
 
 struct plan {
-  int64_t workspace, notes, nanoseconds, index;
+  int64_t workspace, notes, nanoseconds, local, index;
 };
 
 struct attribute {
@@ -174,7 +174,7 @@ static void write_descriptor(struct line *line, const struct descriptor *descrip
   line_add(line, "}");
 }
 
-/* The plans there are for the graph, in the order of cuDNN's heuristics: three numbers each. */
+/* The plans there are for the graph, in the order of cuDNN's heuristics: four numbers each. */
 static int ask_for_plans(struct descriptor *heuristics) {
   struct descriptor *graph = referred(heuristics, HEURISTICS_GRAPH);
   struct attribute *mode = attribute_of(heuristics, HEURISTICS_MODE);
@@ -186,10 +186,10 @@ static int ask_for_plans(struct descriptor *heuristics) {
   line_add(&line, "}");
   int64_t count = question_ask(&line, &numbers);
   if (count < 0) return NO_PLAN;
-  heuristics->plan_count = count / 3;
+  heuristics->plan_count = count / 4;
   heuristics->plans = calloc(heuristics->plan_count + 1, sizeof *heuristics->plans);
   for (int64_t i = 0; i < heuristics->plan_count; i++)
-    heuristics->plans[i] = (struct plan){numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2], i};
+    heuristics->plans[i] = (struct plan){numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 2], numbers[4 * i + 3], i};
   free(numbers);
   return SUCCESS;
 }
@@ -279,6 +279,7 @@ ANSWER int cudnnBackendExecute(void *handle, void *plan, void *variant_pack) {
   struct descriptor *descriptor = plan;
   (void)variant_pack;
   if (descriptor == NULL || !descriptor->finalized) return NOT_FINALIZED;
+  if (descriptor->plan.local) LOCKED process_local((uint64_t)descriptor->plan.local);
   work(descriptor->plan.nanoseconds);
   if (handle) captured(((struct handle *)handle)->stream);
   return SUCCESS;

@@ -42,7 +42,8 @@ _ROOT = Path(__file__).resolve().parents[3]
 _AT_ONCE = 256
 _MOST_ENDS = 3
 _SECONDS = 120.0
-_LISTS = "ranked, groups, strides"  # changed whenever this package makes other lists of what the library says
+# Changed whenever this package makes other lists of what the library says.
+_LISTS = "ranked, groups, strides, knobs of compiled engines"
 _RANKED = 1  # version of a cache file whose lists include the engines that need a GPU
 
 

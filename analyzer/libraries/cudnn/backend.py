@@ -40,6 +40,7 @@ from typing import Any
 
 from analyzer.libraries.cudnn.convolution import HEURISTICS, PYTORCH, Plan, Question, strides_of
 from analyzer.libraries.cudnn.enumerators import CONVOLUTIONS, Attribute, Descriptor, Kind
+from analyzer.libraries.cudnn.local_memory import is_compiled
 from analyzer.libraries.cudnn.on_cublas import plans_on_cublas
 from analyzer.libraries.cudnn.splits import ENGINES
 
@@ -144,8 +145,8 @@ class Cudnn:
                     continue
                 nbytes = self._workspace_bytes(configuration)
                 if nbytes is not None:
-                    split = index in ENGINES[question.operation]
-                    knobs = self._knobs(configuration) if split else ()
+                    told = index in ENGINES[question.operation] or is_compiled(question.operation, index)
+                    knobs = self._knobs(configuration) if told else ()
                     yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes, knobs)
         finally:
             self._close(mark)

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from analyzer.devices import DeviceProfile
+from analyzer.libraries.cudnn import local_memory
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
@@ -48,7 +49,7 @@ from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plan
 from analyzer.libraries.cudnn.on_cublas import is_on_cublas, product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
-from analyzer.libraries.cudnn.splits import by_handle
+from analyzer.libraries.cudnn.splits import ENGINES, by_handle
 from analyzer.releases import Release
 
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
@@ -147,6 +148,17 @@ class Choices:
         return [
             plans and self._with_unlisted(call, plans) for call, plans in zip(calls, answers, strict=True)
         ]
+
+    def local_memory(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> str | None:
+        """Return the family of local memory that is kept once a call has run, None if none is. nbytes: the
+        workspace of the plan that runs."""
+        if local_memory.family(call) is None:
+            return None
+        (plans,) = self.plans([call], whole=settings.benchmark)
+        tried = plans and reading.passing(plans, call.dtype, settings)
+        if tried:
+            tried = tried[: reading.TIMED_PLANS if settings.benchmark else 1]
+        return local_memory.kept_by(call, tried, nbytes, settings.benchmark)
 
     def listed(self, call: Convolution) -> tuple[Plan, ...] | None:
         """Return one call's plans as its GPU lists them; a plan recorded on the GPU itself goes first,
@@ -314,15 +326,15 @@ class Choices:
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
-        """Return the plan with a GPU handle's bytes; it keeps its knobs where these are a bound."""
-        if not plan.knobs or self._capability[0] != 9:
-            return plan._replace(knobs=())
+        """Return the plan with a GPU handle's bytes."""
+        if plan.engine not in ENGINES[call.operation] or not plan.knobs or self._capability[0] != 9:
+            return plan
         nbytes, proven = by_handle(
             call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.padding,
             call.stride,
             call.dilation, plan.engine, dict(plan.knobs), plan.workspace_bytes, self._sm_count,
         )  # fmt: skip
-        return plan._replace(workspace_bytes=nbytes, knobs=() if proven else plan.knobs)
+        return plan._replace(workspace_bytes=nbytes, bound=not proven)
 
 
 def _tried(call: Convolution, plans: Sequence[Plan], trial: bool) -> Workspace:
@@ -388,8 +400,8 @@ class NextPlans(Sequence[int]):
 
 
 def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
-    """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); where
-    plans on cuBLAS may come first or not, those that may be first count. A sum in parts is an estimate."""
+    """The workspace of the first plan. Where plans on cuBLAS may come first or not, those that may be first
+    count. A sum in parts is an estimate."""
     first, rivals = plans[0], [plan for plan in plans[1:] if plan.share_first is not None]
     if first.share_first is not None:
         listed = next((plan for plan in plans if plan.share_first is None), first)
@@ -399,7 +411,7 @@ def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     if any(plan.split for plan in possible):
         return Workspace(first.workspace_bytes, 0, max(high, most_bytes(call)), UNKNOWN)
     known = high - low < _ROUNDED
-    low = 0 if any(plan.knobs for plan in possible) else low
+    low = 0 if any(plan.bound for plan in possible) else low
     if known:
         return Workspace(first.workspace_bytes, low, high, ASKED)
     return Workspace(max(first.workspace_bytes, _LEAST), low, high, UNKNOWN)

@@ -128,9 +128,10 @@ class Question(NamedTuple):
 
 class Plan(NamedTuple):
     """A plan that can be built: its engine's global index, its workspace in bytes, what cuDNN notes of it,
-    and the knobs of engines whose bytes depend on who is asked (`splits.py`). share_first: of a plan that a
-    list without a GPU lacks (on cuBLAS: `first_plan.py`), how likely it is to come before the listed ones;
-    split: its workspace is an estimate, as it may add up parts."""
+    and the knobs of engines whose bytes depend on who is asked (`splits.py`) or whose kernels keep local
+    memory (`local_memory.py`). share_first: of a plan that a list without a GPU lacks (on cuBLAS:
+    `first_plan.py`), how likely it is to come before the listed ones; split: its workspace is an estimate, as
+    it may add up parts; bound: it takes at most its workspace."""
 
     engine: int
     workspace_bytes: int
@@ -139,6 +140,7 @@ class Plan(NamedTuple):
     knobs: tuple[tuple[int, int], ...] = ()
     share_first: float | None = None
     split: bool = False
+    bound: bool = False
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Plan:

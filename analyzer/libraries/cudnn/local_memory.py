@@ -1,46 +1,97 @@
-"""Kernels that benchmark mode runs once and whose local memory the driver keeps: hundreds of MiB beside the
-allocator.
+"""Kernels of cuDNN whose local memory the driver keeps: hundreds of MiB beside the allocator.
 
-A kernel that spills its registers needs local memory for every thread the GPU can hold at once, and the
-driver does not give it
-back: what NVML counts grows by it, once, when the kernel first runs. Benchmark mode runs kernels that cuDNN
-would never choose. Rules, all of the weight gradient in float16, NCHW, stride 1 (engine 16):
+A kernel that spills its registers needs local memory for every thread the GPU can hold at once. The driver
+reserves it when the kernel first runs, and does not give it back ("This size isn't reset", CUDA driver API,
+`cuCtxSetLimit`). Of cuDNN 9.19's convolutions that is engine 16 of the weight gradient
+(`wgrad2d_shmem_tiling`, which it compiles when it runs): 16 bits, NCHW, stride and dilation 1.
 
-1. Depthwise 5 x 5 over images up to 16 x 16 (EfficientNet and MobileNetV3 under autocast): 384 MiB, whatever
-   batch and channels.
-2. 7 x 7 into at most three channels (the last layer of CycleGAN's generator): 1,010 MiB.
+1. With its second tile (knob `CUDNN_KNOB_TYPE_TILE_SIZE`, 2) a thread takes 2,512 bytes with 5 x 5 filters
+   and 4,936 with 7 x 7 ones: 384 and 1,010 MiB on an H100. With 3 x 3 ones, and with its first tile, nothing
+   is kept.
+2. A process keeps the most that any of its kernels needs, above what a stack may have from the start.
+3. Where no plans can be asked, the second tile is taken for at most four channels a group whose plan takes
+   no workspace, and in benchmark mode for what an H200 was seen to try: 5 x 5 filters in depthwise
+   convolutions of images up to 16 x 16, 7 x 7 ones into at most three channels.
 
-What a device's profile does not say (`modules_bytes`) is not counted.
-Source: NVML after each call of 88 networks and single convolutions in benchmark mode on an H200
-(`tests/data/h200/convolution_plans.json.gz`, `benchmarks/cudnn/executed.py`): these are all that took more
-than 12 MiB at once. Not modelled: that one kernel's local memory serves another's (a program with both has
-1,010 MiB, not the sum); sizes between 16 and 28 in rule 1 were not run.
+Source: used memory after each of 1,231 convolutions on an H100, in a new process after each that kept some:
+23 did, all 22 with the second tile and those filters among them
+(`tests/data/h100/local_memory_kernels.json`); bytes a thread by the rule of `emulation/native/memory.c`, to
+eight. In benchmark mode NVML after each call of 88 networks and single convolutions on an H200
+(`tests/data/h200/convolution_plans.json.gz`). Not known: what decides for one input and one output channel,
+which have no such knob (1 of 24 kept 1,010 MiB); bytes a thread on GPUs of other architectures, taken to be
+the same; other releases.
 """
 
 from __future__ import annotations
 
-from analyzer.libraries.cudnn.convolution import Convolution
+from collections.abc import Iterable, Sequence
+
+from analyzer.libraries.cudnn.convolution import Convolution, Plan
 
 FIVE, SEVEN = "local_memory_5x5", "local_memory_7x7"
-_LARGEST_SIDE = 16
-_FEW_CHANNELS = 3
+_FILTERS: dict[tuple[int, ...], str] = {(5, 5): FIVE, (7, 7): SEVEN}
+FRAME_BYTES = {FIVE: 2512, SEVEN: 4936}
+_STACK_BYTES = 1024  # cudaLimitStackSize as a process begins
+_PAGE = 2 << 20
+_ENGINE, _TILE, _SECOND = 16, 2, 2
+_LARGEST_SIDE, _FEW_OUTPUTS, _FEW_INPUTS = 16, 3, 4
 
 
-def local_memory(call: Convolution) -> str | None:
-    """The family of `DeviceProfile.modules_bytes` that stands for what the call's trials leave behind.
+def is_compiled(operation: str, engine: int) -> bool:
+    """Return whether it is the engine whose knobs decide about local memory."""
+    return operation == "weight" and engine == _ENGINE
 
-    >>> depthwise = Convolution("weight", "float16", False, (32, 672, 14, 14), (672, 1, 5, 5), (2, 2), (1, 1),
-    (1, 1))
-    >>> local_memory(depthwise)
+
+def family(call: Convolution) -> str | None:
+    """Return the family of local memory a call's kernels may keep, None if they keep none.
+
+    >>> family(Convolution("weight", "float16", False, (8, 3, 45, 45), (16, 3, 5, 5), (2, 2), (1, 1), (1, 1)))
     'local_memory_5x5'
     """
-    if (call.operation, call.dtype, call.channels_last) != ("weight", "float16", False):
+    if call.operation != "weight" or call.dtype not in ("float16", "bfloat16") or call.channels_last:
         return None
     if call.stride != (1, 1) or call.dilation != (1, 1):
         return None
-    filter_shape, depthwise = call.w_shape[2:], call.groups == call.x_shape[1] > 1
-    if filter_shape == (5, 5) and depthwise and max(call.x_shape[2:]) <= _LARGEST_SIDE:
-        return FIVE
-    if filter_shape == (7, 7) and call.groups == 1 and call.w_shape[0] <= _FEW_CHANNELS:
-        return SEVEN
-    return None
+    return _FILTERS.get(call.w_shape[2:])
+
+
+def keeps(call: Convolution, plan: Plan) -> bool:
+    """Return whether the driver keeps local memory once a plan of a call with a family has run."""
+    return is_compiled(call.operation, plan.engine) and (_TILE, _SECOND) in plan.knobs
+
+
+def kept_by(
+    call: Convolution, plans: Sequence[Plan] | None, workspace_bytes: int, benchmark: bool
+) -> str | None:
+    """Return the family of local memory that is kept once a call has run, None if none is.
+
+    plans: those that run (the first, in benchmark mode all that are timed); None: nobody can be asked.
+    workspace_bytes: of the plan that runs.
+    """
+    found = family(call)
+    if found is None:
+        return None
+    if plans is not None:
+        keeping = any(keeps(call, plan) for plan in plans)
+    else:
+        single = call.w_shape[:2] == (1, 1)
+        keeping = workspace_bytes == 0 and call.w_shape[1] <= _FEW_INPUTS and not single
+    return found if keeping or (benchmark and plans is None and _was_tried(call)) else None
+
+
+def _was_tried(call: Convolution) -> bool:
+    """Return whether benchmark mode's trials of a call with a family were seen to keep local memory."""
+    if call.w_shape[2] == 5:
+        return call.groups == call.x_shape[1] > 1 and max(call.x_shape[2:]) <= _LARGEST_SIDE
+    return call.groups == 1 and call.w_shape[0] <= _FEW_OUTPUTS
+
+
+def kept_bytes(families: Iterable[str], threads: int) -> int:
+    """Return the bytes the driver keeps for kernels of these families, beyond its stacks, of a GPU that can
+    hold so many threads.
+
+    >>> kept_bytes([FIVE], 132 * 2048) >> 20, kept_bytes([FIVE, SEVEN], 132 * 2048) >> 20, kept_bytes([], 1)
+    (384, 1010, 0)
+    """
+    frame = max((FRAME_BYTES[family] for family in families if family in FRAME_BYTES), default=_STACK_BYTES)
+    return -(-frame * threads // _PAGE) * _PAGE - -(-_STACK_BYTES * threads // _PAGE) * _PAGE

@@ -9,13 +9,14 @@ reservation.
    MiB.)
 4. What a library loads once, with its first use: "FAMILY code", which profiles of older releases have
    (`devices/contexts.py`).
-5. What the allocator has reserved.
-6. Of one rank of a job, what NCCL holds for its communicators (`libraries/nccl.py`).
+5. Local memory of kernels that need more than a stack has (`libraries/cudnn/local_memory.py`).
+6. What the allocator has reserved.
+7. Of one rank of a job, what NCCL holds for its communicators (`libraries/nccl.py`).
 
 Source: NVML at the end of 180 runs on an H200 (`tests/data/h200`): once the reservation is known, these are
 exact in 122 and within 4 MiB, two pages, in all.
 Not modelled: which kernels a program loads (float32 training with many different convolutions takes 2 to 4
-MiB more), memory for printf and local variables of kernels.
+MiB more), memory for printf.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from analyzer.devices.profile import DeviceProfile
 from analyzer.graph import Communicator
 from analyzer.libraries import nccl
+from analyzer.libraries.cudnn import local_memory
 
 
 def device_used(
@@ -46,6 +48,7 @@ def device_used(
         profile.context_bytes
         + reserved_bytes
         + sum(profile.modules_bytes.get(use.partition("@")[0], 0) for use in counted)
+        + local_memory.kept_bytes(counted, profile.sm_count * profile.max_threads_per_sm)
         + nccl.taken(communicators or {}, profile).nbytes
     )
 

@@ -17,8 +17,8 @@
    for.
 7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as
    the largest any plan asks for, halved while there is no room, and has the allocator empty its cache after
-   them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`). A few
-   kernels it tries make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
+   them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`).
+8. A few kernels make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`,
 `convolution_backward`, `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h`
@@ -39,7 +39,6 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, contiguous_strides
 from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, NextPlans, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
-from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.releases import Span
@@ -214,9 +213,9 @@ def _workspace(
         (tried,) = choices.workspaces([call], settings, trial=True)
         basis = Basis.BOUNDED if tried.source == UNKNOWN else Basis.MEASURED
         script.trials(tried.nbytes, basis, plan, tried.nbytes - tried.low_bytes)
-        if left := local_memory(call):
-            script.library(left)
     found = choices.workspace(call, settings)
+    if kept := choices.local_memory(call, settings, found.nbytes):
+        script.library(kept)
     basis = Basis.BOUNDED if found.source == UNKNOWN else Basis.MEASURED
     following = NextPlans(choices, call, settings, found.nbytes)
     half = found.nbytes // 2 if device.releases["torch"] in _CUDNN_8 else 0
