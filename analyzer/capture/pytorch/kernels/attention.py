@@ -203,7 +203,7 @@ class AttentionChoice:
                     0
                 )
         backend = self.backend(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-        mask = attn_mask if backend == "math" else _additive(attn_mask, query)
+        mask = _additive(attn_mask, query)
         grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
         if backend == "cudnn":
             return aten._scaled_dot_product_cudnn_attention(
@@ -225,7 +225,7 @@ class AttentionChoice:
                 query, key, value, mask, grad, dropout_p, is_causal, scale=scale
             )[0]
         return attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]
 
 

@@ -311,6 +311,19 @@ class TestAttentionCalls:
         scores = next(o for o in operators(graph) if o.name == "aten::bmm.default").outputs[0]
         assert scores and scores.dtype == "float32"
 
+    def test_a_boolean_mask_becomes_one_of_the_query_before_math_converts_it(self) -> None:
+        """`scaled_dot_product_attention` makes it, whatever kernel runs (falcon under autocast on an H100)."""
+
+        def mask() -> Any:
+            return torch.ones(2, 1, 128, 128, dtype=torch.bool, device="cuda")
+
+        with sdpa_kernel(SDPBackend.MATH):
+            graph = self.call(HALF, mask=mask)
+        found = names(graph)
+        assert found.index("where.self") < found.index("_to_copy")
+        additive = the(graph, "where.self").outputs[0]
+        assert additive and (additive.shape, additive.dtype) == ((2, 1, 128, 128), "float16")
+
     def test_math_grouped_queries_repeat_the_keys(self) -> None:
         def run() -> Any:
             q, k = cuda(2, 8, 16, 64), cuda(2, 2, 16, 64)
