@@ -14,36 +14,28 @@ from analyzer.capture.pytorch.recording.recorder import OperatorHandler, Recorde
 aten = torch.ops.aten
 
 
-def _variance(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _moments(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, *rest = args
     if not x.is_complex():
         return NotImplemented
+    kernel = aten.var.correction if func in _ALONE else aten.var_mean.correction
     with recorder:
-        real = aten.var.correction(torch.real(x), *rest, **kwargs)
-        imaginary = aten.var.correction(torch.imag(x), *rest, **kwargs)
-        result = real + imaginary
-        del imaginary, real  # in the order of C++
-        return result.sqrt_() if func is aten.std.correction else result
-
-
-def _variance_and_mean(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    x, *rest = args
-    if not x.is_complex():
-        return NotImplemented
-    with recorder:
-        real, real_mean = aten.var_mean.correction(torch.real(x), *rest, **kwargs)
-        imaginary, imaginary_mean = aten.var_mean.correction(torch.imag(x), *rest, **kwargs)
-        result = real + imaginary
-        if func is aten.std_mean.correction:
+        real, imaginary = ([*_each(kernel(of(x), *rest, **kwargs))] for of in (torch.real, torch.imag))
+        result = real[0] + imaginary[0]
+        if func in (aten.std.correction, aten.std_mean.correction):
             result.sqrt_()
-        mean = torch.complex(real_mean, imaginary_mean)
-        del imaginary_mean, imaginary, real_mean, real  # in the order of C++
-        return result, mean
+        found = result if func in _ALONE else (result, torch.complex(real[1], imaginary[1]))
+        for parts in (imaginary, real):  # in the order of C++
+            while parts:
+                parts.pop()
+        return found
 
 
-HANDLERS: dict[Any, OperatorHandler] = {
-    aten.var.correction: _variance,
-    aten.std.correction: _variance,
-    aten.var_mean.correction: _variance_and_mean,
-    aten.std_mean.correction: _variance_and_mean,
-}
+def _each(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+_ALONE = (aten.var.correction, aten.std.correction)
+HANDLERS: dict[Any, OperatorHandler] = dict.fromkeys(
+    (*_ALONE, aten.var_mean.correction, aten.std_mean.correction), _moments
+)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 META = torch.device("meta")
+_RESULT = re.compile(r"(?:(\d)\?)?(\w+)([!~]?)(?: (\w+))?")
 _ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
 
 
@@ -57,6 +60,36 @@ def in_format(shape: Any, dtype: torch.dtype, layout: torch.memory_format) -> An
     if len(shape) == _ONE_DIMENSION:
         return in_format((*shape[:2], 1, shape[2]), dtype, layout).squeeze(2)
     return torch.empty(shape, dtype=dtype, device=META, memory_format=layout)
+
+
+def like_arguments(func: Any, text: str) -> Callable[..., Any]:
+    """Return the kernel of an operator whose results are like its arguments.
+
+    text: for each result the argument's name, a `!` behind it where the result is contiguous, a `~` where it
+    has the format that argument suggests, then the type where that is another one: its name, or that of the
+    argument that says it. In front, `1?`: where that entry of `output_mask` is set. None for an argument that
+    is not there.
+    """
+    places = {argument.name: place for place, argument in enumerate(func._schema.arguments)}
+    parts = [_RESULT.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
+    each = [part.groups() for part in parts if part is not None]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        def given(name: str) -> Any:
+            return args[places[name]] if places[name] < len(args) else kwargs.get(name)
+
+        def made(wanted: str | None, name: str, layout: str, kind: str | None) -> Any:
+            tensor = given(name)
+            if tensor is None or (wanted and not given("output_mask")[int(wanted)]):
+                return None
+            dtype = tensor.dtype if kind is None else given(kind) if kind in places else getattr(torch, kind)
+            formats = {"!": torch.contiguous_format, "~": own_format(tensor), "": torch.preserve_format}
+            return torch.empty_like(tensor, dtype=dtype, device=META, memory_format=formats[layout])
+
+        found = tuple(made(*part) for part in each)
+        return found[0] if len(found) == 1 else found or None
+
+    return kernel
 
 
 def accumulated(dtype: torch.dtype) -> torch.dtype:

@@ -80,11 +80,6 @@ def cudnn_rnn_backward(
     return dx, dhx, dcx, grads
 
 
-def fused_lstm_cell(gates: Any, _hidden: Any, cell: Any, *_: Any) -> Any:
-    """`cuda/RNN.cu`: hidden state, cell state, and the activated gates as workspace for the backward pass."""
-    return like(cell), like(cell), like(gates)
-
-
 def fused_lstm_cell_backward(_hy: Any, _cy: Any, cell: Any, _new: Any, workspace: Any, has_bias: bool) -> Any:
     """`cuda/RNN.cu`: gradients of the gates, the cell state, and the bias."""
     bias = torch.empty(workspace.size(1), dtype=workspace.dtype, device=META) if has_bias else None
@@ -203,7 +198,6 @@ def decisions() -> dict[Any, Callable[..., Any]]:
 RESULTS: dict[Any, Callable[..., Any]] = {
     aten._cudnn_rnn.default: cudnn_rnn,
     aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
-    aten._thnn_fused_lstm_cell.default: fused_lstm_cell,
     aten._thnn_fused_lstm_cell_backward_impl.default: fused_lstm_cell_backward,
     aten._thnn_fused_gru_cell.default: fused_gru_cell,
     aten._thnn_fused_gru_cell_backward.default: fused_gru_cell_backward,

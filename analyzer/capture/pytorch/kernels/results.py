@@ -20,16 +20,12 @@ from analyzer.capture.pytorch.kernels.layouts import (
     channels_last_like,
     in_format,
     like,
+    like_arguments,
     own_format,
     suggested_format,
 )
 
 aten = torch.ops.aten
-
-
-def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    """`_log_softmax_backward_data`, `SoftMax.cpp`: contiguous, whatever the gradient's strides."""
-    return torch.empty(grad.shape, dtype=input_dtype, device=META)
 
 
 def convolution(
@@ -44,30 +40,23 @@ def convolution(
     groups: int,
 ) -> Any:
     """`Convolution.cpp`: output in the suggested format."""
-    rank = x.dim() - 2
-    stride, padding, dilation, output_padding = (
-        _each(v, rank) for v in (stride, padding, dilation, output_padding)
-    )
-    sizes = []
-    for i in range(rank):
-        reach = dilation[i] * (weight.size(i + 2) - 1)
-        if transposed:
-            sizes.append((x.size(i + 2) - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1)
-        else:
-            sizes.append((x.size(i + 2) + 2 * padding[i] - reach - 1) // stride[i] + 1)
-    channels = weight.size(1) * groups if transposed else weight.size(0)
     expected = weight.size(0) if transposed else weight.size(1) * groups
     if x.size(1) != expected:
         raise RuntimeError(
             f"expected input of shape {tuple(x.shape)} to have {expected} channels for a weight of shape"
             f" {tuple(weight.shape)}"
         )
+    if x.dtype != weight.dtype:
+        raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
+    found = aten.convolution.default(
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+    sizes = found.shape[2:]
     if any(size <= 0 for size in sizes):
         raise RuntimeError(
             f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}"
         )
-    if x.dtype != weight.dtype:
-        raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
+    channels = weight.size(1) * groups if transposed else weight.size(0)
     return in_format((x.size(0), channels, *sizes), x.dtype, suggested_format(x, weight))
 
 
@@ -85,10 +74,6 @@ def convolution_backward(
     )
 
 
-def _each(value: Any, rank: int) -> Any:
-    return list(value) * rank if len(value) == 1 else list(value)
-
-
 def cudnn_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
@@ -99,15 +84,6 @@ def cudnn_batch_norm(
         torch.empty(count, dtype=weight.dtype, device=META),
         torch.empty(count, dtype=weight.dtype, device=META),
         torch.empty(0, dtype=torch.uint8, device=META),
-    )
-
-
-def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any:
-    """Return gradients of input, weight and bias (`cudnn/BatchNorm.cpp`)."""
-    return (
-        torch.empty_like(x, memory_format=own_format(x)),
-        torch.empty_like(weight),
-        torch.empty_like(weight),
     )
 
 
@@ -178,30 +154,6 @@ def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
     """`batch_norm_backward_elemt_cuda`, `cuda/Normalization.cu`: as the input where the gradient is
     channels-last, else contiguous."""
     return torch.empty_like(x) if _has_channels_innermost(grad) else like(x)
-
-
-def log_sigmoid_forward(x: Any) -> Any:
-    """`Activation.cpp`: the buffer for the backward pass is empty on CUDA."""
-    return torch.empty_like(x), torch.empty(0, dtype=x.dtype, device=META)
-
-
-def layer_norm_backward(
-    grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
-) -> Any:
-    """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous, whatever strides come in."""
-    return (
-        torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
-        like(weight) if mask[1] and weight is not None else None,
-        like(bias) if mask[2] and bias is not None else None,
-    )
-
-
-def rms_norm_backward(_grad: Any, x: Any, _shape: Any, _rstd: Any, weight: Any, mask: Any) -> Any:
-    """`cuda/layer_norm_kernel.cu`: contiguous, as layer_norm's."""
-    return (
-        like(x) if mask[0] else None,
-        like(weight) if mask[1] and weight is not None else None,
-    )
 
 
 def laid_as_both(operator: Any) -> Callable[..., Any]:
@@ -355,7 +307,39 @@ def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = 
     return torch.empty(shape, dtype=data.dtype, device=META)
 
 
+# By the operator's name, what each result is like (`layouts.like_arguments`).
+LIKE = {
+    "_log_softmax_backward_data": "grad_output! input_dtype",  # `SoftMax.cpp`
+    "cudnn_batch_norm_backward": "input~, weight, weight",  # `cudnn/BatchNorm.cpp`
+    "native_layer_norm_backward": "0?input!, 1?weight!, 2?bias!",  # `cuda/layer_norm_kernel.cu`
+    "_fused_rms_norm_backward": "0?input!, 1?weight!",
+    "_ctc_loss_backward": "log_probs!",  # `cuda/LossCTC.cu`
+    "_thnn_fused_lstm_cell": "cx!, cx!, input_gates!",  # `cuda/RNN.cu`: the gates, activated, come last
+    "binary_cross_entropy_backward": "self",  # `cuda/Loss.cu`
+    "mse_loss_backward": "self!",  # `Loss.cpp`
+    "smooth_l1_loss_backward": "self!",
+    "huber_loss_backward": "self!",
+    "fractional_max_pool3d_backward": "self!",  # `cuda/FractionalMaxPool3d.cu`
+    "multi_margin_loss_backward": "self!",  # `cuda/MultiMarginLoss.cu`
+    "multilabel_margin_loss_backward": "self!",  # `cuda/MultiLabelMarginCriterion.cu`
+    "glu_backward": "self!",  # `cuda/ActivationGluKernel.cu`
+    "cudnn_grid_sampler_backward": "self!, grid!",  # `cudnn/GridSampler.cpp`
+    "_masked_softmax": "self",
+    "binomial": "count",
+    "_sample_dirichlet": "self",
+    "_dirichlet_grad": "x",
+    "_standard_gamma_grad": "self",
+}
 META_KERNELS: dict[Any, Callable[..., Any]] = {
+    **{
+        func: like_arguments(func, text)
+        for name, text in LIKE.items()
+        for func in [getattr(aten, name).default]
+    },
+    aten.log_sigmoid_forward.default: lambda x: (
+        torch.empty_like(x),
+        x.new_empty(0),
+    ),  # `Activation.cpp`: the buffer for the backward pass is empty
     **ctc.RESULTS,
     **recurrent.RESULTS,
     **matrix_products.RESULTS,
@@ -368,7 +352,6 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
     aten._efficient_attention_backward.default: efficient_attention_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
-    aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,
     aten.batch_norm_stats.default: batch_norm_stats,
     aten.batch_norm_gather_stats.default: batch_norm_gather_stats,
@@ -376,30 +359,18 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.batch_norm_elemt.default: batch_norm_elemt,
     aten.batch_norm_backward_reduce.default: batch_norm_backward_reduce,
     aten.batch_norm_backward_elemt.default: batch_norm_backward_elemt,
-    aten._log_softmax_backward_data.default: log_softmax_backward,
-    aten.log_sigmoid_forward.default: log_sigmoid_forward,
-    aten.native_layer_norm_backward.default: layer_norm_backward,
     aten.nonzero_static.default: lambda x, *, size, fill_value=-1: x.new_empty(
         (x.dim(), size), dtype=torch.int64
     ).t(),  # `cuda/Nonzero.cu`: a row a dimension, transposed
-    aten.binary_cross_entropy_backward.default: lambda _grad, x, *a, **k: torch.empty_like(
-        x
-    ),  # `cuda/Loss.cu`
     aten.cudnn_grid_sampler.default: lambda x, grid: x.new_empty(
         (*x.shape[:2], *grid.shape[1:3])
     ),  # `cudnn/GridSampler.cpp`
-    aten.cudnn_grid_sampler_backward.default: lambda x, grid, *a: (like(x), like(grid)),
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._grouped_mm.default: grouped_mm,
     aten._transform_bias_rescale_qkv.default: transform_bias_rescale_qkv,
-    aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),
     aten._weight_norm_interface.default: weight_norm_interface,
-    aten.binomial.default: lambda count, *a, **k: torch.empty_like(count),
     **indices.RESULTS,
-    aten._sample_dirichlet.default: lambda alpha, *a, **k: torch.empty_like(alpha),
-    aten._dirichlet_grad.default: lambda x, *a: torch.empty_like(x),
-    aten._standard_gamma_grad.default: lambda x, *a: torch.empty_like(x),
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
     aten._amp_update_scale_.default: lambda scale, *a: scale,
 }
@@ -424,8 +395,6 @@ BY_SHAPES_ALONE = frozenset(
         aten.native_group_norm_backward.default,
     }
 )  # fmt: skip
-if hasattr(aten, "_fused_rms_norm_backward"):  # since torch 2.8
-    META_KERNELS[aten._fused_rms_norm_backward.default] = rms_norm_backward
 for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
         if not _overload.endswith("out"):
@@ -444,12 +413,3 @@ for _operator in (
 # `DistributionTemplates.h`.
 for _operator in (aten.pow.Scalar, aten.pixel_unshuffle.default, aten.normal.Tensor_Tensor):
     META_KERNELS[_operator] = contiguous(_operator)
-# Contiguous gradients of a second argument: `Loss.cpp`, `cuda/` `FractionalMaxPool3d.cu`,
-# `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
-for _operator in (
-    aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default,
-    aten.fractional_max_pool3d_backward.default, aten.multi_margin_loss_backward.default,
-    aten.multilabel_margin_loss_backward.default,
-    aten.glu_backward.default,  # `cuda/ActivationGluKernel.cu`
-):  # fmt: skip
-    META_KERNELS[_operator] = lambda _grad, x, *_, **__: like(x)
