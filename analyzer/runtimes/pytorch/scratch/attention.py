@@ -40,6 +40,7 @@ from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     is_contiguous,
+    permuted,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -56,10 +57,7 @@ def _round_up(value: int, multiple: int) -> int:
 
 def _swapped(tensor: TensorMeta) -> TensorMeta:
     """(batch, heads, sequence, size) seen as (batch, sequence, heads, size)."""
-    order = (0, 2, 1, 3)
-    return replace(
-        tensor, shape=tuple(tensor.shape[i] for i in order), stride=tuple(tensor.stride[i] for i in order)
-    )
+    return permuted(tensor, (0, 2, 1, 3))
 
 
 def _random_state(operator: Operator) -> list[int]:

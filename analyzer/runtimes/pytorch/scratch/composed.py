@@ -25,6 +25,7 @@ from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
+    dense,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
@@ -55,7 +56,7 @@ def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
     count, tests = source.element_count, wanted.element_count
     if tests < 10 * count**0.145:
         script.temporaries(count * tests, count)
-        pairs = replace(source, shape=(count, tests), stride=(tests, 1), offset=0, dtype="bool")
+        pairs = dense(source, (count, tests), "bool")
         reduce(script, device, pairs, frozenset({1}), ("bool",), kernel=ReductionKernel(1))
         return
     width, together = dtype_bytes(source.dtype), count + tests
@@ -76,7 +77,7 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
     script.release(script.temporary(scan_bytes(device, count)))
     script.release(copy)
     if operator.argument("output_size") is None:
-        counts = replace(repeats, shape=(count,), stride=(1,), offset=0)
+        counts = dense(repeats, (count,))
         smallest = script.torch_release in _SMALLEST_COUNT
         signs = script.temporary(0 if smallest else count)
         kind = counts.dtype if smallest else "bool"

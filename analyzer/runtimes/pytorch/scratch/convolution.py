@@ -47,8 +47,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     channels_last_order,
     contiguous_copy_bytes,
     contiguous_like,
-    is_channels_last,
-    is_contiguous,
+    format_copy_bytes,
     suggests_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
@@ -124,12 +123,6 @@ def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
     if "float64" in (one.dtype, other.dtype):
         return False
     return suggests_channels_last(one) or suggests_channels_last(other)
-
-
-def _copy_bytes(tensor: TensorMeta, channels_last: bool) -> int:
-    """Bytes `tensor.contiguous(format)` allocates."""
-    fits = is_channels_last(tensor) if channels_last else is_contiguous(tensor)
-    return 0 if fits else bytes_of(tensor)
 
 
 def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, off: bool) -> bool:
@@ -259,9 +252,9 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
         own_forward(script, device, _windows(source, weight, result, geometry), bias)
         return
     channels_last = _wants_channels_last(source, weight)
-    script.temporary(_copy_bytes(source, channels_last))
+    script.temporary(format_copy_bytes(source, channels_last))
     script.output(0)
-    script.temporary(_copy_bytes(weight, channels_last))
+    script.temporary(format_copy_bytes(weight, channels_last))
     operation, x = ("data", result) if geometry.transposed else ("forward", source)
     _workspace(script, device, _settings(operator), operation, x, weight, geometry, channels_last)
 
@@ -327,11 +320,11 @@ def _cudnn_backward(
     held = []
     if wanted[1]:
         channels_last = _wants_channels_last(source, weight)
-        held.append(script.temporary(_copy_bytes(source, channels_last)))
+        held.append(script.temporary(format_copy_bytes(source, channels_last)))
         source = _formatted(source, channels_last)
     channels_last = suggests_channels_last(source)
     if geometry.transposed:
-        converts = _copy_bytes(grad, channels_last) > 0
+        converts = format_copy_bytes(grad, channels_last) > 0
     else:  # `to(memory_format)` leaves a tensor alone that already suggests the format
         converts = suggests_channels_last(grad) != channels_last
     if converts:
@@ -341,13 +334,13 @@ def _cudnn_backward(
     if wanted[0]:
         channels_last = _wants_channels_last(grad, weight)
         script.output(0)
-        copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (weight, grad)]
+        copies = [script.temporary(format_copy_bytes(part, channels_last)) for part in (weight, grad)]
         operation = "forward" if geometry.transposed else "data"
         copies.append(_workspace(script, device, settings, operation, x, weight, geometry, channels_last))
         script.release(*reversed(copies))
     if wanted[1]:
         channels_last = _wants_channels_last(source, grad)
-        copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (y, x)]
+        copies = [script.temporary(format_copy_bytes(part, channels_last)) for part in (y, x)]
         script.output(1)
         copies.append(_workspace(script, device, settings, "weight", x, weight, geometry, channels_last))
         script.release(*reversed(copies))
@@ -356,7 +349,7 @@ def _cudnn_backward(
 
 def _formatted(tensor: TensorMeta, channels_last: bool) -> TensorMeta:
     """The tensor as `contiguous(format)` returns it."""
-    if not _copy_bytes(tensor, channels_last):
+    if not format_copy_bytes(tensor, channels_last):
         return tensor
     if not channels_last:
         return contiguous_like(tensor)

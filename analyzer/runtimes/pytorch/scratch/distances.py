@@ -7,11 +7,9 @@ under the emulated runtime (torch 2.11).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, contiguous_strides
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of
+from analyzer.graph import Operator
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, dense
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
 
@@ -28,7 +26,7 @@ def distance_gradient(operator: Operator, device: DeviceProfile, script: Script)
         return
     *batch, points, width = first.shape
     shape = (*batch, second.shape[-2], points, width)
-    buffer = replace(first, shape=shape, stride=contiguous_strides(shape), offset=0)
+    buffer = dense(first, shape)
     pairs = script.temporary(bytes_of(buffer))
     sum_over(script, device, buffer, (len(batch),))
     script.release(pairs, *copies[::-1])
@@ -42,7 +40,6 @@ def pair_distance_gradient(operator: Operator, device: DeviceProfile, script: Sc
     if not operator.argument("p"):
         return
     points, width = source.shape
-    shape = (points - 1, points, width)
-    buffer = replace(source, shape=shape, stride=contiguous_strides(shape), offset=0)
+    buffer = dense(source, (points - 1, points, width))
     script.temporary(bytes_of(buffer))
     sum_over(script, device, buffer, (0,))

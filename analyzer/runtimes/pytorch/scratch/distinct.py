@@ -17,8 +17,6 @@ Not modelled: flags (`bool`), which are counted instead.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.cub import (
@@ -32,7 +30,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     thrust_scan_bytes,
     thrust_unique_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, permuted
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, rule
 
 _INDEX_BYTES = 8
@@ -88,11 +86,8 @@ def _distinct_rows(
 ) -> None:
     dim = operator.integer("dim") % max(len(source.shape), 1)
     first = [dim, *(place for place in range(len(source.shape)) if place != dim)]
-    flat = replace(
-        source, shape=tuple(source.shape[i] for i in first), stride=tuple(source.stride[i] for i in first)
-    )
     count = source.shape[dim] if source.shape else 1
-    script.temporary(0 if is_contiguous(flat) else bytes_of(flat))
+    script.copies(permuted(source, first if source.shape else ()))
     positions = script.temporary(count * _INDEX_BYTES)
     if sorts:
         script.release(script.temporary(merge_sort_keys_bytes(count)))

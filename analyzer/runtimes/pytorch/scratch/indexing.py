@@ -46,6 +46,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     expanded,
     is_contiguous,
     is_dense,
+    is_one_row,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
@@ -68,24 +69,12 @@ _ADDS_ATOMICALLY = Span(since=(2, 11))
 _MAXIMUM = 2  # of the modes of embedding bags
 
 
-def flattens_in_place(tensor: TensorMeta) -> bool:
-    """Whether `reshape(-1)` is a view: every dimension steps over the next as over one."""
-    step = None
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
-        if size == 1:
-            continue
-        if step is not None and stride != step:
-            return False
-        step = stride * size
-    return True
-
-
 @rule("aten::embedding")
 def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Looking up rows: an index of several dimensions that cannot be flattened in place (an expanded one) is
     copied."""
     indices = operator.tensor("indices")
-    if indices is not None and len(indices.shape) != 1 and not flattens_in_place(indices):
+    if indices is not None and len(indices.shape) != 1 and not is_one_row(indices.shape, indices.stride):
         script.temporary(bytes_of(indices))
     script.outputs()
 

@@ -22,9 +22,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, dense
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
@@ -94,7 +92,7 @@ def margin_loss(operator: Operator, device: DeviceProfile, script: Script) -> No
     rows = source.shape[0] if len(source.shape) > 1 else 0
     if rows and operator.integer("reduction", default=1) != _NO_REDUCTION:
         script.temporary(rows * dtype_bytes(source.dtype))
-        losses = replace(source, shape=(rows,), stride=(1,), offset=0)
+        losses = dense(source, (rows,))
         script.outputs()
         sum_over(script, device, losses)
     script.outputs()

@@ -22,7 +22,6 @@ Not modelled: fewer than 8 channels, and row-block sizes cuDNN chooses on other 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
@@ -37,6 +36,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     contiguous_copy_bytes,
     is_channels_last,
     is_contiguous,
+    is_one_row,
     suggests_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
@@ -228,11 +228,6 @@ def _uses_channels_last_kernels(source: TensorMeta) -> bool:
     return is_channels_last(source) or (is_contiguous(source) and source.stride[1] == 1)
 
 
-def _is_a_row(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether dimensions are one row of elements a fixed step apart, as `reshape` asks."""
-    return all(step == after * size for step, size, after in zip(stride, shape[1:], stride[1:], strict=False))
-
-
 @rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """PyTorch's own batch norm in training: a channels-last input is reduced over thread blocks through a
@@ -272,7 +267,7 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     if not _uses_channels_last_kernels(source) or (is_contiguous(source) and len(source.shape) != 2):
         script.output(0)
         for tensor in (source, grad):
-            if tensor is not None and not _is_a_row(tensor.shape[2:], tensor.stride[2:]):
+            if tensor is not None and not is_one_row(tensor.shape[2:], tensor.stride[2:]):
                 script.temporary(bytes_of(tensor))
         script.outputs()
         return

@@ -16,23 +16,16 @@ Not modelled: results that are resized in place by the caller.
 from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
+    format_copy_bytes,
     is_channels_last,
-    is_contiguous,
     suggests_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 
 _IMAGES = 4  # dimensions of a batch of images
-
-
-def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
-    if tensor is None:
-        return 0
-    fits = is_channels_last(tensor) if channels_last else is_contiguous(tensor)
-    return 0 if fits else bytes_of(tensor)
 
 
 # Below so many channels the nearest neighbour of a channels-last image is looked up in a contiguous copy of
@@ -52,7 +45,7 @@ def either_format(operator: Operator, _device: DeviceProfile, script: Script) ->
     source = operator.tensor("self")
     script.outputs()
     if source is not None:
-        script.temporary(_format_copy(source, suggests_channels_last(source)))
+        script.temporary(format_copy_bytes(source, suggests_channels_last(source)))
 
 
 @rule("aten::upsample_bilinear2d", name="bilinear")
@@ -64,7 +57,7 @@ def bilinear(operator: Operator, _device: DeviceProfile, script: Script) -> None
     source = operator.tensor("self")
     script.outputs()
     if source is not None and suggests_channels_last(source):
-        script.temporary(_format_copy(source, channels_last=True))
+        script.temporary(format_copy_bytes(source, channels_last=True))
 
 
 @rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward", name="pooling-grad")
@@ -75,9 +68,9 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
     grad, source = present(operator, "grad_output"), present(operator, "self")
     script.outputs()
     channels_last = suggests_channels_last(source)
-    script.temporaries(_format_copy(source, channels_last), _format_copy(grad, channels_last))
+    script.temporaries(format_copy_bytes(source, channels_last), format_copy_bytes(grad, channels_last))
     if operator.name.startswith("aten::max_pool2d"):
-        script.temporary(_format_copy(operator.tensor("indices"), channels_last))
+        script.temporary(format_copy_bytes(operator.tensor("indices"), channels_last))
 
 
 @rule("aten::_adaptive_avg_pool2d", name="adaptive-average")
@@ -122,7 +115,7 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     if channels_last and source.shape[1] < _FEW_CHANNELS:
         script.copies(result)
         channels_last = False
-    script.temporary(_format_copy(source, channels_last))
+    script.temporary(format_copy_bytes(source, channels_last))
 
 
 @rule("aten::upsample_nearest3d", "aten::_upsample_nearest_exact3d", name="resize-volume")
@@ -140,7 +133,7 @@ def pool_volume(operator: Operator, _device: DeviceProfile, script: Script) -> N
     script.outputs()
     source = operator.tensor("self")
     channels_last = source is not None and len(source.shape) > _IMAGES and suggests_channels_last(source)
-    script.temporary(_format_copy(operator.tensor("grad_output", "self"), channels_last))
+    script.temporary(format_copy_bytes(operator.tensor("grad_output", "self"), channels_last))
 
 
 @rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")

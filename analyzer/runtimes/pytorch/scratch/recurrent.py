@@ -28,6 +28,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
     contiguous_like,
+    permuted,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -92,8 +93,7 @@ def _time_major(operator: Operator, tensor: TensorMeta) -> TensorMeta:
     """The tensor as the kernel sees it: transposed if batches come first."""
     if operator.integers("batch_sizes") or not operator.integer("batch_first"):
         return tensor
-    (a, b, *shape), (c, d, *stride) = tensor.shape, tensor.stride
-    return replace(tensor, shape=(b, a, *shape), stride=(d, c, *stride))
+    return permuted(tensor, (1, 0, *range(2, len(tensor.shape))))
 
 
 @rule("aten::_cudnn_rnn", name="cudnn-recurrent", sure=(Basis.EXACT, Basis.MEASURED))
@@ -169,12 +169,6 @@ def dropout_state(_operator: Operator, device: DeviceProfile, script: Script) ->
     script.release(script.temporary(_SEED_BYTES))
     nbytes = dropout_state_bytes(device.sm_count * device.max_threads_per_sm)
     script.workspace("cudnn dropout state", nbytes, Basis.MEASURED)
-
-
-@rule("aten::_cudnn_rnn_flatten_weight", name="flat-weights")
-def flatten_weight(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """One zeroed buffer is the result; the weights become views of it."""
-    script.outputs()
 
 
 @rule("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell")

@@ -20,15 +20,11 @@ Not modelled: counts summed in memory of each thread block (`weights` with many 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta, contiguous_strides, dtype_bytes
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, dense
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
     ReductionKernel,
@@ -48,10 +44,6 @@ _IN_ONE_PASS = Span(since=(2, 15))
 _FLAG = "bool"
 _DOUBLE = "float64"
 _DOUBLE_BYTES = 8
-
-
-def _dense(like: TensorMeta, shape: tuple[int, ...], dtype: str) -> TensorMeta:
-    return replace(like, shape=shape, stride=contiguous_strides(shape), dtype=dtype, offset=0)
 
 
 def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
@@ -94,7 +86,7 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
         return
     _checks(script, device, weights)
     script.temporary(bytes_of(weights))
-    drawn = _dense(weights, weights.shape, weights.dtype)
+    drawn = dense(weights, weights.shape, weights.dtype)
     last = frozenset({len(weights.shape) - 1})
     if count == 1:
         places = ReductionKernel(16)
@@ -135,7 +127,7 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         sum_over(script, device, weights, (1,))
         zeros = script.temporary(rows)
         script.temporary(1)  # whether any is
-        flags = _dense(weights, (rows,), _FLAG)
+        flags = dense(weights, (rows,), _FLAG)
         reduce(script, device, flags, frozenset({0}), (_FLAG,), kernel=ReductionKernel(1))
         script.release(zeros, totals)
     script.release(script.temporary(1))  # its opposite
@@ -166,7 +158,7 @@ def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None
     if not source.shape:
         return
     script.temporary(source.element_count // source.shape[-1] * dtype_bytes(source.dtype))
-    sum_over(script, device, _dense(source, source.shape, source.dtype), (-1,))
+    sum_over(script, device, dense(source, source.shape, source.dtype), (-1,))
 
 
 @rule("aten::normal", "aten::normal_")

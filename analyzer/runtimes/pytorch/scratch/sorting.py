@@ -24,7 +24,6 @@ Not modelled: results too large for 32-bit indices.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
@@ -35,9 +34,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     radix_sort_bytes,
     scan_by_key_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, moved_last
 from analyzer.runtimes.pytorch.scratch.reduction import (
     ReductionKernel,
     both_extremes,
@@ -120,14 +117,8 @@ def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     if not source.shape:
         return
     dim = operator.integer("dim", default=-1) % len(source.shape)
-    order = [place for place in range(len(source.shape)) if place != dim] + [dim]
-    moved = replace(
-        source,
-        shape=tuple(source.shape[i] for i in order),
-        stride=tuple(source.stride[i] for i in order),
-    )
     size, width = source.shape[dim], dtype_bytes(source.dtype)
-    script.copies(moved)
+    script.copies(moved_last(source, dim))
     if size > _SMALL_MODE:
         script.temporary(bytes_of(source), Basis.BOUNDED)
         script.temporary(size * _INDEX_BYTES, Basis.BOUNDED)

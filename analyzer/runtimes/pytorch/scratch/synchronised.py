@@ -12,8 +12,6 @@ Not modelled: tensors of more than 2^31 elements, whose kernels take other ways 
 
 from __future__ import annotations
 
-import itertools
-
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, nbytes_of
 from analyzer.runtimes.pytorch.scratch.layout import (
@@ -21,6 +19,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     is_channels_last,
     is_contiguous,
+    is_one_row,
 )
 from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
@@ -34,9 +33,7 @@ def _has_channels_innermost(tensor: TensorMeta) -> bool:
 
 def _merged_copy_bytes(tensor: TensorMeta) -> int:
     """Bytes of `tensor.reshape(samples, channels, -1)`; 0 if its last dimensions merge."""
-    inner = [(n, step) for n, step in zip(tensor.shape[2:], tensor.stride[2:], strict=True) if n != 1]
-    merges = all(outer[1] == within[0] * within[1] for outer, within in itertools.pairwise(inner))
-    return 0 if merges else bytes_of(tensor)
+    return 0 if is_one_row(tensor.shape[2:], tensor.stride[2:]) else bytes_of(tensor)
 
 
 @rule("aten::batch_norm_stats")

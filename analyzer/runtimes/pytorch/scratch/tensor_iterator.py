@@ -23,10 +23,12 @@ Not modelled: results handed in by the caller (`out=`), which keep their strides
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.layout import broadcast_shape, expanded
 
 _INT32_MAX = 2**31 - 1
 
@@ -42,10 +44,7 @@ class IteratedLoop:
     @property
     def element_count(self) -> int:
         """Number of iterations."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def reduced_dim_count(self) -> int:
@@ -55,11 +54,8 @@ class IteratedLoop:
     @property
     def output_element_count(self) -> int:
         """Elements of the first result."""
-        count = 1
-        for size, stride in zip(self.shape, self.strides[0], strict=True):
-            if stride != 0 or size == 0:
-                count *= size
-        return count
+        sizes = zip(self.shape, self.strides[0], strict=True)
+        return math.prod(size for size, stride in sizes if stride != 0 or size == 0)
 
     def fits_32bit(self) -> bool:
         """Whether 32-bit offsets reach every element of every operand."""
@@ -113,23 +109,12 @@ def reduction_loop(
 def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides, in elements, of a pointwise operator's fresh result: dense, in the inputs' order of
     strides; inputs broadcast."""
-    rank = max(len(tensor.shape) for tensor in inputs)
-    shape = [1] * rank
-    for tensor in inputs:
-        for dim, size in enumerate(tensor.shape, rank - len(tensor.shape)):
-            shape[dim] = size if size != 1 else shape[dim]
-    operands = []
-    for tensor in inputs:
-        width, lead = dtype_bytes(tensor.dtype), rank - len(tensor.shape)
-        operands.append(
-            (0,) * lead
-            + tuple(
-                0 if size == 1 and shape[lead + dim] != 1 else stride * width
-                for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride, strict=True))
-            )
-        )
-    order = _order(IteratedLoop(tuple(shape), tuple(operands), 0))
-    return tuple(shape), contiguous_strides(shape, order)
+    shape = broadcast_shape(inputs)
+    operands = tuple(
+        tuple(stride * dtype_bytes(tensor.dtype) for stride in expanded(tensor, shape).stride)
+        for tensor in inputs
+    )
+    return shape, contiguous_strides(shape, _order(IteratedLoop(shape, operands, 0)))
 
 
 def _reordered(loop: IteratedLoop) -> IteratedLoop:

@@ -194,12 +194,11 @@ def test_the_gradient_is_brought_to_time_major_order_for_the_data_alone() -> Non
     assert backward(source=spread(X)) == (f"+{COPY} =0 =1 =2 {TWICE} -{COPY} +{COPY} =3 {TWICE} -{COPY}")
 
 
-def test_dropout_state_and_flat_weights() -> None:
+def test_dropout_state() -> None:
     device = dataclasses.replace(H200, sm_count=10, max_threads_per_sm=100)
     state = call("aten::_cudnn_init_dropout_state", (0.1, True, 0), (tensor(1),))
     assert words(state, device) == "=0 +8 -8 cudnn dropout state+24000?"
     assert kernel_allocations(state, device).libraries == {"cudnn"}
-    assert words(call("aten::_cudnn_rnn_flatten_weight", ((FLAT,),), (FLAT, FLAT))) == "=0 =1"
 
 
 def test_a_cell_makes_what_its_backward_pass_needs_first() -> None:
