@@ -28,12 +28,10 @@ from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.kernels import (
-    complex_moments,
     composite,
     detection,
     indices,
     quantized,
-    second_order,
     shapes,
     sparse,
 )
@@ -220,8 +218,7 @@ def cuda_environment(
             **copies.HANDLERS,
             **indices.HANDLERS,
             **composite.HANDLERS,
-            **complex_moments.HANDLERS,
-            **second_order.HANDLERS,
+            **composite.OTHERS,
         }
         recorder.handle_operators(handlers, custom.followed)
         recorder.composites = sparse.COMPOSITES

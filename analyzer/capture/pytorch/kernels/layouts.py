@@ -8,26 +8,16 @@ from typing import Any
 
 import torch
 
+from analyzer.graph import lies_channels_last
+
 META = torch.device("meta")
 _RESULT = re.compile(r"(?:(\d)\?)?(\w+)([!~]?)(?: (\w+))?")
 _ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
 
 
 def channels_last_like(tensor: Any) -> bool:
-    """Strides descend as N, spatial, C (`is_channels_last_strides_2d/3d`, `c10/core/MemoryFormat.h`)."""
-    if tensor.dim() not in (4, 5):
-        return False
-    shape, stride = tensor.shape, tensor.stride()
-    smallest = 0
-    if stride[1] == 0:
-        return False
-    for dimension in (1, *range(tensor.dim() - 1, 1, -1), 0):
-        if shape[dimension] == 0 or stride[dimension] < smallest:
-            return False
-        if dimension == 0 and smallest == stride[1]:
-            return False
-        smallest = stride[dimension] * max(shape[dimension], 1)
-    return True
+    """Whether a tensor's strides descend as those of a channels-last one."""
+    return lies_channels_last(tensor.shape, tensor.stride())
 
 
 def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
@@ -90,6 +80,11 @@ def like_arguments(func: Any, text: str) -> Callable[..., Any]:
         return found[0] if len(found) == 1 else found or None
 
     return kernel
+
+
+def statistics(x: Any, *_: Any) -> Any:
+    """Two values of each channel, as accumulated."""
+    return tuple(torch.empty(x.size(1), dtype=accumulated(x.dtype), device=META) for _ in range(2))
 
 
 def accumulated(dtype: torch.dtype) -> torch.dtype:

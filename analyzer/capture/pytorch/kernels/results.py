@@ -16,12 +16,12 @@ from torch._prims_common import compute_elementwise_output_strides
 from analyzer.capture.pytorch.kernels import ctc, indices, matrix_products, recurrent
 from analyzer.capture.pytorch.kernels.layouts import (
     META,
-    accumulated,
     channels_last_like,
     in_format,
     like,
     like_arguments,
     own_format,
+    statistics,
     suggested_format,
 )
 
@@ -101,18 +101,6 @@ def native_batch_norm_backward(
         keeps = train and channels_last_like(x)
         dx = torch.empty_like(x) if keeps else torch.empty(x.shape, dtype=dx.dtype, device=META)
     return dx, *rest
-
-
-def batch_norm_stats(x: Any, eps: float) -> Any:
-    """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation by channel."""
-    channels, dtype = x.size(1), accumulated(x.dtype)
-    return torch.empty(channels, dtype=dtype, device=META), torch.empty(channels, dtype=dtype, device=META)
-
-
-def batch_norm_gather_stats(_x: Any, mean: Any, *_: Any, **__: Any) -> Any:
-    """`batch_norm_gather_stats_cuda_template`: all ranks' statistics of a channel as one."""
-    dtype = accumulated(mean.dtype)
-    return tuple(torch.empty(mean.size(1), dtype=dtype, device=META) for _ in range(2))
 
 
 def batch_norm_elemt(x: Any, *_: Any, **__: Any) -> Any:
@@ -353,9 +341,9 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._efficient_attention_backward.default: efficient_attention_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,
-    aten.batch_norm_stats.default: batch_norm_stats,
-    aten.batch_norm_gather_stats.default: batch_norm_gather_stats,
-    aten.batch_norm_gather_stats_with_counts.default: batch_norm_gather_stats,
+    aten.batch_norm_stats.default: statistics,  # `cuda/Normalization.cu`
+    aten.batch_norm_gather_stats.default: lambda _x, mean, *a, **k: statistics(mean),
+    aten.batch_norm_gather_stats_with_counts.default: lambda _x, mean, *a, **k: statistics(mean),
     aten.batch_norm_elemt.default: batch_norm_elemt,
     aten.batch_norm_backward_reduce.default: batch_norm_backward_reduce,
     aten.batch_norm_backward_elemt.default: batch_norm_backward_elemt,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.kernels.layouts import META, accumulated, like_arguments
+from analyzer.capture.pytorch.kernels.layouts import META, like_arguments, statistics
 
 aten = torch.ops.aten
 _QUANTIZED, _LEARNED = "self, self bool", "self float32, scale float32, zero_point float32"
@@ -69,11 +69,6 @@ def _windows(
     return _new(x, *found.shape)
 
 
-def _statistics(x: Any, *_: Any) -> Any:
-    """`cuda/Normalization.cu`: mean and variance of each channel, as accumulated."""
-    return tuple(torch.empty(x.size(1), dtype=accumulated(x.dtype), device=META) for _ in range(2))
-
-
 def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
     """`cuda/jagged_tensors` of `NestedTensor`: all rows packed; `total`, or as many as there is room for."""
     return _new(dense, dense.size(0) * dense.size(1) if total is None else total, *dense.shape[2:])
@@ -107,7 +102,7 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     # `cudnn/AffineGridGenerator.cpp`
     "cudnn_affine_grid_generator_backward": lambda grad, n, c, h, w: _new(grad, n, 2, 3),
     "_weight_int4pack_mm": lambda x, weight, *_: _new(x, x.size(0), weight.size(0) * 8),  # `cuda/int4mm.cu`
-    "batch_norm_update_stats": _statistics,
+    "batch_norm_update_stats": statistics,  # `cuda/Normalization.cu`
     "_padded_dense_to_jagged_forward": _jagged,
     "quantize_per_tensor": _quantized,
     "quantize_per_tensor.tensor_qparams": _quantized,

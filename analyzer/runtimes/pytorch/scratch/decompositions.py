@@ -80,7 +80,7 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
     script.temporary(count * INFO_BYTES)
     if matrix.element_count:
         factorized(script, device, matrix)
-    product = script.temporary(0 if logarithm else count * width)
+    script.temporary(0 if logarithm else count * width)
     counted = [script.temporary(rows * INFO_BYTES), script.temporary(count * rows)]
     swaps = script.temporary(count * INDEX_BYTES)
     script.release(script.temporary(count * rows * INDEX_BYTES), *counted[::-1])
@@ -92,7 +92,6 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
         sizes = script.temporary(count * rows * real_bytes(matrix))
         script.release(script.temporary(count * rows * width if _is_complex(matrix) else 0))
         script.release(sizes)
-    script.release(product)
 
 
 def _is_complex(matrix: TensorMeta) -> bool:

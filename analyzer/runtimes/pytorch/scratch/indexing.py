@@ -255,10 +255,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
         script.temporary(array)
         script.release(linear)
     copies += [script.temporary(array), script.temporary(array)]  # sorted, and their positions
-    positions = script.temporary(array)
+    script.temporary(array)
     script.release(script.temporary(radix_sort_bytes(device, count, bits_for(indexed))))
-    script.release(positions)
-    script.release(*(reversed(copies) if turned else ()))
 
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
@@ -306,9 +304,8 @@ def embedding_renorm(operator: Operator, device: DeviceProfile, script: Script) 
     if copied:
         script.release(values)
     script.temporary(bytes_of(indices))
-    count = script.temporary(_INDEX_BYTES)
+    script.temporary(_INDEX_BYTES)
     script.release(script.temporary(distinct_bytes(device, indices.element_count, _INDEX_BYTES)))
-    script.release(count)
 
 
 @rule("aten::roll")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes, nbytes_of
+from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes, lies_channels_last, nbytes_of
 
 _ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
 
@@ -57,22 +57,9 @@ def is_channels_last(tensor: TensorMeta) -> bool:
 
 
 def suggests_channels_last(tensor: TensorMeta) -> bool:
-    """Whether `suggest_memory_format` answers channels-last: the strides ascend in that order, gaps allowed.
-
-    Source: `is_channels_last_strides_2d_s4` and `_3d_s5`, `c10/core/MemoryFormat.h`.
-    """
-    if len(tensor.shape) not in (4, 5) or tensor.stride[1] == 0:
-        return False
-    smallest = 0
-    for dim in channels_last_order(len(tensor.shape)):
-        if tensor.shape[dim] == 0 or tensor.stride[dim] < smallest:
-            return False
-        if dim == 0 and smallest == tensor.stride[1]:
-            return False
-        smallest = tensor.stride[dim]
-        if tensor.shape[dim] > 1:
-            smallest *= tensor.shape[dim]
-    return True
+    """Whether `suggest_memory_format` answers channels-last: the strides ascend in that order, gaps
+    allowed."""
+    return lies_channels_last(tensor.shape, tensor.stride)
 
 
 def is_dense(tensor: TensorMeta) -> bool:

@@ -179,10 +179,9 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.output(0, made)
         script.copies(source)
         return
-    first = script.temporary(made)
+    script.temporary(made)
     script.copies(source)
     script.output(0)
-    script.release(first)
 
 
 @rule(

@@ -157,7 +157,6 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     if separate:
         for index in weights:
             script.output(index)
-    script.release(*reversed(held))
 
 
 @rule("aten::_cudnn_init_dropout_state", name="cudnn-dropout-state", sure=(Basis.EXACT, Basis.MEASURED))

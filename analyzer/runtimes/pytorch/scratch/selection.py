@@ -105,9 +105,8 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
     single flag is a row of one (`masked_select_out_cuda_impl`)."""
     source, mask, result = present(operator, "self"), present(operator, "mask"), present(operator, 0)
     shape = broadcast_shape((mask, source)) or (1,)
-    found = _positions(script, device, expanded(mask, shape), result.element_count)
+    _positions(script, device, expanded(mask, shape), result.element_count)
     script.output(0)
-    script.release(found)
 
 
 @rule("aten::nonzero_static")

@@ -6,6 +6,7 @@ benchmarks operators rules` from what PyTorch's own host code asked for on the e
 types and layouts. A step is one of
 
     o         the next result
+    #2        the third result, before its turn
     x?        a copy of argument x, where it is not contiguous
     x         as many bytes as tensor x
     x:4       as many elements of 4 bytes
@@ -72,11 +73,13 @@ def recorded_sequence(operator: Operator, device: DeviceProfile, script: Script)
     Source: `analyzer/runtimes/pytorch/scratch/sequences.json`, from torch 2.11 on the emulated runtime.
     """
     tokens: list[int] = []
-    results = 0
+    left = list(range(len(operator.outputs)))
     for step in table()[operator.name].split():
-        if step == "o":
-            script.output(results)
-            results += 1
+        if step == "o" or step.startswith("#"):
+            result = int(step[1:]) if step != "o" else next(iter(left), -1)
+            if result in left:
+                left.remove(result)
+                script.output(result)
         elif step == "cublas":
             take_workspace(script, device)
             tokens.append(-1)

@@ -142,9 +142,8 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if count > _SMALL_SORT:
         script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
     script.release(row, places)
-    found = script.temporary(1) if operator.name == "aten::median" else _middle(script, device, count)
+    script.temporary(1) if operator.name == "aten::median" else _middle(script, device, count)
     script.outputs()
-    script.release(found)
 
 
 def _middle(script: Script, device: DeviceProfile, count: int) -> int:
