@@ -32,6 +32,7 @@ import torch
 
 from analyzer.capture.pytorch.device import autocasting
 from analyzer.capture.pytorch.device.autocasting import KEY
+from analyzer.capture.pytorch.kernels.layouts import overload
 from analyzer.capture.pytorch.kernels.recurrent import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered, replaced
 
@@ -117,12 +118,6 @@ def _tensors(arguments: Any) -> Iterator[torch.Tensor]:
     elif isinstance(arguments, (list, tuple)):
         for part in arguments:
             yield from _tensors(part)
-
-
-def overload(name: str) -> Any:
-    """The overload of an operator of `aten`: "sum.dim_IntList"; without one the default."""
-    base, _, chosen = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base), chosen or "default")
 
 
 def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]:

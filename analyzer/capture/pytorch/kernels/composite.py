@@ -34,22 +34,21 @@ _KEYS = (
 _NODE, _MADE = "ConvolutionBackwardBackward0", "analyzer: contiguous weights"
 _COPIED_BY = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
 # By name: not every release has all of them.
-NAMES = (
-    "affine_grid_generator.default", "_euclidean_dist.default",
-    "_native_batch_norm_legit_no_training.default", "_pack_padded_sequence.default", "_trilinear.default",
-    "_unsafe_masked_index.default", "_unsafe_masked_index_put_accumulate.default", "addr_.default",
-    "allclose.default", "bartlett_window.default", "bartlett_window.periodic",
-    "binary_cross_entropy_with_logits.default", "blackman_window.default", "blackman_window.periodic",
-    "block_diag.default", "cholesky_solve.default", "conv_tbc.default", "count_nonzero.default",
-    "dist.default", "embedding_renorm.default", "fft_fftfreq.default", "fft_rfftfreq.default",
-    "isinf.default", "ldexp.Tensor", "ldexp_.default", "linalg_pinv.atol_rtol_tensor",
-    "linspace.Scalar_Tensor", "linspace.Tensor_Scalar", "linspace.Tensor_Tensor",
-    "logspace.Scalar_Tensor", "logspace.Tensor_Scalar", "logspace.Tensor_Tensor",
-    "logsumexp.default", "logsumexp.out", "masked_scatter_backward.default", "mvlgamma.default",
-    "mvlgamma_.default", "norm.ScalarOpt_dtype", "put.default", "rrelu_with_noise_backward.default",
-    "soft_margin_loss.default", "soft_margin_loss.out", "soft_margin_loss_backward.default",
-    "soft_margin_loss_backward.grad_input",
-)  # fmt: skip
+_NAMES = """
+    affine_grid_generator.default _euclidean_dist.default _native_batch_norm_legit_no_training.default
+    _pack_padded_sequence.default _trilinear.default _unsafe_masked_index.default
+    _unsafe_masked_index_put_accumulate.default addr_.default allclose.default bartlett_window.default
+    bartlett_window.periodic binary_cross_entropy_with_logits.default blackman_window.default
+    blackman_window.periodic block_diag.default cholesky_solve.default conv_tbc.default
+    count_nonzero.default dist.default embedding_renorm.default fft_fftfreq.default fft_rfftfreq.default
+    isinf.default ldexp.Tensor ldexp_.default linalg_pinv.atol_rtol_tensor linspace.Scalar_Tensor
+    linspace.Tensor_Scalar linspace.Tensor_Tensor logspace.Scalar_Tensor logspace.Tensor_Scalar
+    logspace.Tensor_Tensor logsumexp.default logsumexp.out masked_scatter_backward.default mvlgamma.default
+    mvlgamma_.default norm.ScalarOpt_dtype put.default rrelu_with_noise_backward.default
+    soft_margin_loss.default soft_margin_loss.out soft_margin_loss_backward.default
+    soft_margin_loss_backward.grad_input
+"""
+NAMES = tuple(_NAMES.split())
 
 
 def _followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

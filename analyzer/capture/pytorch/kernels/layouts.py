@@ -15,6 +15,12 @@ _RESULT = re.compile(r"(?:(\d)\?)?(\w+)([!~]?)(?: (\w+))?")
 _ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
 
 
+def overload(name: str) -> Any:
+    """The overload of an operator of `aten`: "sum.dim_IntList"; without one the default."""
+    base, _, chosen = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), chosen or "default")
+
+
 def channels_last_like(tensor: Any) -> bool:
     """Whether a tensor's strides descend as those of a channels-last one."""
     return lies_channels_last(tensor.shape, tensor.stride())

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch._prims_common import compute_elementwise_output_strides
 
-from analyzer.capture.pytorch.kernels import ctc, indices, matrix_products, recurrent
+from analyzer.capture.pytorch.kernels import ctc, indices, recurrent
 from analyzer.capture.pytorch.kernels.layouts import (
     META,
     channels_last_like,
     in_format,
     like,
     like_arguments,
+    overload,
     own_format,
     statistics,
     suggested_format,
@@ -295,6 +296,33 @@ def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = 
     return torch.empty(shape, dtype=data.dtype, device=META)
 
 
+def same_types(product: Any) -> Callable[..., Any]:
+    """A matrix product with CUDA's check (`cuda/Blas.cpp`), which PyTorch's meta kernels leave out."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtypes = {value.dtype for value in args if isinstance(value, torch.Tensor)}
+        if len(dtypes) > 1:
+            names = " and ".join(sorted(str(dtype)[6:] for dtype in dtypes))
+            raise RuntimeError(f"the matrices of {product.name()} must have the same dtype, but got {names}")
+        return product(*args, **kwargs)
+
+    return kernel
+
+
+def of_type(*operands: Any, out: Any = None, beta: Any = 1, alpha: Any = 1) -> Any:
+    """A product summed in another type than its matrices' (`out_dtype`, since torch 2.8): contiguous
+    (`cuda/Blas.cpp`: `_mm_dtype_out_cuda`, `_addmm_dtype_out_cuda`, `baddbmm_out_dtype_cuda`). The meta
+    kernels of torch 2.11 multiply by the type as if it were `beta`."""
+    left, right, dtype = operands[-3:]
+    if out is not None:
+        return out
+    return torch.empty((*left.shape[:-1], right.shape[-1]), dtype=dtype, device=META)
+
+
+PRODUCTS = tuple(
+    product.default
+    for product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot)
+)
 # By the operator's name, what each result is like (`layouts.like_arguments`).
 LIKE = {
     "_log_softmax_backward_data": "grad_output! input_dtype",  # `SoftMax.cpp`
@@ -330,7 +358,7 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     ),  # `Activation.cpp`: the buffer for the backward pass is empty
     **ctc.RESULTS,
     **recurrent.RESULTS,
-    **matrix_products.RESULTS,
+    **{product: same_types(product) for product in PRODUCTS},
     aten.linalg_lstsq.default: linalg_lstsq,
     aten.segment_reduce.default: segment_reduce,
     aten.geqrf.default: geqrf,
@@ -362,21 +390,25 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
     aten._amp_update_scale_.default: lambda scale, *a: scale,
 }
-_ELEMENTWISE = (
-    *(
-        getattr(aten, name).Tensor
-        for name in ("add", "sub", "mul", "div", "fmod", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
-    ),
-    aten.pow.Tensor_Tensor, aten.atan2.default, aten.hypot.default, aten.maximum.default,
-    aten.minimum.default, aten.fmax.default, aten.fmin.default, aten.clamp_min.Tensor, aten.clamp_max.Tensor,
-    aten.sigmoid_backward.default, aten.tanh_backward.default, aten.gelu_backward.default,
-)  # fmt: skip
+_LAID = {
+    "in half": """
+        add.Tensor sub.Tensor mul.Tensor div.Tensor fmod.Tensor remainder.Tensor eq.Tensor ne.Tensor lt.Tensor
+        le.Tensor gt.Tensor ge.Tensor pow.Tensor_Tensor atan2 hypot maximum minimum fmax fmin clamp_min.Tensor
+        clamp_max.Tensor sigmoid_backward tanh_backward gelu_backward
+    """,
+    "as both": """
+        softplus_backward hardswish_backward hardtanh_backward logit_backward logical_and logical_or
+        logical_xor logaddexp logaddexp2 heaviside xlogy.Tensor special_xlog1py copysign.Tensor
+        div.Tensor_mode floor_divide
+    """,
+}
+_ELEMENTWISE = [overload(name) for name in _LAID["in half"].split()]
 for _operator in _ELEMENTWISE:
     META_KERNELS[_operator] = laid_in_half(_operator)
 # Those whose results nothing decides but the arguments: they are remembered (`meta_cache.py`).
 BY_SHAPES_ALONE = frozenset(
     {
-        *matrix_products.PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
+        *PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
         aten.cudnn_batch_norm.default,
         aten.cudnn_batch_norm_backward.default, aten.native_batch_norm_backward.default,
         aten.native_layer_norm_backward.default, aten.native_group_norm.default,
@@ -387,16 +419,11 @@ for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
         if not _overload.endswith("out"):
             META_KERNELS[getattr(getattr(aten, _name), _overload)] = nothing
-for _operator in (
-    aten.softplus_backward.default, aten.hardswish_backward.default, aten.hardtanh_backward.default,
-    aten.logit_backward.default,
-    aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.logaddexp.default,
-    aten.logaddexp2.default,
-    aten.heaviside.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.copysign.Tensor,
-    aten.div.Tensor_mode,
-    aten.floor_divide.default,
-):  # fmt: skip
+for _operator in map(overload, _LAID["as both"].split()):
     META_KERNELS[_operator] = laid_as_both(_operator)
+for _product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm):
+    for _overload in set(_product.overloads()) & {"dtype", "dtype_out"}:
+        META_KERNELS[getattr(_product, _overload)] = of_type
 # Contiguous, whatever lies how: `Pow.cpp` (a number to the power of a tensor), `PixelShuffle.cpp`,
 # `DistributionTemplates.h`.
 for _operator in (aten.pow.Scalar, aten.pixel_unshuffle.default, aten.normal.Tensor_Tensor):

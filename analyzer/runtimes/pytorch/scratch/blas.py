@@ -1,19 +1,16 @@
 """Matrix products: cuBLAS's and cuBLASLt's workspaces, and copies of operands BLAS cannot read.
 
-1. Every product through cuBLAS has a workspace, taken after its result is allocated: from torch 2.0 to 2.14 a
-   thread keeps the one it took first, from 2.15 on each call takes one and gives it back.
-2. `addmm` with a contiguous bias of one row (a vector, or `_ROW_IS_BIAS`), beta 1, and a contiguous 2-D
+1. `addmm` with a contiguous bias of one row (a vector, or `_ROW_IS_BIAS`), beta 1, and a contiguous 2-D
    result, both sizes of the second matrix above 1 (a first matrix of one row is no exception: measured), goes
    through cuBLASLt with the bias fused. Torch 2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11
    once per thread, 2.12 to 2.14 none besides cuBLAS's, 2.15 one for the call and none of cuBLAS's. It is
    never more than cuBLAS's own (measured with `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and
    `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
-3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's
+2. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's
    length; otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions
    likewise. The second one is copied first: BLAS goes by columns, so that it is asked for the product's
    transpose.
-4. BLAS conjugates a matrix only while it transposes it. A conjugated one that is read as it lies is copied.
-5. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
+3. BLAS conjugates a matrix only while it transposes it. A conjugated one that is read as it lies is copied.
 
 Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
 `prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`,

@@ -2,12 +2,11 @@
 
 1. `isin` compares every element with every one that is looked for, where those are few; else it sorts both
    together.
-2. A number to the power of a tensor: the number becomes a tensor on the device.
-3. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how
+2. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how
    many results there are: of each count until torch 2.11, of the smallest in 2.15 (the releases in between
    were not asked).
-4. Gradients of distances between points are a row of products for every pair, summed up.
-5. Of segments of a tensor, each reduced to one row, lengths are summed up to offsets, behind a zero; of
+3. Gradients of distances between points are a row of products for every pair, summed up.
+4. Of segments of a tensor, each reduced to one row, lengths are summed up to offsets, behind a zero; of
    offsets the lengths are taken. Segments of numbers, not of rows, are CUB's, which takes a byte. Before all
    that lengths are checked, unless `unsafe` says they need not be: the least of them, then each row's sum.
 
@@ -92,22 +91,6 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
         kernel = ReductionKernel(dtype_bytes(kind))
         reduce(script, device, replace(counts, dtype=kind), frozenset({0}), (kind,), kernel=kernel)
         script.release(found, signs)
-    script.outputs()
-
-
-@rule("aten::glu_backward_jvp")
-def glu_backward_jvp(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Products of halves, at most twelve at a time, before the result.
-
-    Source: `aten/src/ATen/native/GatedLinearUnit.cpp` (`glu_backward_jvp`), as PyTorch's own host code asks
-    (torch 2.11).
-    """
-    half = present(operator, "grad_glu")
-    held: list[int] = []
-    for taken, given_back in ((4, 1), (3, 2), (8, 7)):
-        held += [script.temporary(bytes_of(half)) for _ in range(taken)]
-        for _ in range(given_back):
-            script.release(held.pop())
     script.outputs()
 
 

@@ -6,19 +6,14 @@
    cuDNN's.
 3. The memory format is channels-last if input or weight suggest it (never for float64). Input, weight and
    incoming gradient not in that format are copied to it.
-4. Forward: copy of the input, the result, copy of the weight, workspace. A transposed convolution is the data
-   gradient of the one it transposes, and its data gradient that one's forward pass.
-5. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its
+4. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its
    workspace; all but the result is given back before the next. The bias gradient is a plain sum over batch
    and positions, and runs last. Depthwise backward: weight before data, the incoming gradient contiguous.
-6. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
+5. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
    call does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every
    equal call that follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask
    for.
-7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as
-   the largest any plan asks for, halved while there is no room, and has the allocator empty its cache after
-   them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`).
-8. A few kernels make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
+6. A few kernels make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`,
 `convolution_backward`, `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h`
@@ -234,7 +229,8 @@ def _at_batches(
 def convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A copy of the input in the format the kernel wants (channels-last if input or weight suggest it), the
     result, a copy of the weight likewise, then cuDNN's workspace. Depthwise convolutions run PyTorch's own
-    kernel, without workspace.
+    kernel, without workspace. A transposed one is the data gradient of the one it transposes, and its data
+    gradient that one's forward pass.
     """
     source, weight, result = filled(operator, "input"), present(operator, "weight"), present(operator, 0)
     geometry = _geometry(operator, len(weight.shape) - 2)
@@ -273,9 +269,11 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     what it reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient,
     a plain sum, comes last.
     """
-    grad, source, weight = (operator.tensor(name) for name in ("grad_output", "input", "weight"))
-    if grad is None or source is None or weight is None or not source.element_count:
-        return
+    grad, source, weight = (
+        present(operator, "grad_output"),
+        filled(operator, "input"),
+        present(operator, "weight"),
+    )
     geometry = _geometry(operator, len(weight.shape) - 2)
     wanted = operator.flags("output_mask", 3)
     if len(weight.shape) == 3:

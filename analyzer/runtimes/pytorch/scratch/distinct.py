@@ -1,11 +1,7 @@
 """Which values there are: `unique` and its kin.
 
-1. Values are sorted (a copy, with positions where it is asked for the places of all), then every run of equal
-   ones is written once, into a result as large as the input, which keeps its storage when it shrinks.
-2. Of rows along a dimension, their positions are sorted by merging, and the rows that are kept are selected.
-   thrust counts them.
-3. Where places are wanted, a running sum of where the value changes is scattered to where it came from.
-   Counts take 8 bytes an element, and keep them too.
+Of rows along a dimension, their positions are sorted by merging, and the rows that are kept are selected.
+thrust counts them.
 
 Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's
 `dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`, `dispatch_reduce_by_key.cuh`; `cuda/Unique.cu`

@@ -1,18 +1,10 @@
 """Gathering, scattering and embeddings.
 
-1. **Embedding** looks up a flattened index, copied if it cannot be flattened in place (an expanded one).
-2. **Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds
-   straight into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and
-   sums those first, in float32: index arrays of the index's length, and one row a partial segment; or, where
-   the segments alone would not fill the GPU, adds partial segments up atomically (16-bit floats into a
-   float32 copy of the result). Bags of embeddings always sort.
-3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed
-   dimension), makes the values contiguous, sorts the linear index with its positions, and adds row by row.
-   Without accumulation it is pointwise. The functional form first clones into the result. Steps over
-   dimensions of unequal layout are brought to one layout (indices that broadcast are expanded and copied).
-4. **roll** over several dimensions rolls one after the other: all but the last are temporaries.
-5. **cumsum** converts its input to the result's type and copies what is not contiguous; over a whole 1-D
-   tensor it runs CUB's scan.
+**Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds
+straight into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and
+sums those first, in float32: index arrays of the index's length, and one row a partial segment; or, where
+the segments alone would not fill the GPU, adds partial segments up atomically (16-bit floats into a
+float32 copy of the result). Bags of embeddings always sort.
 
 Source: `aten/src/ATen/native/Embedding.cpp`, `cuda/Embedding.cu`, `cuda/EmbeddingBackwardKernel.cu`,
 `cuda/Indexing.cu` (`makeLinearIndex`, `index_put_with_sort_kernel`), `TensorAdvancedIndexing.cpp`
@@ -334,3 +326,34 @@ def cumulative(operator: Operator, device: DeviceProfile, script: Script) -> Non
     dim = operator.integer("dim")
     if source.shape and source.element_count and source.shape[dim] == source.element_count:
         script.temporary(scan_bytes(device, source.element_count, source.dtype))
+
+
+@rule("aten::unfold_backward", name="unfold-grad")
+def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The positions in the result along the dimension that was unfolded, up to the end of the last piece;
+    pieces that do not overlap are copied to their places.
+
+    Source: `native/UnfoldBackward.h` (`_make_unfold_backward_iter_over_grad_in`).
+    """
+    script.outputs()
+    result = present(operator, 0)
+    if not result.shape:
+        return
+    step, size = operator.integer("step", default=1), operator.integer("size", default=1)
+    pieces = operator.tensor("grad_in")
+    if step < size and pieces is not None:
+        dimension = operator.integer("dim") % len(result.shape)
+        last = (pieces.shape[dimension] - 1) * step + size
+        script.temporary(min(result.shape[dimension], last) * _INDEX_BYTES)
+
+
+@rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean")
+def scatter_mean(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A mean: ones of the source's size are counted where they go, in a tensor of the result's size, and of
+    none a mask is made. Any other reduction takes nothing."""
+    script.outputs()
+    source, values = present(operator, "self"), present(operator, "src")
+    if operator.argument("reduce") != "mean":
+        return
+    script.temporaries(math.prod(values.shape) * dtype_bytes(values.dtype), bytes_of(source))
+    script.temporary(source.element_count)

@@ -6,7 +6,8 @@
 2. **Views** share their input's storage; **factories** and **copies** allocate their result and fill it.
 3. **Gathers and scatters** write into their result or in place, by atomic adds where needed; **cat** passes
    addresses and shapes as kernel arguments (`cuda/Shape.cu`).
-4. **Multi-tensor** operators (`_foreach_*`) and fused optimizers: see `foreach.py`.
+4. **Multi-tensor** operators (`_foreach_*`) and fused optimizers: see
+   `reduction_operators.py`.
 5. **Collectives** (`c10d`, `_c10d_functional`) work on the tensors they are given: see
    `capture/pytorch/world`. So do FSDP's own operators, but for those in `packed.py`.
 6. **Bookkeeping**: profiler marks, assertions, reading one value back to the host.

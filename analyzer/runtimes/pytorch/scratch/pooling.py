@@ -1,14 +1,12 @@
-"""Pooling, padding and resizing; and the other kernels that copy a first argument that is not contiguous, and
-nothing else.
+"""Pooling and resizing.
 
 1. Kernels run in the memory format the input suggests. An input dense in that format is read in place, any
    other is copied to it, after the results are allocated; so are the gradient and the saved indices in the
    backward pass.
-2. Kernels with a contiguous path alone copy whatever is not contiguous.
 
 Source: `aten/src/ATen/native/cuda/` `DilatedMaxPool2d.cu`, `DilatedMaxPool3d.cu`, `AveragePool2d.cu`,
-`AveragePool3d.cu`, `AdaptiveAveragePooling.cu`, `AdaptiveMaxPooling2d.cu`, `UpSample*.cu`,
-`ReflectionPad.cu`, `ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`, `ScanKernels.cpp` (`cummax`, `cummin`).
+`AdaptiveAveragePooling.cu`, `AdaptiveAveragePooling3d.cu`, `AdaptiveMaxPooling2d.cu`,
+`AdaptiveMaxPooling3d.cu`, `UpSample*.cu`, `Col2Im.cu`.
 
 Not modelled: results that are resized in place by the caller.
 """
@@ -25,7 +23,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 
-_IMAGES = 4  # dimensions of a batch of images
+_IMAGES, _VOLUMES = 4, 5  # dimensions of a batch
 
 
 # Below so many channels the nearest neighbour of a channels-last image is looked up in a contiguous copy of
@@ -118,14 +116,6 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.temporary(format_copy_bytes(source, channels_last))
 
 
-@rule("aten::upsample_nearest3d", "aten::_upsample_nearest_exact3d", name="resize-volume")
-def resize_volume(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The nearest are looked up in contiguous tensors alone, beside a result that is not. Source:
-    UpSampleNearest3d.cu."""
-    script.outputs()
-    script.copies(operator.outputs[0], operator.tensor("self"))
-
-
 @rule("aten::max_pool3d_with_indices", "aten::max_pool3d_with_indices_backward", name="pooling-volume")
 def pool_volume(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """A batch of volumes is pooled in the format it suggests: what lies otherwise is copied. Source:
@@ -136,34 +126,14 @@ def pool_volume(operator: Operator, _device: DeviceProfile, script: Script) -> N
     script.temporary(format_copy_bytes(operator.tensor("grad_output", "self"), channels_last))
 
 
-@rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
+@rule("aten::adaptive_max_pool2d", name="contiguous-results")
 def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy every operand that is not contiguous, and compute a result
-    that is to be strided beside it and copy it over.
-    """
+    """A batch that is not contiguous is copied, and a result that is to be strided computed beside it and
+    copied over; one image is read as it lies."""
     script.outputs()
-    backward = operator.name.endswith("_backward")
-    source = operator.tensor("grad_output", "self")
-    if source is not None and len(source.shape) < _IMAGES and not backward:
-        return  # one image is read as it lies
-    if backward:
-        script.copies(source, operator.tensor("indices"))
-    for result in operator.outputs:
-        script.copies(result)
-    if not backward:
-        script.copies(source)
-
-
-@rule("aten::im2col")
-def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Before the result: a contiguous copy of the input where it is not, and always one more of the input's
-    size (recorded).
-    """
     source = operator.tensor("self")
-    script.copies(source)
-    if source is not None:
-        script.temporary(bytes_of(source))
-    script.outputs()
+    if source is not None and len(source.shape) >= _IMAGES:
+        script.copies(*operator.outputs, source)
 
 
 @rule("aten::col2im")
@@ -184,33 +154,19 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.output(0)
 
 
-@rule(
-    "aten::avg_pool3d",
-    "aten::avg_pool3d_backward",
-    "aten::upsample_nearest1d",
-    "aten::_upsample_nearest_exact1d",
-    "aten::_upsample_nearest_exact1d_backward",
-    "aten::upsample_nearest1d_backward",
-    "aten::upsample_linear1d_backward",
-    "aten::upsample_nearest3d_backward",
-    "aten::upsample_trilinear3d_backward",
-    "aten::_upsample_bilinear2d_aa_backward",
-    "aten::_upsample_bicubic2d_aa_backward",
-    "aten::upsample_bicubic2d_backward",
-    "aten::reflection_pad1d",
-    "aten::reflection_pad2d",
-    "aten::reflection_pad1d_backward",
-    "aten::reflection_pad2d_backward",
-    "aten::cummax",
-    "aten::cummin",
-    "aten::adaptive_max_pool3d_backward",
-    "aten::_adaptive_avg_pool3d_backward",
-)
-def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results;
-    the gradient of a volume that is resized trilinearly is computed beside a result that is not
-    (UpSampleTrilinear3d.cu)."""
+@rule("aten::_adaptive_avg_pool3d", name="adaptive-average-3d")
+def adaptive_average_3d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A batch that is not contiguous is copied before the result; one volume is read as it lies."""
+    source = operator.tensor("self")
+    if source is not None and len(source.shape) == _VOLUMES:
+        script.copies(source)
     script.outputs()
-    script.copies(operator.tensor("grad_output", "self"))
-    if "trilinear" in operator.name:
-        script.copies(operator.outputs[0])
+
+
+@rule("aten::adaptive_max_pool3d", name="adaptive-max-3d")
+def adaptive_max_3d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A batch that is not contiguous is copied after the results; one volume is read as it lies."""
+    source = operator.tensor("self")
+    script.outputs()
+    if source is not None and len(source.shape) == _VOLUMES:
+        script.copies(source)

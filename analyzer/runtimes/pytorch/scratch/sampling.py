@@ -1,15 +1,5 @@
 """Drawing from distributions, and counting.
 
-1. **multinomial** of one draw, or without replacement, checks its weights and draws as the largest of weight
-   / exponential: largest and smallest weight and the flags made of them; sums and whether one is zero;
-   exponentials of the weights' size; their largest places (one), or largest k with their values. The flags
-   stay until the end.
-2. Several draws with replacement keep three arrays of the weights' size: a copy, normalised ones, and their
-   running sums, which of a single row are CUB's scan.
-3. **bincount** looks for the smallest and the largest value before the counts are made (not of uint8).
-4. **Dirichlet** draws gamma variates into the result and divides by their sums.
-5. **bernoulli** takes probabilities as float32, for results of float64 as float64.
-
 Source: `aten/src/ATen/native/Distributions.cpp` (`multinomial_out`), `cuda/MultinomialKernel.cu`,
 `cuda/SummaryOps.cu` (`_bincount_cuda_template`), `cuda/Distributions.cpp` (`_s_dirichlet_cuda`),
 `cuda/DistributionTemplates.h` (`bernoulli_kernel`); orders and sizes as recorded (H200, torch 2.11,

@@ -1,11 +1,8 @@
 """Selection by values: where something is not zero, and what a mask selects or writes.
 
-1. **nonzero** counts first (CUB's sum, 4 bytes a block that may run at once), then writes one position a
-   dimension for each (CUB's select). What is not contiguous is copied before.
-2. A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how
-   many there are is told by the result, or by the values written; where neither tells, it is as many as the
-   mask has elements.
-3. **masked_scatter** sums up the mask, 8 bytes an element.
+A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how
+many there are is told by the result, or by the values written; where neither tells, it is as many as the
+mask has elements.
 
 Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp`
 (`masked_select_out_cuda_impl`, `masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh`

@@ -74,7 +74,8 @@ def recorded_sequence(operator: Operator, device: DeviceProfile, script: Script)
     """
     tokens: list[int] = []
     left = list(range(len(operator.outputs)))
-    for step in table()[operator.name].split():
+    kernels = table()
+    for step in kernels.get(operator.name, kernels.get(operator.name.partition(".")[0], "")).split():
         if step == "o" or step.startswith("#"):
             result = int(step[1:]) if step != "o" else next(iter(left), -1)
             if result in left:

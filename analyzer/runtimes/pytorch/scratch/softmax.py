@@ -1,8 +1,7 @@
-"""Softmax and log-softmax.
+"""Softmaxes that take more than the copies of what is not contiguous.
 
-1. The kernels work on contiguous tensors: any other input is copied after the result is allocated.
-2. Softmax's backward pass first multiplies gradient and output into a temporary of the gradient's size.
-3. `_safe_softmax` (the math attention path) also keeps a mask of masked elements, a flag a row, and a scalar.
+1. Softmax's backward pass first multiplies gradient and output into a temporary of the gradient's size.
+2. `_safe_softmax` (the math attention path) also keeps a mask of masked elements, a flag a row, and a scalar.
 
 Source: `aten/src/ATen/native/cuda/SoftMax.cu` (`host_softmax`, `softmax_backward_cuda_out`),
 `aten/src/ATen/native/SoftMax.cpp` and `TensorConversions`/`transformers/attention.cpp` (`_safe_softmax`).
@@ -25,22 +24,6 @@ from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 
 _PADDING, _MASKED_ROW = 1, 1024
-
-
-@rule("aten::_softmax", "aten::_log_softmax", name="softmax-transposed")
-def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The kernel works on a contiguous tensor: any other input (a transposed one) is copied after the result
-    is allocated.
-    """
-    script.outputs()
-    script.copies(operator.tensor("self"))
-
-
-@rule("aten::_log_softmax_backward_data", name="log-softmax-grad")
-def log_softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Gradient and output are copied where they are not contiguous, after the result is allocated."""
-    script.outputs()
-    script.copies(operator.tensor("grad_output"), operator.tensor("output"))
 
 
 @rule("aten::_softmax_backward_data", name="softmax-grad")

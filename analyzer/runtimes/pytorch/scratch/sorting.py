@@ -1,18 +1,10 @@
 """Sorting, the largest k, and random permutations.
 
-1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of
-   indices.
-2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by
-   value with (segment, position) pairs, then by segment; more of them each for itself, with second buffers of
-   keys and indices. A dimension that is not the fast one is copied first.
-3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per
-   block and 256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block
-   of 256 threads takes 4 to 64 elements a thread: as many as it needs for all blocks to run at once, at 40 of
-   a multiprocessor's 65,536 registers a thread. More than 4,096 values a row are then sorted as `sort` does,
-   into other tensors, from which they are copied back (`TensorTopK.cpp`).
-4. The median of all elements is picked from the sorted ones.
-5. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit
-   keys up to about 30,000 positions, 64-bit keys above.
+`topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per
+block and 256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block
+of 256 threads takes 4 to 64 elements a thread: as many as it needs for all blocks to run at once, at 40 of
+a multiprocessor's 65,536 registers a thread. More than 4,096 values a row are then sorted as `sort` does,
+into other tensors, from which they are copied back (`TensorTopK.cpp`).
 
 Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
 (`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`, `Sorting.cpp`

@@ -6,13 +6,11 @@
    another of its algorithms is asked, with 64-bit indices; what it takes is known of one program's peak, and
    counted as bounded.
 3. **Products of two** sparse matrices keep every pair that is multiplied, twice.
-4. **Bags of embeddings** make, in this order, the bags' sizes, which bag each index is of, the result and,
-   for the maximum, where it was.
 
 Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseBlasImpl.cpp`
-(`spmm`, `spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`, `cuda/EmbeddingBag.cu`; order
-and sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052
-entries (H200, torch 2.11, `tests/data/h200`).
+(`spmm`, `spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`; order and sizes as in the
+recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052 entries (H200, torch
+2.11, `tests/data/h200`).
 
 Not modelled: cuSPARSE on other GPUs.
 
@@ -106,10 +104,3 @@ def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) ->
     script.temporary(8 * rows)  # beginnings
     script.release(script.temporary(scan_bytes(device, rows), Basis.BOUNDED))
     script.outputs()
-
-
-@rule("aten::_embedding_bag", "aten::_embedding_bag_forward_only", name="embedding-bag")
-def embedding_bag(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The bags' sizes, which bag each index is of, the result, and where the maximum was."""
-    for result in (2, 1, 0, 3):
-        script.output(result)

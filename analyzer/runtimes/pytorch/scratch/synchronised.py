@@ -1,9 +1,7 @@
 """Batch norm over all ranks (`SyncBatchNorm`), in its parts: a rank's own statistics, everybody's as one,
 normalising.
 
-1. A rank's statistics and the sums of the backward pass are reduced over thread blocks through a staging
-   buffer with semaphores where the tensor is channels-last; contiguous tensors take nothing.
-2. What ranks tell each other are tensors of the program like any other (`torch/nn/modules/_functions.py`).
+What ranks tell each other are tensors of the program like any other (`torch/nn/modules/_functions.py`).
 
 Source: `aten/src/ATen/native/cuda/Normalization.cu` and `Normalization.cuh`.
 
