@@ -6,10 +6,6 @@
 2. **Which kernel** (block_i × block_j): 64 × 64 up to head size 64; above, 128 × 64 on GPUs with enough
    shared memory (compute capability 8.0 and 9.0), and 128 × 128 in half precision up to 128; half precision
    accumulates gradients in registers up to the larger of the two.
-3. **Flash, backward**: float32 `softmax_d` and query-gradient accumulator over padded sequences (128) and
-   head sizes (32 up to 128, 64 above), and full-head key and value gradients when heads are grouped. Head
-   sizes are padded to a multiple of 8 before; forward: split-key accumulators when the grid alone does not
-   fill the GPU.
 
 Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backward.cu`,
 `mem_eff_attention/kernel_backward.h` (`workspace_size`) and `kernels/generate_kernels.py`;

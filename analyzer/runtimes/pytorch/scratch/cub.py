@@ -2,17 +2,9 @@
 
 1. CUB lays its parts out at multiples of 256 bytes and asks for 255 more to align the first
    (`AliasTemporaries`).
-2. **Radix sort** (one-sweep): for every 8 bits of the key a 256-bin histogram of 64-bit counts, a 1 KiB
-   look-back table per tile, a counter per pass, and, with more than one pass, second buffers of keys and
-   values. What one thread block sorts at once (256 threads × 9 elements of 8 bytes) takes 1 byte.
-3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control
-   word, which CUDA 12's has not.
-4. **Unique by key**, **select**, **run lengths**: the same with 8-byte entries (16 where thrust calls it,
+2. **Unique by key**, **select**, **run lengths**: look-back entries of 8 bytes (16 where thrust calls it,
    whose offsets are 64-bit); run lengths, scans by key and unique by key have a part more, in CUDA 12 too
    (unique by key since 12.6).
-5. **Sum** of flags: 4 bytes for each thread block that is started, five times as many as run at once.
-6. **Merge sort**, for comparisons of a program's own (thrust's `sort_by_key`): second buffers of keys and
-   values, and where the tiles of 512 × 7 pairs are parted.
 
 Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`, `InvokePasses`), `dispatch_scan.cuh`,
 `dispatch_unique_by_key.cuh`, `dispatch_merge_sort.cuh` (CCCL, as vendored by CUDA 13). Tile sizes follow the

@@ -72,9 +72,8 @@ def unique_rows(operator: Operator, device: DeviceProfile, script: Script) -> No
     """Positions of the rows along a dimension, sorted by merging unless equal rows follow each other already;
     a running sum of where rows change for the places of all, thrust's counts, and the rows that are kept.
     """
-    source = operator.tensor("self")
-    if source is not None and source.element_count:
-        _distinct_rows(operator, device, script, source, sorts=not operator.name.endswith("consecutive"))
+    sorts = not operator.name.endswith("consecutive")
+    _distinct_rows(operator, device, script, filled(operator, "self"), sorts)
 
 
 def _distinct_rows(

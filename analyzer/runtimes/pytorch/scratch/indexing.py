@@ -18,7 +18,6 @@ Not modelled: deterministic mode.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, Phase, TensorMeta, dtype_bytes
@@ -42,10 +41,9 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
-    ReductionKernel,
     both_extremes,
     converted,
-    reduce,
+    extreme,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
@@ -259,13 +257,9 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
             script.release(script.temporary(1))
         script.release(*extremes)
         return
-    flat = replace(entry, shape=(entry.element_count,), stride=(1,))
     for _ in range(2):
-        extreme = script.temporary(_INDEX_BYTES)
-        copy = script.temporary(contiguous_copy_bytes(entry))
-        reduce(script, device, flat, frozenset({0}), (entry.dtype,), kernel=ReductionKernel(_INDEX_BYTES))
-        script.release(copy)
-        script.release(script.temporary(1), extreme)
+        found = extreme(script, device, entry)
+        script.release(script.temporary(1), found)
 
 
 @rule("aten::index_reduce", "aten::index_reduce_", name="index-reduce")

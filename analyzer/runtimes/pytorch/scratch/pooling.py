@@ -1,9 +1,5 @@
 """Pooling and resizing.
 
-1. Kernels run in the memory format the input suggests. An input dense in that format is read in place, any
-   other is copied to it, after the results are allocated; so are the gradient and the saved indices in the
-   backward pass.
-
 Source: `aten/src/ATen/native/cuda/` `DilatedMaxPool2d.cu`, `DilatedMaxPool3d.cu`, `AveragePool2d.cu`,
 `AdaptiveAveragePooling.cu`, `AdaptiveAveragePooling3d.cu`, `AdaptiveMaxPooling2d.cu`,
 `AdaptiveMaxPooling3d.cu`, `UpSample*.cu`, `Col2Im.cu`.
@@ -40,10 +36,9 @@ def either_format(operator: Operator, _device: DeviceProfile, script: Script) ->
     """Kernels run in the memory format the input suggests: an input dense in that format is read in place,
     any other is copied to it after the results are allocated.
     """
-    source = operator.tensor("self")
     script.outputs()
-    if source is not None:
-        script.temporary(format_copy_bytes(source, suggests_channels_last(source)))
+    source = present(operator, "self")
+    script.temporary(format_copy_bytes(source, suggests_channels_last(source)))
 
 
 @rule("aten::upsample_bilinear2d", name="bilinear")
@@ -52,9 +47,8 @@ def bilinear(operator: Operator, _device: DeviceProfile, script: Script) -> None
 
     Source: `upsample_bilinear2d_out_cuda_template`, UpSampleBilinear2d.cu.
     """
-    source = operator.tensor("self")
     script.outputs()
-    if source is not None and suggests_channels_last(source):
+    if suggests_channels_last(source := present(operator, "self")):
         script.temporary(format_copy_bytes(source, channels_last=True))
 
 
@@ -86,9 +80,8 @@ def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script
     """The gradient is read as it lies where the input is channels last, else copied if it is not
     contiguous."""
     script.outputs()
-    grad, source = operator.tensor("grad_output"), operator.tensor("self")
-    if source is not None and not suggests_channels_last(source):
-        script.copies(grad)
+    if not suggests_channels_last(present(operator, "self")):
+        script.copies(operator.tensor("grad_output"))
 
 
 @rule(
@@ -121,8 +114,8 @@ def pool_volume(operator: Operator, _device: DeviceProfile, script: Script) -> N
     """A batch of volumes is pooled in the format it suggests: what lies otherwise is copied. Source:
     DilatedMaxPool3d.cu."""
     script.outputs()
-    source = operator.tensor("self")
-    channels_last = source is not None and len(source.shape) > _IMAGES and suggests_channels_last(source)
+    source = present(operator, "self")
+    channels_last = len(source.shape) > _IMAGES and suggests_channels_last(source)
     script.temporary(format_copy_bytes(operator.tensor("grad_output", "self"), channels_last))
 
 

@@ -20,9 +20,8 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     ReductionKernel,
     both_extremes,
     converted,
-    made_contiguous,
+    extreme,
     reduce,
-    reduced_dims,
     sum_over,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, rule
@@ -34,17 +33,6 @@ _IN_ONE_PASS = Span(since=(2, 15))
 _FLAG = "bool"
 _DOUBLE = "float64"
 _DOUBLE_BYTES = 8
-
-
-def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
-    """Allocate a largest or smallest value, with a contiguous copy; return its token."""
-    width = dtype_bytes(source.dtype)
-    found = script.temporary(width)
-    with script.function():
-        read = made_contiguous(script, source)
-        kernel = ReductionKernel(width)
-        reduce(script, device, read, reduced_dims(read, None), (read.dtype,), kernel=kernel)
-    return found
 
 
 @rule("aten::bernoulli", "aten::bernoulli_")
@@ -99,9 +87,9 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         script.temporary(1)  # both
         read: tuple[int, ...] = (positive, finite)
     else:
-        most = _extreme(script, device, weights)
+        most = extreme(script, device, weights)
         finite = script.temporary(1)
-        least = _extreme(script, device, weights)
+        least = extreme(script, device, weights)
         positive = script.temporary(1)
         script.temporary(1)  # both
         read = (positive, least, finite, most)
@@ -136,7 +124,7 @@ def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.release(*both_extremes(script, device, source))
     else:
         for _ in range(1 if source.dtype == "uint8" else 2):
-            script.release(_extreme(script, device, source))
+            script.release(extreme(script, device, source))
     script.outputs()
 
 
@@ -173,5 +161,5 @@ def _has_none_below_zero(script: Script, device: DeviceProfile, tensor: TensorMe
     """The least of all, and whether it is below zero."""
     if tensor is None or not tensor.element_count:
         return
-    least = _extreme(script, device, tensor)
+    least = extreme(script, device, tensor)
     script.release(script.temporary(1), least)

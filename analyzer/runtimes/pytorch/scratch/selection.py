@@ -91,9 +91,7 @@ def selected(
 def nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """How many elements are not zero is summed up, then where they are is written: 8 bytes each and
     dimension."""
-    source = operator.tensor("self")
-    if source is not None:
-        _positions(script, device, source, None, result=0)
+    _positions(script, device, present(operator, "self"), None, result=0)
 
 
 @rule("aten::masked_select", name="masked-select")

@@ -1,8 +1,5 @@
 """Softmaxes that take more than the copies of what is not contiguous.
 
-1. Softmax's backward pass first multiplies gradient and output into a temporary of the gradient's size.
-2. `_safe_softmax` (the math attention path) also keeps a mask of masked elements, a flag a row, and a scalar.
-
 Source: `aten/src/ATen/native/cuda/SoftMax.cu` (`host_softmax`, `softmax_backward_cuda_out`),
 `aten/src/ATen/native/SoftMax.cpp` and `TensorConversions`/`transformers/attention.cpp` (`_safe_softmax`).
 

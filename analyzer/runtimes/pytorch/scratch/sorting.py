@@ -65,10 +65,8 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
     (segment, position) pairs, then by segment; 128 and more each for itself, with second buffers of keys and
     indices. A dimension that is not the fast one is copied first.
     """
-    source = operator.tensor("self")
     script.outputs()
-    if source is not None and source.element_count:
-        sort_rows(script, device, source, operator.integer("dim", default=-1))
+    sort_rows(script, device, filled(operator, "self"), operator.integer("dim", default=-1))
 
 
 def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: int) -> None:
@@ -176,10 +174,9 @@ def _search(operator: Operator, script: Script, *others: TensorMeta | None) -> N
     """The result, and copies of what is not contiguous. Not modelled: values and boundaries of other types,
     which are converted."""
     script.outputs()
-    values = operator.tensor("self")
-    if values is not None and values.element_count:
-        with script.function():
-            script.copies(values, *others)
+    values = filled(operator, "self")
+    with script.function():
+        script.copies(values, *others)
 
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))
