@@ -18,7 +18,7 @@ import click
 
 from analyzer.runtimes.pytorch.scratch import is_known
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
-from analyzer.runtimes.pytorch.scratch.sequences import PATH
+from analyzer.runtimes.pytorch.scratch.sequences import PATH, recorded_sequence
 from benchmarks.operators.compare import run_emulated
 
 _WORKSPACE = 32 * 2**20
@@ -206,7 +206,7 @@ def histories(rows: Sequence[dict[str, Any]], but: Sequence[str] = ()) -> dict[s
 def _is_described(name: str) -> bool:
     """Whether somebody wrote a rule, or nothing needs one."""
     rule = rule_for(name)
-    return is_known(name) and (rule is None or rule.name != "recorded-sequence")
+    return is_known(name) and (rule is None or rule.code is not recorded_sequence)
 
 
 @click.command("rules")

@@ -1,12 +1,9 @@
 """Operators without a kernel of their own, or one beside others: what these take, beside the result.
 
-1. `isin` compares every element with every one that is looked for, where those are few; else it sorts both
-   together.
-2. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how
+1. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how
    many results there are: of each count until torch 2.11, of the smallest in 2.15 (the releases in between
    were not asked).
-3. Gradients of distances between points are a row of products for every pair, summed up.
-4. Of segments of a tensor, each reduced to one row, lengths are summed up to offsets, behind a zero; of
+2. Of segments of a tensor, each reduced to one row, lengths are summed up to offsets, behind a zero; of
    offsets the lengths are taken. Segments of numbers, not of rows, are CUB's, which takes a byte. Before all
    that lengths are checked, unless `unsafe` says they need not be: the least of them, then each row's sum.
 

@@ -6,10 +6,7 @@
    cuDNN's.
 3. The memory format is channels-last if input or weight suggest it (never for float64). Input, weight and
    incoming gradient not in that format are copied to it.
-4. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its
-   workspace; all but the result is given back before the next. The bias gradient is a plain sum over batch
-   and positions, and runs last. Depthwise backward: weight before data, the incoming gradient contiguous.
-5. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
+4. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
    call does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every
    equal call that follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask
    for.

@@ -1,8 +1,5 @@
 """Which values there are: `unique` and its kin.
 
-Of rows along a dimension, their positions are sorted by merging, and the rows that are kept are selected.
-thrust counts them.
-
 Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's
 `dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`, `dispatch_reduce_by_key.cuh`; `cuda/Unique.cu`
 (`unique_dim_cuda_template`). Orders and sizes as recorded (H200, torch 2.11,

@@ -1,11 +1,5 @@
 """Gathering, scattering and embeddings.
 
-**Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds
-straight into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and
-sums those first, in float32: index arrays of the index's length, and one row a partial segment; or, where
-the segments alone would not fill the GPU, adds partial segments up atomically (16-bit floats into a
-float32 copy of the result). Bags of embeddings always sort.
-
 Source: `aten/src/ATen/native/Embedding.cpp`, `cuda/Embedding.cu`, `cuda/EmbeddingBackwardKernel.cu`,
 `cuda/Indexing.cu` (`makeLinearIndex`, `index_put_with_sort_kernel`), `TensorAdvancedIndexing.cpp`
 (`AdvancedIndex`), `cuda/TensorTransformations.cu` (`roll_cuda`), `cuda/ScanKernels.cpp`,

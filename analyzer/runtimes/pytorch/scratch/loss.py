@@ -1,12 +1,8 @@
 """Loss functions.
 
 Source: `aten/src/ATen/native/Loss.cpp` (`mse_loss_out`, `smooth_l1_loss_out`, `huber_loss`),
-`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
-
-Connectionist temporal classification keeps lengths and offsets as three vectors of 64-bit integers, and in
-its backward pass as much again as the forward pass saved (`log_beta` beside `log_alpha`). A large problem
-is done by whole-tensor operators, of which the sum of both under `logsumexp` and its result are the
-largest; a small one by one kernel (`LossCTC.cu`, `ctc_loss_backward_gpu_template`).
+`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`,
+`LossCTC.cu` (`ctc_loss_backward_gpu_template`).
 
 Not modelled: what cuDNN's CTC takes for itself (32-bit targets, concatenated, with blank 0):
 `aten::_cudnn_ctc_loss` is reported as an operator without a rule.
@@ -113,9 +109,9 @@ def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> No
 
 @rule("aten::_ctc_loss_backward", name="ctc-loss-grad")
 def ctc_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The lengths, `log_beta` and the gradient; in a large problem, then the sum of both tables over blanks
-    and what `logsumexp` takes for it. Where losses may be infinite, the result is chosen from the gradient
-    and zero at the end.
+    """The lengths, `log_beta` (as much again as the forward pass saved) and the gradient; in a large problem,
+    then the sum of both tables over blanks and what `logsumexp` takes for it. Where losses may be infinite,
+    the result is chosen from the gradient and zero at the end.
     """
     scores, alpha = present(operator, "log_probs"), present(operator, "log_alpha")
     steps, batch, labels = scores.shape

@@ -34,6 +34,29 @@ from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 PATH = Path(__file__).with_suffix(".json")
+# Rules that had names of their own keep them: the kernels of each.
+_NAMES = {
+    "contiguous-only": """
+        _adaptive_avg_pool3d_backward _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa_backward
+        _upsample_nearest_exact1d _upsample_nearest_exact1d_backward adaptive_max_pool3d_backward avg_pool3d
+        avg_pool3d_backward cummax cummin reflection_pad1d reflection_pad1d_backward reflection_pad2d
+        reflection_pad2d_backward upsample_bicubic2d_backward upsample_linear1d_backward upsample_nearest1d
+        upsample_nearest1d_backward upsample_nearest3d_backward upsample_trilinear3d_backward
+    """,
+    "copied-first": "kthvalue median.dim nanmedian.dim fractional_max_pool2d_backward",
+    "ctc-loss": "_ctc_loss",
+    "dropout": "native_dropout",
+    "embedding-bag": "_embedding_bag _embedding_bag_forward_only",
+    "glu-backward-jvp": "glu_backward_jvp",
+    "im2col": "im2col",
+    "layer-norm": "native_layer_norm _fused_rms_norm",
+    "log-softmax-grad": "_log_softmax_backward_data",
+    "nll-loss": "nll_loss_forward nll_loss_backward",
+    "recurrent-cell": "_thnn_fused_lstm_cell _thnn_fused_gru_cell",
+    "resize-volume": "upsample_nearest3d _upsample_nearest_exact3d",
+    "softmax-transposed": "_softmax _log_softmax",
+    "unpooling": "max_unpool2d max_unpool3d",
+}
 
 
 @cache
@@ -66,7 +89,6 @@ def _bytes(call: Operator, size: str) -> int:
     return count * (int(width) if width else own)
 
 
-@rule(*table(), name="recorded-sequence")
 def recorded_sequence(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The steps that all histories of the kernel have in common, by PyTorch's own host code without a GPU.
 
@@ -91,3 +113,9 @@ def recorded_sequence(operator: Operator, device: DeviceProfile, script: Script)
         else:
             size = int(step[1:]) if step.startswith("=") else _bytes(operator, step)
             tokens.append(script.temporary(size))
+
+
+_OF_NAMES = {name: [f"aten::{kernel}" for kernel in kernels.split()] for name, kernels in _NAMES.items()}
+_OTHERS = [kernel for kernel in table() if not any(kernel in kernels for kernels in _OF_NAMES.values())]
+for _name, _kernels in {**_OF_NAMES, "recorded-sequence": _OTHERS}.items():
+    rule(*_kernels, name=_name)(recorded_sequence)

@@ -2,21 +2,11 @@
 
 Reductions take scratch by the *iterated* shape and strides, not by the tensor's own, so this rebuilds them.
 
-1. Operands are the results first, then the inputs; strides are in bytes, and a result has stride 0 along a
-   reduced dimension, as an input has along a broadcast one.
-2. **Reorder**: an insertion sort puts dimensions in ascending order of stride, the first operand that can
-   tell two dimensions apart deciding; reduced dimensions (stride 0 of a result) go to the front; a zero
-   stride of an operand decides nothing; at equal strides the smaller extent goes first.
-3. **Coalesce**: neighbours merge when either has size 1 or every operand steps over both as over one.
-4. **Split**: a loop whose extent or largest byte offset exceeds 2^31 − 1 is halved along the dimension with
-   the largest extent in bytes until every part fits (`with_32bit_indexing`); parts run one after the other,
-   front first.
+Operands are the results first, then the inputs; strides are in bytes, and a result has stride 0 along a
+reduced dimension, as an input has along a broadcast one.
 
 Source: `aten/src/ATen/TensorIterator.cpp` (`compute_strides`, `reorder_dimensions`, `coalesce_dimensions`,
 `get_dim_to_split`, `split`).
-
-5. The **result of a pointwise operator** is dense, its dimensions in the order of rule 2
-   (`allocate_or_resize_outputs`).
 
 Not modelled: results handed in by the caller (`out=`), which keep their strides.
 """

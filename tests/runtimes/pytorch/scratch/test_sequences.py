@@ -6,7 +6,7 @@ import json
 import re
 
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
-from analyzer.runtimes.pytorch.scratch.sequences import PATH, table
+from analyzer.runtimes.pytorch.scratch.sequences import PATH, recorded_sequence, table
 from benchmarks.releases.schemas import recorded
 from tests.runtimes.pytorch.scratch.handwritten import call, spread, tensor, words
 
@@ -57,4 +57,4 @@ def test_steps_name_tensors_of_the_release_that_was_asked() -> None:
             named = set(re.findall(r"(?:^| |\*)([a-z]\w*)", steps)) - {"o", "o0", "o1", "cublas"}
             assert named <= set(schemas[kernel if "." in kernel else f"{kernel}.default"]), kernel
             found = rule_for(kernel)
-            assert found is not None and found.name == "recorded-sequence", kernel
+            assert found is not None and found.code is recorded_sequence, kernel
