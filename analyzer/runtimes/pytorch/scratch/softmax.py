@@ -38,16 +38,15 @@ def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::_masked_softmax", name="masked-softmax")
 def masked_softmax(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """One kernel over rows of up to 1,024, where the input is contiguous and the mask is one of padding, or
-    as large as the input and contiguous; else what is masked, and its softmax, before the result.
+    """One kernel over rows of up to 1,024, where the mask is contiguous, and one of padding or as large as
+    the input; else what is masked, and its softmax, before the result.
 
     Source: `aten/src/ATen/native/transformers/cuda/attention.cu` and `cuda/SoftMax.cu`
     (`masked_softmax_cuda`).
     """
     source, mask = present(operator, "self"), present(operator, "mask")
-    whole = mask.shape == source.shape and is_contiguous(mask)
-    fits = is_contiguous(source) and source.shape[-1:] <= (_MASKED_ROW,)
-    if not (fits and (whole or operator.argument("mask_type") == _PADDING)):
+    fits = is_contiguous(mask) and source.shape[-1:] <= (_MASKED_ROW,)
+    if not (fits and (mask.shape == source.shape or operator.argument("mask_type") == _PADDING)):
         script.temporaries(bytes_of(source), bytes_of(source))
     script.outputs()
 

@@ -136,3 +136,19 @@ def test_partial_norms_of_a_list() -> None:
     doubles = (tensor(10, dtype="float64"),)
     assert words(call("aten::_foreach_norm", (doubles,), (None,))) == "+8 =0 -8"
     assert words(call("aten::_foreach_norm", ((),), ())) == words(call("aten::_foreach_norm", (), ())) == ""
+
+
+def test_masked_softmax_is_one_kernel_where_the_mask_lies_plainly() -> None:
+    """As PyTorch's own host code asks (torch 2.11, emulated): the input may lie otherwise, the mask may not."""
+    scores, mask = tensor(2, 4, 6, 6), tensor(2, 6, dtype="bool")
+    copies = f"+{2 * 4 * 6 * 6 * 4} +{2 * 4 * 6 * 6 * 4}"
+    back = copies.replace("+", "-")
+    for given, kind, taken in (
+        ((scores, mask), 1, "=0"),
+        ((spread(scores), mask), 1, "=0"),
+        ((scores, spread(mask)), 1, f"{copies} =0 {back}"),
+        ((scores, tensor(6, 6, dtype="bool")), 0, f"{copies} =0 {back}"),
+        ((spread(scores), tensor(2, 4, 6, 6, dtype="bool")), 2, "=0"),
+        ((tensor(2, 1, 1, 1025), tensor(2, 1025, dtype="bool")), 1, "+8200 +8200 =0 -8200 -8200"),
+    ):
+        assert words(call("aten::_masked_softmax", (*given, 3, kind), (scores,))) == taken
