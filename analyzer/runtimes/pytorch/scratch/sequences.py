@@ -3,7 +3,7 @@ large as one of their tensors.
 
 `sequences.json` has the steps of each by the release of torch that was asked, written by `python -m
 benchmarks operators rules` from what PyTorch's own host code asked for on the emulated runtime, in three
-types and layouts. A step is one of
+types, with every argument strided, channels-last, and each strided alone. A step is one of
 
     o         the next result
     #2        the third result, before its turn
