@@ -20,6 +20,7 @@ from analyzer.graph.model import (
     StreamWait,
     TensorMeta,
     contiguous_strides,
+    lies_channels_last,
     storages_in,
 )
 from analyzer.graph.view import to_networkx, view_of
@@ -45,6 +46,7 @@ __all__ = [
     "contiguous_strides",
     "dtype_bits",
     "dtype_bytes",
+    "lies_channels_last",
     "nbytes_of",
     "storages_in",
     "to_networkx",

@@ -97,6 +97,26 @@ def contiguous_strides(shape: Sequence[int], order: Iterable[int] | None = None)
     return tuple(strides)
 
 
+def lies_channels_last(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether strides descend as N, spatial, C do, gaps allowed, so that PyTorch takes a tensor of four or
+    five dimensions to be channels-last (`suggest_memory_format`).
+
+    Source: `is_channels_last_strides_2d_s4` and `_3d_s5`, `c10/core/MemoryFormat.h`.
+    """
+    if len(shape) not in (4, 5) or stride[1] == 0:
+        return False
+    smallest = 0
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[dim] == 0 or stride[dim] < smallest:
+            return False
+        if dim == 0 and smallest == stride[1]:
+            return False
+        smallest = stride[dim]
+        if shape[dim] > 1:
+            smallest *= shape[dim]
+    return True
+
+
 # A call's argument: a tensor, a plain value, or a tuple of such.
 Argument: TypeAlias = "TensorMeta | bool | int | float | complex | str | tuple[Argument, ...] | None"
 

@@ -190,7 +190,8 @@ def _of_operator(entry: Any, sample: Any, scale: int, differentiable: tuple[bool
 
 
 def _kernel(entry: Any, group: Group) -> Iterator[Sample]:
-    overload = getattr(torch.ops.aten, group.name).default
+    name, _, overload_name = group.name.partition(".")
+    overload = getattr(getattr(torch.ops.aten, name), overload_name or "default")
     for arguments in entry(kernels.Made(getattr(torch, group.dtype), group.scale)):
         tensors = tuple(t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor))
 
@@ -287,12 +288,17 @@ def _optimizer(entry: Any, group: Group) -> Iterator[Sample]:
         yield Sample(make, tensors, description([*found.kwargs.items(), *way]), (False, False))
 
 
+EVERY = ("every first", "every second", "every third")  # of the tensors given is spread, no other
+
+
 def placed(tensor: Any, layout: str) -> Any:
     """A tensor of a sample on the device, lying as it is said."""
     if not isinstance(tensor, torch.Tensor):
         return tensor
     plain, wants = tensor.detach(), tensor.requires_grad
-    if plain.layout is not torch.strided or plain.dim() < 2 or plain.numel() == 0 or layout == "contiguous":
+    if layout == "spread" and plain.dim() and plain.layout is torch.strided:
+        there = torch.stack([plain, plain], -1).to("cuda")[..., 0]
+    elif plain.layout is not torch.strided or plain.dim() < 2 or plain.numel() == 0 or layout == "contiguous":
         there = plain.to("cuda")
     elif layout == "sliced":
         there = torch.cat([plain[..., :1], plain], -1).to("cuda")[..., 1:]
@@ -308,7 +314,7 @@ def placed(tensor: Any, layout: str) -> Any:
 
 def differs(sample: Sample, layout: str) -> bool:
     """Whether a layout puts any of a sample's tensors otherwise than the first one does."""
-    least = 4 if layout == "channels_last" else 2
+    least = {"channels_last": 4, "spread": 1, **dict.fromkeys(EVERY, 1)}.get(layout, 2)
     return any(t.layout is torch.strided and t.dim() >= least and t.numel() for t in sample.tensors)
 
 
@@ -369,7 +375,7 @@ def cases(
 
 
 def described_call(call: functools.partial[Any], out: Any) -> dict[str, Any]:
-    """The tensors of a kernel's call: by name shape, bytes of an element, and whether it is contiguous; of what it made likewise."""
+    """The tensors of a kernel's call: by name shape, bytes of an element, and whether it is contiguous; of what it made likewise, and where."""
 
     def one(tensor: torch.Tensor) -> Any:
         return [list(tensor.shape), tensor.element_size(), tensor.is_contiguous()]
@@ -383,7 +389,10 @@ def described_call(call: functools.partial[Any], out: Any) -> dict[str, Any]:
         for t in tree_leaves(out)
         if isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() not in known
     ]
-    return {"given": {name: one(t) for name, t in tensors.items()}, "made": [one(t) for t in results]}
+    return {
+        "given": {name: one(t) for name, t in tensors.items()},
+        "made": [[*one(t), t.untyped_storage().data_ptr()] for t in results],
+    }
 
 
 def _leaves(results: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -32,11 +32,11 @@ def counts() -> tuple[int, int]:
     return found["allocated"], found["freed"]
 
 
-def history() -> Iterator[int]:
-    """The bytes of every request since recording began; freed ones are negative."""
+def history() -> Iterator[tuple[int, int]]:
+    """The bytes of every request since recording began (freed ones are negative), and their address."""
     for entry in torch.cuda.memory._snapshot()["device_traces"][0]:
         if entry["action"] in ("alloc", "free_completed"):
-            yield entry["size"] if entry["action"] == "alloc" else -entry["size"]
+            yield entry["size"] if entry["action"] == "alloc" else -entry["size"], entry["addr"]
 
 
 def divided(
@@ -123,12 +123,31 @@ def watched(case: database.Case, sample: database.Sample) -> dict[str, Any]:
     if error:
         tell("end")
     torch.cuda.synchronize()
-    return {"parts": divided(list(history()), begin, marks), "error": error, "call": call}
+    events = list(history())
+    parts = divided([size for size, _ in events], begin, marks)
+    if call is not None:
+        before = sum(marks[0][1]) - sum(begin)
+        taken: dict[int, int] = {}
+        call["freed"] = []
+        for at, (size, address) in enumerate(events[before : before + len(parts[0][1])]):
+            call["freed"].append(-1 if size > 0 else taken.get(address, -1))
+            if size > 0:
+                taken[address] = at
+        call["made"] = [[*one, taken.get(address, -1)] for *one, address in call["made"]]
+    return {"parts": parts, "error": error, "call": call}
 
 
 def _called(case: database.Case, sample: database.Sample, tell: Callable[[str], None]) -> dict[str, Any]:
-    """A kernel, called by itself: what was given and made."""
-    call = sample.make(lambda value: database.placed(value, case.layout))
+    """A kernel, called by itself: what was given and made, and which of its requests each return is of."""
+    number = itertools.count()
+
+    def placed(value: Any) -> Any:
+        if not (case.layout.startswith("every") and isinstance(value, torch.Tensor)):
+            return database.placed(value, case.layout)
+        turn = next(number) % len(database.EVERY) == database.EVERY.index(case.layout)
+        return database.placed(value, "spread" if turn else "contiguous")
+
+    call = sample.make(placed)
     tell("forward")
     out = call()
     tell("gone")

@@ -153,6 +153,12 @@ def _jagged(m: Made, back: bool) -> Calls:
         yield m.t(9 * m.n, 6), [lengths], [4 * m.n], 0.5
 
 
+def _bags(m: Made) -> Calls:
+    for mode in (0, 1, 2):
+        yield m.t(10 * m.n, 4), m.i(7 * m.n, below=9), torch.tensor([0, 3, 5 * m.n]), False, mode
+
+
+_NEAREST = ("upsample_nearest", "_upsample_nearest_exact")
 ENTRIES: dict[str, Callable[[Made], Calls]] = {
     "_cdist_backward": _distances,
     "_pdist_backward": _pairs,
@@ -208,4 +214,44 @@ ENTRIES: dict[str, Callable[[Made], Calls]] = {
     "_upsample_bicubic2d_aa": lambda m: iter([(m.t(2, 3, 8 * m.n, 9), [5, 6], False)]),
     "_aminmax": lambda m: iter([(m.t(60 * m.n),)]),
     "_cummax_helper": lambda m: iter([(m.t(6, 50 * m.n), m.t(6, 50 * m.n), m.i(6, 50 * m.n), 1)]),
+    "_softmax": lambda m: iter([(m.t(6, 5 * m.n), 1, False), (m.t(6, 5 * m.n), 0, False)]),
+    "_log_softmax": lambda m: iter([(m.t(6, 5 * m.n), 1, False), (m.t(6, 5 * m.n), 0, False)]),
+    "_log_softmax_backward_data": lambda m: iter([(m.t(6, 5 * m.n), m.t(6, 5 * m.n), d, m.dtype) for d in (0, 1)]),
+    "kthvalue": lambda m: iter([(m.t(6, 5 * m.n), 2, d) for d in (0, 1)]),
+    "max_unpool2d": lambda m: iter([(m.t(2, 3, 4 * m.n, 5), m.i(2, 3, 4 * m.n, 5, below=20), [8 * m.n, 10])]),
+    "max_unpool3d": lambda m: iter([(m.t(2, 3, 2 * m.n, 3, 4), m.i(2, 3, 2 * m.n, 3, 4, below=20), [4 * m.n, 6, 8], [2, 2, 2], [0, 0, 0])]),
+    "fractional_max_pool2d_backward": lambda m: iter([(m.t(2, 3, 2 * m.n, 3), m.t(2, 3, 6 * m.n, 7), [2, 2], [2 * m.n, 3], m.i(2, 3, 2 * m.n, 3, below=6))]),
+    "avg_pool3d": lambda m: iter([(m.t(2, 3, 4 * m.n, 5, 6), [2, 2, 2])]),
+    "avg_pool3d_backward": lambda m: iter([(m.t(2, 3, 2 * m.n, 2, 3), m.t(2, 3, 4 * m.n, 5, 6), [2] * 3, [2] * 3, [0] * 3, False, True, None)]),
+    **{f"{name}1d": lambda m: iter([(m.t(2, 3, 4 * m.n), [7 * m.n])]) for name in _NEAREST},
+    **{f"{name}1d_backward": lambda m: iter([(m.t(2, 3, 7 * m.n), [7 * m.n], [2, 3, 4 * m.n])]) for name in _NEAREST},
+    **{f"{name}3d": lambda m: iter([(m.t(2, 3, 4 * m.n, 5, 6), [8 * m.n, 9, 7])]) for name in _NEAREST},
+    "upsample_nearest3d_backward": lambda m: iter([(m.t(2, 3, 8 * m.n, 9, 7), [8 * m.n, 9, 7], [2, 3, 4 * m.n, 5, 6])]),
+    "upsample_linear1d_backward": lambda m: iter([(m.t(2, 3, 7 * m.n), [7 * m.n], [2, 3, 4 * m.n], False)]),
+    "upsample_trilinear3d_backward": lambda m: iter([(m.t(2, 3, 8 * m.n, 9, 7), [8 * m.n, 9, 7], [2, 3, 4 * m.n, 5, 6], False)]),
+    **{f"{name}2d{aa}_backward": lambda m: iter([(m.t(2, 3, 8 * m.n, 9), [8 * m.n, 9], [2, 3, 4 * m.n, 5], False)])
+       for name, aa in (("_upsample_bilinear", "_aa"), ("_upsample_bicubic", "_aa"), ("upsample_bicubic", ""))},
+    "reflection_pad1d": lambda m: iter([(m.t(2, 3, 6 * m.n), [1, 2])]),
+    "reflection_pad2d": lambda m: iter([(m.t(2, 3, 6 * m.n, 7), [1, 2, 3, 4])]),
+    "reflection_pad1d_backward": lambda m: iter([(m.t(2, 3, 6 * m.n + 3), m.t(2, 3, 6 * m.n), [1, 2])]),
+    "reflection_pad2d_backward": lambda m: iter([(m.t(2, 3, 6 * m.n + 7, 10), m.t(2, 3, 6 * m.n, 7), [1, 2, 3, 4])]),
+    "cummax": lambda m: iter([(m.t(6, 5 * m.n), d) for d in (0, 1)]),
+    "cummin": lambda m: iter([(m.t(6, 5 * m.n), d) for d in (0, 1)]),
+    "adaptive_max_pool3d_backward": lambda m: iter([(m.t(2, 3, 2 * m.n, 2, 2), m.t(2, 3, 4 * m.n, 5, 6), m.i(2, 3, 2 * m.n, 2, 2, below=20))]),
+    "_adaptive_avg_pool3d_backward": lambda m: iter([(m.t(2, 3, 2 * m.n, 2, 2), m.t(2, 3, 4 * m.n, 5, 6))]),
+    "im2col": lambda m: iter([(m.t(2, 3, 6 * m.n, 7), [2, 2], [1, 1], [0, 0], [1, 1])]),
+    "nll_loss_forward": lambda m: iter([(m.t(8 * m.n, 6), m.i(8 * m.n, below=6), weight, 1, -100) for weight in (None, m.t(6))]),
+    "nll_loss_backward": lambda m: iter([(m.t(), m.t(8 * m.n, 6), m.i(8 * m.n, below=6), weight, 1, -100, m.t()) for weight in (None, m.t(6))]),
+    "native_layer_norm": lambda m: iter([(m.t(6 * m.n, 8), [8], *more, 1e-5) for more in ((None, None), (m.t(8), None), (m.t(8), m.t(8)))]),
+    "_fused_rms_norm": lambda m: iter([(m.t(6 * m.n, 8), [8], weight, 1e-5) for weight in (None, m.t(8))]),
+    "native_dropout": lambda m: iter([(m.t(6 * m.n, 8), 0.5, True)]),
+    "_embedding_bag": _bags,
+    "_embedding_bag_forward_only": _bags,
+    "_thnn_fused_lstm_cell": lambda m: iter([(m.t(4 * m.n, 32), m.t(4 * m.n, 32), m.t(4 * m.n, 8), bias, bias) for bias in (None, m.t(32))]),
+    "_thnn_fused_gru_cell": lambda m: iter([(m.t(4 * m.n, 24), m.t(4 * m.n, 24), m.t(4 * m.n, 8), bias, bias) for bias in (None, m.t(24))]),
+    "_ctc_loss": lambda m: iter([(m.t(10 * m.n, 3, 6), m.i(3, 4 * m.n, below=5), [10 * m.n] * 3, [4 * m.n] * 3)]),
+    "median.dim": lambda m: iter([(m.t(6, 5 * m.n), d) for d in (0, 1)]),
+    "nanmedian.dim": lambda m: iter([(m.t(6, 5 * m.n), d) for d in (0, 1)]),
+    "_upsample_bilinear2d_aa": lambda m: iter([(m.t(2, 3, 8 * m.n, 9), [5, 6], False)]),
+    "adaptive_max_pool2d_backward": lambda m: iter([(m.t(2, 3, 2 * m.n, 2), m.t(2, 3, 4 * m.n, 5), m.i(2, 3, 2 * m.n, 2, below=20))]),
 }  # fmt: skip

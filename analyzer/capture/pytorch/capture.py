@@ -28,13 +28,10 @@ from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.kernels import (
-    complex_moments,
     composite,
-    custom,
     detection,
     indices,
     quantized,
-    second_order,
     shapes,
     sparse,
 )
@@ -48,7 +45,7 @@ from analyzer.capture.pytorch.module.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.module.twin import meta_like, structural_copy
 from analyzer.capture.pytorch.program.files import Files
 from analyzer.capture.pytorch.program.no_compiler import without_compiler
-from analyzer.capture.pytorch.recording import copies
+from analyzer.capture.pytorch.recording import copies, custom
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
@@ -221,8 +218,7 @@ def cuda_environment(
             **copies.HANDLERS,
             **indices.HANDLERS,
             **composite.HANDLERS,
-            **complex_moments.HANDLERS,
-            **second_order.HANDLERS,
+            **composite.OTHERS,
         }
         recorder.handle_operators(handlers, custom.followed)
         recorder.composites = sparse.COMPOSITES

@@ -332,7 +332,7 @@ RELIED_ON: dict[str, str] = {
         "leaving torch-function modes while a model is exported (`exporting.py`)"
     ),
     "torch._library.custom_ops.OPDEFS": (
-        "the bodies of operators made of Python functions (`kernels/custom.py`)"
+        "the bodies of operators made of Python functions (`recording/custom.py`)"
     ),
     "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": (

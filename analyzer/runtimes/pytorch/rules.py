@@ -79,6 +79,8 @@ def _parts(code: Callable[..., Any]) -> tuple[str, ...]:
 def _parts_called(code: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
     for name in code.__code__.co_names:
         called = code.__globals__.get(name)
+        if inspect.isclass(called) and "__call__" in vars(called):
+            called = vars(called)["__call__"]
         if not inspect.isfunction(called) or called in seen or called.__module__.startswith("torch"):
             continue
         seen.add(called)

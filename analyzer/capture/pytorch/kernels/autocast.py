@@ -32,142 +32,40 @@ import torch
 
 from analyzer.capture.pytorch.device import autocasting
 from analyzer.capture.pytorch.device.autocasting import KEY
+from analyzer.capture.pytorch.kernels.layouts import overload
 from analyzer.capture.pytorch.kernels.recurrent import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered, replaced
 
-LOWER_PRECISION = [
-    "_convolution.deprecated",
-    "_convolution",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_tbc",
-    "conv_transpose1d",
-    "conv_transpose2d.input",
-    "conv_transpose3d.input",
-    "convolution",
-    "cudnn_convolution",
-    "cudnn_convolution_transpose",
-    "prelu",
-    "addmm",
-    "addmv",
-    "addr",
-    "matmul",
-    "einsum",
-    "mm",
-    "mv",
-    "linalg_vecdot",
-    "linear",
-    "addbmm",
-    "baddbmm",
-    "bmm",
-    "chain_matmul",
-    "linalg_multi_dot",
-    "_thnn_fused_lstm_cell",
-    "_thnn_fused_gru_cell",
-    "lstm_cell",
-    "gru_cell",
-    "rnn_tanh_cell",
-    "rnn_relu_cell",
-    "_scaled_dot_product_flash_attention",
-    "scaled_dot_product_attention",
-    "_cudnn_rnn",
-]
-FP32 = [
-    "acos",
-    "asin",
-    "cosh",
-    "erfinv",
-    "exp",
-    "expm1",
-    "log",
-    "log10",
-    "log2",
-    "log1p",
-    "reciprocal",
-    "rsqrt",
-    "sinh",
-    "tan",
-    "pow.Tensor_Scalar",
-    "pow.Tensor_Tensor",
-    "pow.Scalar",
-    "softplus",
-    "layer_norm",
-    "native_layer_norm",
-    "group_norm",
-    "frobenius_norm.dim",
-    "nuclear_norm",
-    "nuclear_norm.dim",
-    "cosine_similarity",
-    "poisson_nll_loss",
-    "cosine_embedding_loss",
-    "nll_loss",
-    "nll_loss2d",
-    "hinge_embedding_loss",
-    "kl_div",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "mse_loss",
-    "margin_ranking_loss",
-    "multilabel_margin_loss",
-    "soft_margin_loss",
-    "triplet_margin_loss",
-    "multi_margin_loss",
-    "binary_cross_entropy_with_logits",
-    "dist",
-    "pdist",
-    "cdist",
-    "renorm",
-    "logsumexp",
-    "upsample_nearest1d",
-    "_upsample_nearest_exact1d",
-    "upsample_nearest2d",
-    "_upsample_nearest_exact2d",
-    "upsample_nearest3d",
-    "_upsample_nearest_exact3d",
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "_upsample_bilinear2d_aa",
-    "upsample_trilinear3d",
-    "upsample_bicubic2d",
-    "_upsample_bicubic2d_aa",
-]
-FP32_SET_OPT_DTYPE = [
-    "prod",
-    "prod.dim_int",
-    "softmax.int",
-    "log_softmax.int",
-    "cumprod",
-    "cumsum",
-    "linalg_vector_norm",
-    "linalg_matrix_norm",
-    "linalg_matrix_norm.str_ord",
-    "sum",
-    "sum.dim_IntList",
-]
-FP32_APPEND_DTYPE = ["norm.Scalar", "norm.ScalarOpt_dim"]
-PROMOTE = [
-    "addcdiv",
-    "addcmul",
-    "atan2",
-    "bilinear",
-    "cross",
-    "dot",
-    "vdot",
-    "grid_sampler",
-    "index_put",
-    "tensordot",
-    "scatter_add",
-]
-
-POLICIES = {
-    "lower_precision": LOWER_PRECISION,
-    "fp32": FP32,
-    "fp32_set_opt_dtype": FP32_SET_OPT_DTYPE,
-    "fp32_append_dtype": FP32_APPEND_DTYPE,
-    "promote": PROMOTE,
+_LISTED = {
+    "lower_precision": """
+        _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d
+        conv_transpose2d.input conv_transpose3d.input convolution cudnn_convolution
+        cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm
+        baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell
+        gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention
+        scaled_dot_product_attention _cudnn_rnn
+    """,
+    "fp32": """
+        acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+        pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm group_norm frobenius_norm.dim
+        nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
+        nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss
+        margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss
+        binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d
+        _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
+        _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa
+        upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
+    """,
+    "fp32_set_opt_dtype": """
+        prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+        linalg_matrix_norm.str_ord sum sum.dim_IntList
+    """,
+    "fp32_append_dtype": "norm.Scalar norm.ScalarOpt_dim",
+    "promote": """
+        addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
+    """,
 }
+POLICIES = {policy: names.split() for policy, names in _LISTED.items()}
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -220,12 +118,6 @@ def _tensors(arguments: Any) -> Iterator[torch.Tensor]:
     elif isinstance(arguments, (list, tuple)):
         for part in arguments:
             yield from _tensors(part)
-
-
-def overload(name: str) -> Any:
-    """The overload of an operator of `aten`: "sum.dim_IntList"; without one the default."""
-    base, _, chosen = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base), chosen or "default")
 
 
 def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]:
@@ -328,8 +220,7 @@ def _kernels(cache: _CastCache) -> dict[Any, Callable[..., Any]]:
     """Overload -> its kernel under autocast."""
     kernels: dict[Any, Callable[..., Any]] = {}
     for policy, listed in POLICIES.items():
-        for name in listed:
-            operator = overload(name)
+        for operator in map(overload, listed):
             kernels[operator] = _kernel(operator, policy, cache)
     # After its entry among the lower-precision operators, which it replaces: weights are cast into one
     # buffer.

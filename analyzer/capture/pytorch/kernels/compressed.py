@@ -37,6 +37,7 @@ matrices, reductions other than the sum of everything, gradients for the matrix'
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -177,15 +178,9 @@ def _within_one_matrix(both: Any, own: int, other: int) -> None:
     plain.add_(matrix * other)
 
 
-def _to_sparse_csr(recorder: Recorder, tensor: torch.Tensor, dense_dim: Any = None) -> Any:
-    return _to_compressed(recorder, tensor, torch.sparse_csr, dense_dim)
-
-
-def _to_sparse_csc(recorder: Recorder, tensor: torch.Tensor, dense_dim: Any = None) -> Any:
-    return _to_compressed(recorder, tensor, torch.sparse_csc, dense_dim)
-
-
-def _to_compressed(recorder: Recorder, tensor: torch.Tensor, layout: Any, dense_dim: Any = None) -> Any:
+def _to_compressed(
+    recorder: Recorder, tensor: torch.Tensor, dense_dim: Any = None, *, layout: Any = torch.sparse_csr
+) -> Any:
     """Any matrix as a CSR or CSC one."""
     if tensor.layout is layout:
         return tensor
@@ -259,10 +254,10 @@ def _begins_in_batch(compressed: Any, count: int) -> Any:
 def _mm(recorder: Recorder, one: Any, other: Any) -> Any:
     """`_sparse_csr_mm`: zeros, and their sum with the product."""
     if is_compressed(one) and is_compressed(other):
-        one, other = (_to_compressed(recorder, part, torch.sparse_csr) for part in (one, other))
+        one, other = (_to_compressed(recorder, part) for part in (one, other))
         return _product_of_two(recorder, one, other)
     if is_compressed(one) and one.layout is torch.sparse_csc:
-        one = _to_compressed(recorder, one, torch.sparse_csr)
+        one = _to_compressed(recorder, one)
     dense = other if is_compressed(one) else one
     start = dense.new_zeros(one.shape[0], other.shape[1])
     return _addmm(recorder, start, one, other, beta=0)
@@ -295,17 +290,17 @@ def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 
     if not all(matrix.numel() and _entries(matrix) for matrix in (one, other)):
         return result
     if is_compressed(one):
-        turned = _to_compressed(recorder, one, torch.sparse_csr)
+        turned = _to_compressed(recorder, one)
         products.with_dense(recorder, result, parts(turned), other)
     else:
-        turned = _to_compressed(recorder, _transposed(recorder, other), torch.sparse_csr)
+        turned = _to_compressed(recorder, _transposed(recorder, other))
         products.with_dense(recorder, result.t(), parts(turned), one.t())
     return result
 
 
 def _mv(recorder: Recorder, matrix: Any, vector: Any) -> Any:
     """`addmv_out_sparse_csr`: the result, and cuSPARSE's buffer."""
-    matrix = _to_compressed(recorder, matrix, torch.sparse_csr)
+    matrix = _to_compressed(recorder, matrix)
     result = vector.new_empty(matrix.shape[0])
     if not _entries(matrix):
         return result.zero_()
@@ -345,8 +340,8 @@ MAKERS: dict[Any, Callable[..., Any]] = {
     UNSAFE: _new,
     MADE: _new,
     _SIZED_BY_DATA: _new,
-    aten._to_sparse_csr.default: _to_sparse_csr,
-    aten._to_sparse_csc.default: _to_sparse_csc,
+    aten._to_sparse_csr.default: _to_compressed,
+    aten._to_sparse_csc.default: functools.partial(_to_compressed, layout=torch.sparse_csc),
 }
 
 HANDLERS: dict[Any, Callable[..., Any]] = {

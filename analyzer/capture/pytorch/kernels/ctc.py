@@ -96,11 +96,6 @@ def ctc_loss(
     return torch.empty(batch, dtype=log_probs.dtype, device=META), alpha
 
 
-def ctc_loss_backward(_grad: Any, log_probs: Any, *_: Any, **__: Any) -> Any:
-    """`cuda/LossCTC.cu`: contiguous."""
-    return like(log_probs)
-
-
 def cudnn_ctc_loss(log_probs: Any, *_: Any, **__: Any) -> Any:
     """`cudnn/LossCTC.cpp`: the losses and the gradient of the scores. Its workspace is cuDNN's secret, so the
     operator has no rule and is reported as unknown."""
@@ -116,5 +111,4 @@ RESULTS: dict[Any, Callable[..., Any]] = {
     aten._cudnn_ctc_loss.default: cudnn_ctc_loss,
     aten._cudnn_ctc_loss.Tensor: cudnn_ctc_loss,
     aten._ctc_loss.default: ctc_loss,
-    aten._ctc_loss_backward.default: ctc_loss_backward,
 }

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from analyzer.capture.pytorch.kernels import ctc, matrix_rank, recurrent
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
 from analyzer.capture.pytorch.kernels.layouts import accumulated
+from analyzer.capture.pytorch.kernels.results import META_KERNELS
 from analyzer.capture.pytorch.patches import registered
 from analyzer.capture.pytorch.recording.formulas import cumprod_backward
 from analyzer.releases import Span
@@ -110,18 +111,16 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return out
 
 
-def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    """`aten/src/ATen/native/SoftMax.cpp`: float16 to float32 without a converted copy."""
-    if x.dtype is torch.float16 and dtype is torch.float32:
-        return aten._softmax(x, dim, True)
-    return aten._softmax(x if dtype is None else x.to(dtype), dim, False)
+def softmax(kernel: Any) -> Callable[..., Any]:
+    """`aten/src/ATen/native/SoftMax.cpp`, of a softmax or its logarithm: float16 to float32 without a
+    converted copy."""
 
+    def decided(x: Any, dim: int, dtype: Any = None) -> Any:
+        if x.dtype is torch.float16 and dtype is torch.float32:
+            return kernel(x, dim, True)
+        return kernel(x if dtype is None else x.to(dtype), dim, False)
 
-def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    """Half-precision input with a float32 result is one fused kernel; other types are converted first."""
-    if x.dtype is torch.float16 and dtype is torch.float32:
-        return aten._log_softmax(x, dim, True)
-    return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)
+    return decided
 
 
 # Until torch 1.10 the gradient of a softmax holds its input, which it does not read (pytorch/pytorch#49600,
@@ -307,8 +306,13 @@ def choices(compatible: CompatibleDevices) -> dict[Any, Callable[..., Any]]:
         aten.linear.default: linear_row if compatible.device.releases["torch"] in FUSES_ROW else linear,
         aten.dropout.default: dropout,
         aten.batch_norm.default: batch_norm,
-        aten.softmax.int: keeping_input(softmax) if keeps else softmax,
-        aten.log_softmax.int: keeping_input(log_softmax) if keeps else log_softmax,
+        **{
+            whole: keeping_input(softmax(kernel)) if keeps else softmax(kernel)
+            for whole, kernel in (
+                (aten.softmax.int, aten._softmax),
+                (aten.log_softmax.int, aten._log_softmax),
+            )
+        },
         aten._weight_norm.default: weight_norm,
         aten.one_hot.default: one_hot,
         aten.isclose.default: isclose,
@@ -337,28 +341,15 @@ FUSED: dict[Any, Callable[..., Any]] = {
 def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:
     """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, several elsewhere."""
     statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
-    accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
     result = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return result, x.new_empty(statistics, dtype=accumulated)
-
-
-def rms_norm_backward(
-    grad: Any, x: Any, shape: list[int], rstd: Any, weight: Any, mask: list[bool]
-) -> tuple[Any, Any]:
-    """`_fused_rms_norm_backward_cuda`, `cuda/layer_norm_kernel.cu`: gradients of the input and the weight."""
-    contiguous = torch.contiguous_format
-    return (
-        torch.empty_like(x, memory_format=contiguous) if mask[0] else None,
-        torch.empty_like(weight, memory_format=contiguous) if mask[1] and weight is not None else None,
-    )
+    return result, x.new_empty(statistics, dtype=accumulated(x.dtype))
 
 
 # Operators that have a kernel of their own on CUDA and are composite elsewhere, and the releases of torch
 # that have it.
 KERNELS: dict[Any, Callable[..., Any]] = {
-    getattr(aten, name).default: kernel
-    for name, kernel in (("_fused_rms_norm", rms_norm), ("_fused_rms_norm_backward", rms_norm_backward))
-    if hasattr(aten, name)
+    aten._fused_rms_norm.default: rms_norm,
+    aten._fused_rms_norm_backward.default: META_KERNELS[aten._fused_rms_norm_backward.default],
 }
 HAS_KERNELS = Span(since=(2, 9))
 

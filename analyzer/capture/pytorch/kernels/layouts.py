@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from analyzer.graph import lies_channels_last
+
 META = torch.device("meta")
+_RESULT = re.compile(r"(?:(\d)\?)?(\w+)([!~]?)(?: (\w+))?")
 _ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
 
 
+def overload(name: str) -> Any:
+    """The overload of an operator of `aten`: "sum.dim_IntList"; without one the default."""
+    base, _, chosen = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), chosen or "default")
+
+
 def channels_last_like(tensor: Any) -> bool:
-    """Strides descend as N, spatial, C (`is_channels_last_strides_2d/3d`, `c10/core/MemoryFormat.h`)."""
-    if tensor.dim() not in (4, 5):
-        return False
-    shape, stride = tensor.shape, tensor.stride()
-    smallest = 0
-    if stride[1] == 0:
-        return False
-    for dimension in (1, *range(tensor.dim() - 1, 1, -1), 0):
-        if shape[dimension] == 0 or stride[dimension] < smallest:
-            return False
-        if dimension == 0 and smallest == stride[1]:
-            return False
-        smallest = stride[dimension] * max(shape[dimension], 1)
-    return True
+    """Whether a tensor's strides descend as those of a channels-last one."""
+    return lies_channels_last(tensor.shape, tensor.stride())
 
 
 def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
@@ -57,6 +56,41 @@ def in_format(shape: Any, dtype: torch.dtype, layout: torch.memory_format) -> An
     if len(shape) == _ONE_DIMENSION:
         return in_format((*shape[:2], 1, shape[2]), dtype, layout).squeeze(2)
     return torch.empty(shape, dtype=dtype, device=META, memory_format=layout)
+
+
+def like_arguments(func: Any, text: str) -> Callable[..., Any]:
+    """Return the kernel of an operator whose results are like its arguments.
+
+    text: for each result the argument's name, a `!` behind it where the result is contiguous, a `~` where it
+    has the format that argument suggests, then the type where that is another one: its name, or that of the
+    argument that says it. In front, `1?`: where that entry of `output_mask` is set. None for an argument that
+    is not there.
+    """
+    places = {argument.name: place for place, argument in enumerate(func._schema.arguments)}
+    parts = [_RESULT.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
+    each = [part.groups() for part in parts if part is not None]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        def given(name: str) -> Any:
+            return args[places[name]] if places[name] < len(args) else kwargs.get(name)
+
+        def made(wanted: str | None, name: str, layout: str, kind: str | None) -> Any:
+            tensor = given(name)
+            if tensor is None or (wanted and not given("output_mask")[int(wanted)]):
+                return None
+            dtype = tensor.dtype if kind is None else given(kind) if kind in places else getattr(torch, kind)
+            formats = {"!": torch.contiguous_format, "~": own_format(tensor), "": torch.preserve_format}
+            return torch.empty_like(tensor, dtype=dtype, device=META, memory_format=formats[layout])
+
+        found = tuple(made(*part) for part in each)
+        return found[0] if len(found) == 1 else found or None
+
+    return kernel
+
+
+def statistics(x: Any, *_: Any) -> Any:
+    """Two values of each channel, as accumulated."""
+    return tuple(torch.empty(x.size(1), dtype=accumulated(x.dtype), device=META) for _ in range(2))
 
 
 def accumulated(dtype: torch.dtype) -> torch.dtype:

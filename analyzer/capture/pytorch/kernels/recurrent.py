@@ -31,22 +31,15 @@ def cudnn_rnn(
     layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
 ) -> Any:  # fmt: skip
     """`cudnn/RNN.cpp`: output, hidden, cell, reserve (its size is the library's), weight buffer."""
-    directions = 2 if bidirectional else 1
-    width = (projection or hidden) * directions
-    if batch_sizes:
-        shape: tuple[int, ...] = (x.size(0), width)
-        batch = batch_sizes[0]
-    else:
-        shape = (x.size(0), x.size(1), width)
-        batch = x.size(0) if batch_first else x.size(1)
+    output, hy, cy, reserve, _ = aten._cudnn_rnn.default(
+        x, weights, stride0, buffer, hx, cx, mode, hidden, projection, layers, batch_first, p, train,
+        bidirectional, batch_sizes, state,
+    )  # fmt: skip
     if batch_first and not batch_sizes:
         # The kernel works on time-major memory and returns a transposed view of it.
-        output = torch.empty((shape[1], shape[0], width), dtype=x.dtype, device=META).transpose(0, 1)
-    else:
-        output = torch.empty(shape, dtype=x.dtype, device=META)
-    hy = torch.empty((layers * directions, batch, projection or hidden), dtype=hx.dtype, device=META)
-    cy = torch.empty((0,) if cx is None else tuple(cx.shape), dtype=x.dtype, device=META)
-    reserve = torch.empty(0, dtype=torch.uint8, device=META)
+        output = like(output.transpose(0, 1)).transpose(0, 1)
+    if cx is None:
+        cy = x.new_empty(0)
     if buffer is None:
         buffer = torch.empty(flat_rnn_count(weights, stride0), dtype=x.dtype, device=META)
     else:
@@ -62,15 +55,11 @@ def cudnn_rnn_backward(
     bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
 ) -> Any:  # fmt: skip
     """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or without biases own tensors."""
-    if batch_first and not batch_sizes:
-        dx = torch.empty((x.size(1), x.size(0), x.size(2)), dtype=x.dtype, device=META).transpose(0, 1)
-    else:
-        dx = torch.empty(x.shape, dtype=x.dtype, device=META)
-    dhx = torch.empty(hx.shape, dtype=hx.dtype, device=META)
-    dcx = torch.empty(cx.shape, dtype=cx.dtype, device=META) if cx is not None else None
+    dx = like(x.transpose(0, 1)).transpose(0, 1) if batch_first and not batch_sizes else like(x)
+    dhx, dcx = like(hx), like(cx) if cx is not None else None
     grads = []
     if mask[3] and stride0 not in _BIASED_LAYERS:
-        grads = [torch.empty(weight.shape, dtype=weight.dtype, device=META) for weight in weights]
+        grads = [like(weight) for weight in weights]
     elif mask[3]:
         flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=META)
         offset = 0
@@ -78,11 +67,6 @@ def cudnn_rnn_backward(
             grads.append(flat.as_strided(weight.shape, weight.contiguous().stride(), offset))
             offset += weight.numel()
     return dx, dhx, dcx, grads
-
-
-def fused_lstm_cell(gates: Any, _hidden: Any, cell: Any, *_: Any) -> Any:
-    """`cuda/RNN.cu`: hidden state, cell state, and the activated gates as workspace for the backward pass."""
-    return like(cell), like(cell), like(gates)
 
 
 def fused_lstm_cell_backward(_hy: Any, _cy: Any, cell: Any, _new: Any, workspace: Any, has_bias: bool) -> Any:
@@ -203,7 +187,6 @@ def decisions() -> dict[Any, Callable[..., Any]]:
 RESULTS: dict[Any, Callable[..., Any]] = {
     aten._cudnn_rnn.default: cudnn_rnn,
     aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
-    aten._thnn_fused_lstm_cell.default: fused_lstm_cell,
     aten._thnn_fused_lstm_cell_backward_impl.default: fused_lstm_cell_backward,
     aten._thnn_fused_gru_cell.default: fused_gru_cell,
     aten._thnn_fused_gru_cell_backward.default: fused_gru_cell_backward,

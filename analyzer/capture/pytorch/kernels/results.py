@@ -13,23 +13,20 @@ from typing import Any
 import torch
 from torch._prims_common import compute_elementwise_output_strides
 
-from analyzer.capture.pytorch.kernels import ctc, indices, matrix_products, recurrent
+from analyzer.capture.pytorch.kernels import ctc, indices, recurrent
 from analyzer.capture.pytorch.kernels.layouts import (
     META,
-    accumulated,
     channels_last_like,
     in_format,
     like,
+    like_arguments,
+    overload,
     own_format,
+    statistics,
     suggested_format,
 )
 
 aten = torch.ops.aten
-
-
-def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    """`_log_softmax_backward_data`, `SoftMax.cpp`: contiguous, whatever the gradient's strides."""
-    return torch.empty(grad.shape, dtype=input_dtype, device=META)
 
 
 def convolution(
@@ -44,30 +41,23 @@ def convolution(
     groups: int,
 ) -> Any:
     """`Convolution.cpp`: output in the suggested format."""
-    rank = x.dim() - 2
-    stride, padding, dilation, output_padding = (
-        _each(v, rank) for v in (stride, padding, dilation, output_padding)
-    )
-    sizes = []
-    for i in range(rank):
-        reach = dilation[i] * (weight.size(i + 2) - 1)
-        if transposed:
-            sizes.append((x.size(i + 2) - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1)
-        else:
-            sizes.append((x.size(i + 2) + 2 * padding[i] - reach - 1) // stride[i] + 1)
-    channels = weight.size(1) * groups if transposed else weight.size(0)
     expected = weight.size(0) if transposed else weight.size(1) * groups
     if x.size(1) != expected:
         raise RuntimeError(
             f"expected input of shape {tuple(x.shape)} to have {expected} channels for a weight of shape"
             f" {tuple(weight.shape)}"
         )
+    if x.dtype != weight.dtype:
+        raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
+    found = aten.convolution.default(
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+    sizes = found.shape[2:]
     if any(size <= 0 for size in sizes):
         raise RuntimeError(
             f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}"
         )
-    if x.dtype != weight.dtype:
-        raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
+    channels = weight.size(1) * groups if transposed else weight.size(0)
     return in_format((x.size(0), channels, *sizes), x.dtype, suggested_format(x, weight))
 
 
@@ -85,10 +75,6 @@ def convolution_backward(
     )
 
 
-def _each(value: Any, rank: int) -> Any:
-    return list(value) * rank if len(value) == 1 else list(value)
-
-
 def cudnn_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
@@ -99,15 +85,6 @@ def cudnn_batch_norm(
         torch.empty(count, dtype=weight.dtype, device=META),
         torch.empty(count, dtype=weight.dtype, device=META),
         torch.empty(0, dtype=torch.uint8, device=META),
-    )
-
-
-def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any:
-    """Return gradients of input, weight and bias (`cudnn/BatchNorm.cpp`)."""
-    return (
-        torch.empty_like(x, memory_format=own_format(x)),
-        torch.empty_like(weight),
-        torch.empty_like(weight),
     )
 
 
@@ -125,18 +102,6 @@ def native_batch_norm_backward(
         keeps = train and channels_last_like(x)
         dx = torch.empty_like(x) if keeps else torch.empty(x.shape, dtype=dx.dtype, device=META)
     return dx, *rest
-
-
-def batch_norm_stats(x: Any, eps: float) -> Any:
-    """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation by channel."""
-    channels, dtype = x.size(1), accumulated(x.dtype)
-    return torch.empty(channels, dtype=dtype, device=META), torch.empty(channels, dtype=dtype, device=META)
-
-
-def batch_norm_gather_stats(_x: Any, mean: Any, *_: Any, **__: Any) -> Any:
-    """`batch_norm_gather_stats_cuda_template`: all ranks' statistics of a channel as one."""
-    dtype = accumulated(mean.dtype)
-    return tuple(torch.empty(mean.size(1), dtype=dtype, device=META) for _ in range(2))
 
 
 def batch_norm_elemt(x: Any, *_: Any, **__: Any) -> Any:
@@ -178,30 +143,6 @@ def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
     """`batch_norm_backward_elemt_cuda`, `cuda/Normalization.cu`: as the input where the gradient is
     channels-last, else contiguous."""
     return torch.empty_like(x) if _has_channels_innermost(grad) else like(x)
-
-
-def log_sigmoid_forward(x: Any) -> Any:
-    """`Activation.cpp`: the buffer for the backward pass is empty on CUDA."""
-    return torch.empty_like(x), torch.empty(0, dtype=x.dtype, device=META)
-
-
-def layer_norm_backward(
-    grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
-) -> Any:
-    """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous, whatever strides come in."""
-    return (
-        torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
-        like(weight) if mask[1] and weight is not None else None,
-        like(bias) if mask[2] and bias is not None else None,
-    )
-
-
-def rms_norm_backward(_grad: Any, x: Any, _shape: Any, _rstd: Any, weight: Any, mask: Any) -> Any:
-    """`cuda/layer_norm_kernel.cu`: contiguous, as layer_norm's."""
-    return (
-        like(x) if mask[0] else None,
-        like(weight) if mask[1] and weight is not None else None,
-    )
 
 
 def laid_as_both(operator: Any) -> Callable[..., Any]:
@@ -355,10 +296,69 @@ def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = 
     return torch.empty(shape, dtype=data.dtype, device=META)
 
 
+def same_types(product: Any) -> Callable[..., Any]:
+    """A matrix product with CUDA's check (`cuda/Blas.cpp`), which PyTorch's meta kernels leave out."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtypes = {value.dtype for value in args if isinstance(value, torch.Tensor)}
+        if len(dtypes) > 1:
+            names = " and ".join(sorted(str(dtype)[6:] for dtype in dtypes))
+            raise RuntimeError(f"the matrices of {product.name()} must have the same dtype, but got {names}")
+        return product(*args, **kwargs)
+
+    return kernel
+
+
+def of_type(*operands: Any, out: Any = None, beta: Any = 1, alpha: Any = 1) -> Any:
+    """A product summed in another type than its matrices' (`out_dtype`, since torch 2.8): contiguous
+    (`cuda/Blas.cpp`: `_mm_dtype_out_cuda`, `_addmm_dtype_out_cuda`, `baddbmm_out_dtype_cuda`). The meta
+    kernels of torch 2.11 multiply by the type as if it were `beta`."""
+    left, right, dtype = operands[-3:]
+    if out is not None:
+        return out
+    return torch.empty((*left.shape[:-1], right.shape[-1]), dtype=dtype, device=META)
+
+
+PRODUCTS = tuple(
+    product.default
+    for product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot)
+)
+# By the operator's name, what each result is like (`layouts.like_arguments`).
+LIKE = {
+    "_log_softmax_backward_data": "grad_output! input_dtype",  # `SoftMax.cpp`
+    "cudnn_batch_norm_backward": "input~, weight, weight",  # `cudnn/BatchNorm.cpp`
+    "native_layer_norm_backward": "0?input!, 1?weight!, 2?bias!",  # `cuda/layer_norm_kernel.cu`
+    "_fused_rms_norm_backward": "0?input!, 1?weight!",
+    "_ctc_loss_backward": "log_probs!",  # `cuda/LossCTC.cu`
+    "_thnn_fused_lstm_cell": "cx!, cx!, input_gates!",  # `cuda/RNN.cu`: the gates, activated, come last
+    "binary_cross_entropy_backward": "self",  # `cuda/Loss.cu`
+    "mse_loss_backward": "self!",  # `Loss.cpp`
+    "smooth_l1_loss_backward": "self!",
+    "huber_loss_backward": "self!",
+    "fractional_max_pool3d_backward": "self!",  # `cuda/FractionalMaxPool3d.cu`
+    "multi_margin_loss_backward": "self!",  # `cuda/MultiMarginLoss.cu`
+    "multilabel_margin_loss_backward": "self!",  # `cuda/MultiLabelMarginCriterion.cu`
+    "glu_backward": "self!",  # `cuda/ActivationGluKernel.cu`
+    "cudnn_grid_sampler_backward": "self!, grid!",  # `cudnn/GridSampler.cpp`
+    "_masked_softmax": "self",
+    "binomial": "count",
+    "_sample_dirichlet": "self",
+    "_dirichlet_grad": "x",
+    "_standard_gamma_grad": "self",
+}
 META_KERNELS: dict[Any, Callable[..., Any]] = {
+    **{
+        func: like_arguments(func, text)
+        for name, text in LIKE.items()
+        for func in [getattr(aten, name).default]
+    },
+    aten.log_sigmoid_forward.default: lambda x: (
+        torch.empty_like(x),
+        x.new_empty(0),
+    ),  # `Activation.cpp`: the buffer for the backward pass is empty
     **ctc.RESULTS,
     **recurrent.RESULTS,
-    **matrix_products.RESULTS,
+    **{product: same_types(product) for product in PRODUCTS},
     aten.linalg_lstsq.default: linalg_lstsq,
     aten.segment_reduce.default: segment_reduce,
     aten.geqrf.default: geqrf,
@@ -368,88 +368,63 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
     aten._efficient_attention_backward.default: efficient_attention_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
-    aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,
-    aten.batch_norm_stats.default: batch_norm_stats,
-    aten.batch_norm_gather_stats.default: batch_norm_gather_stats,
-    aten.batch_norm_gather_stats_with_counts.default: batch_norm_gather_stats,
+    aten.batch_norm_stats.default: statistics,  # `cuda/Normalization.cu`
+    aten.batch_norm_gather_stats.default: lambda _x, mean, *a, **k: statistics(mean),
+    aten.batch_norm_gather_stats_with_counts.default: lambda _x, mean, *a, **k: statistics(mean),
     aten.batch_norm_elemt.default: batch_norm_elemt,
     aten.batch_norm_backward_reduce.default: batch_norm_backward_reduce,
     aten.batch_norm_backward_elemt.default: batch_norm_backward_elemt,
-    aten._log_softmax_backward_data.default: log_softmax_backward,
-    aten.log_sigmoid_forward.default: log_sigmoid_forward,
-    aten.native_layer_norm_backward.default: layer_norm_backward,
     aten.nonzero_static.default: lambda x, *, size, fill_value=-1: x.new_empty(
         (x.dim(), size), dtype=torch.int64
     ).t(),  # `cuda/Nonzero.cu`: a row a dimension, transposed
-    aten.binary_cross_entropy_backward.default: lambda _grad, x, *a, **k: torch.empty_like(
-        x
-    ),  # `cuda/Loss.cu`
     aten.cudnn_grid_sampler.default: lambda x, grid: x.new_empty(
         (*x.shape[:2], *grid.shape[1:3])
     ),  # `cudnn/GridSampler.cpp`
-    aten.cudnn_grid_sampler_backward.default: lambda x, grid, *a: (like(x), like(grid)),
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._grouped_mm.default: grouped_mm,
     aten._transform_bias_rescale_qkv.default: transform_bias_rescale_qkv,
-    aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),
     aten._weight_norm_interface.default: weight_norm_interface,
-    aten.binomial.default: lambda count, *a, **k: torch.empty_like(count),
     **indices.RESULTS,
-    aten._sample_dirichlet.default: lambda alpha, *a, **k: torch.empty_like(alpha),
-    aten._dirichlet_grad.default: lambda x, *a: torch.empty_like(x),
-    aten._standard_gamma_grad.default: lambda x, *a: torch.empty_like(x),
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
     aten._amp_update_scale_.default: lambda scale, *a: scale,
 }
-_ELEMENTWISE = (
-    *(
-        getattr(aten, name).Tensor
-        for name in ("add", "sub", "mul", "div", "fmod", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
-    ),
-    aten.pow.Tensor_Tensor, aten.atan2.default, aten.hypot.default, aten.maximum.default,
-    aten.minimum.default, aten.fmax.default, aten.fmin.default, aten.clamp_min.Tensor, aten.clamp_max.Tensor,
-    aten.sigmoid_backward.default, aten.tanh_backward.default, aten.gelu_backward.default,
-)  # fmt: skip
+_LAID = {
+    "in half": """
+        add.Tensor sub.Tensor mul.Tensor div.Tensor fmod.Tensor remainder.Tensor eq.Tensor ne.Tensor lt.Tensor
+        le.Tensor gt.Tensor ge.Tensor pow.Tensor_Tensor atan2 hypot maximum minimum fmax fmin clamp_min.Tensor
+        clamp_max.Tensor sigmoid_backward tanh_backward gelu_backward
+    """,
+    "as both": """
+        softplus_backward hardswish_backward hardtanh_backward logit_backward logical_and logical_or
+        logical_xor logaddexp logaddexp2 heaviside xlogy.Tensor special_xlog1py copysign.Tensor
+        div.Tensor_mode floor_divide
+    """,
+}
+_ELEMENTWISE = [overload(name) for name in _LAID["in half"].split()]
 for _operator in _ELEMENTWISE:
     META_KERNELS[_operator] = laid_in_half(_operator)
 # Those whose results nothing decides but the arguments: they are remembered (`meta_cache.py`).
 BY_SHAPES_ALONE = frozenset(
     {
-        *matrix_products.PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
+        *PRODUCTS, *_ELEMENTWISE, aten.convolution.default, aten.convolution_backward.default,
         aten.cudnn_batch_norm.default,
         aten.cudnn_batch_norm_backward.default, aten.native_batch_norm_backward.default,
         aten.native_layer_norm_backward.default, aten.native_group_norm.default,
         aten.native_group_norm_backward.default,
     }
 )  # fmt: skip
-if hasattr(aten, "_fused_rms_norm_backward"):  # since torch 2.8
-    META_KERNELS[aten._fused_rms_norm_backward.default] = rms_norm_backward
 for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
         if not _overload.endswith("out"):
             META_KERNELS[getattr(getattr(aten, _name), _overload)] = nothing
-for _operator in (
-    aten.softplus_backward.default, aten.hardswish_backward.default, aten.hardtanh_backward.default,
-    aten.logit_backward.default,
-    aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.logaddexp.default,
-    aten.logaddexp2.default,
-    aten.heaviside.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.copysign.Tensor,
-    aten.div.Tensor_mode,
-    aten.floor_divide.default,
-):  # fmt: skip
+for _operator in map(overload, _LAID["as both"].split()):
     META_KERNELS[_operator] = laid_as_both(_operator)
+for _product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm):
+    for _overload in set(_product.overloads()) & {"dtype", "dtype_out"}:
+        META_KERNELS[getattr(_product, _overload)] = of_type
 # Contiguous, whatever lies how: `Pow.cpp` (a number to the power of a tensor), `PixelShuffle.cpp`,
 # `DistributionTemplates.h`.
 for _operator in (aten.pow.Scalar, aten.pixel_unshuffle.default, aten.normal.Tensor_Tensor):
     META_KERNELS[_operator] = contiguous(_operator)
-# Contiguous gradients of a second argument: `Loss.cpp`, `cuda/` `FractionalMaxPool3d.cu`,
-# `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
-for _operator in (
-    aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default,
-    aten.fractional_max_pool3d_backward.default, aten.multi_margin_loss_backward.default,
-    aten.multilabel_margin_loss_backward.default,
-    aten.glu_backward.default,  # `cuda/ActivationGluKernel.cu`
-):  # fmt: skip
-    META_KERNELS[_operator] = lambda _grad, x, *_, **__: like(x)

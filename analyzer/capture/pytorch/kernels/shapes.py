@@ -1,9 +1,9 @@
 """Results of CUDA's kernels that PyTorch has no meta kernel for at all, so that a tensor without memory
 cannot be given to them.
 
-By the operator's name, what each result is like: an argument's name, after it the type where that is another
-one. What has a shape of its own has a function. Sources are files of `aten/src/ATen/native`, torch 2.11; a
-test asks the dispatcher which kernels these are.
+By the operator's name, what each result is like (`layouts.like_arguments`). What has a shape of its own has a
+function. Sources are files of `aten/src/ATen/native`, torch 2.11; a test asks the dispatcher which kernels
+these are.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from analyzer.values.calls import DispatchedCall
+from analyzer.capture.pytorch.kernels.layouts import META, like_arguments, statistics
 
 aten = torch.ops.aten
-META = torch.device("meta")
 _QUANTIZED, _LEARNED = "self, self bool", "self float32, scale float32, zero_point float32"
 LIKE = {
     "_fake_quantize_learnable_per_tensor_affine": "self",
@@ -35,23 +34,6 @@ LIKE = {
     "glu_jvp": "glu",
     "glu_backward_jvp": "grad_x",
 }
-
-
-def _like(func: Any, text: str) -> Callable[..., Any]:
-    """Return the kernel of an operator whose results are like these arguments."""
-    parts = [part.split() for part in text.split(",") if part.strip()]
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        call = DispatchedCall(func, args, kwargs)
-        made = tuple(
-            torch.empty_like(
-                call.argument(name), dtype=getattr(torch, kind[0]) if kind else None, device=META
-            )
-            for name, *kind in parts
-        )
-        return made[0] if len(made) == 1 else made or None
-
-    return kernel
 
 
 def _new(like: torch.Tensor, *shape: int) -> torch.Tensor:
@@ -87,12 +69,6 @@ def _windows(
     return _new(x, *found.shape)
 
 
-def _statistics(x: Any, *_: Any) -> Any:
-    """`cuda/Normalization.cu`: mean and variance of each channel, as accumulated."""
-    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
-    return tuple(torch.empty(x.size(1), dtype=dtype, device=META) for _ in range(2))
-
-
 def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
     """`cuda/jagged_tensors` of `NestedTensor`: all rows packed; `total`, or as many as there is room for."""
     return _new(dense, dense.size(0) * dense.size(1) if total is None else total, *dense.shape[2:])
@@ -126,7 +102,7 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
     # `cudnn/AffineGridGenerator.cpp`
     "cudnn_affine_grid_generator_backward": lambda grad, n, c, h, w: _new(grad, n, 2, 3),
     "_weight_int4pack_mm": lambda x, weight, *_: _new(x, x.size(0), weight.size(0) * 8),  # `cuda/int4mm.cu`
-    "batch_norm_update_stats": _statistics,
+    "batch_norm_update_stats": statistics,  # `cuda/Normalization.cu`
     "_padded_dense_to_jagged_forward": _jagged,
     "quantize_per_tensor": _quantized,
     "quantize_per_tensor.tensor_qparams": _quantized,
@@ -149,7 +125,7 @@ def kernels() -> dict[Any, Callable[..., Any]]:
     for name, text in LIKE.items():
         if hasattr(aten, name):
             func = getattr(aten, name).default
-            found[func] = _like(func, text)
+            found[func] = like_arguments(func, text)
     for name, kernel in OF_THEIR_OWN.items():
         base, _, overload = name.partition(".")
         if hasattr(aten, base):

@@ -137,6 +137,10 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
     return made(unflat, result, shape, True)
 
 
+def _coalesced(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    return tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
+
+
 def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     indices, values = parts(tensor)
     whole = indices.is_contiguous() and values.is_contiguous()
@@ -234,8 +238,7 @@ def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callabl
     def on_values(recorder: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_sparse(tensor):  # number times sparse
             tensor, args = args[0], (tensor,)
-        if coalesces and not _is_coalesced(tensor):
-            tensor = _coalesce(recorder, tensor)
+        tensor = _coalesced(recorder, tensor) if coalesces else tensor
         indices, values = parts(tensor)
         return made(indices.clone(), operator(values, *args, **kwargs), tensor.shape, _is_coalesced(tensor))
 
@@ -253,7 +256,7 @@ def _in_place(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _norm(recorder: Recorder, tensor: Any, power: Any = 2, *_: Any, **__: Any) -> Any:
-    return parts(tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor))[1].norm(power)
+    return parts(_coalesced(recorder, tensor))[1].norm(power)
 
 
 def _to_dense(recorder: Recorder, tensor: Any, *_: Any, **__: Any) -> Any:
@@ -274,7 +277,7 @@ def _transposed(_: Recorder, tensor: Any, first: int = 0, second: int = 1) -> An
 
 def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
     """`result` (rows, columns) becomes the product, through cuSPARSE's column-major one."""
-    coalesced = sparse if _is_coalesced(sparse) else _coalesce(recorder, sparse)
+    coalesced = _coalesced(recorder, sparse)
     indices, values = parts(coalesced)
     rows = coalesced.shape[0]
 
@@ -309,8 +312,8 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
 
 def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
     """`sparse_sparse_matmul_cuda`: 32-bit rows of both, rows and columns of cuSPARSE's result."""
-    second = other if _is_coalesced(other) else _coalesce(recorder, other)  # the later argument
-    first = one if _is_coalesced(one) else _coalesce(recorder, one)
+    second = _coalesced(recorder, other)  # the later argument
+    first = _coalesced(recorder, one)
     shape = (one.shape[0], other.shape[1])
     taken = _rows(recorder, first), _rows(recorder, second)
     offsets = torch.empty(shape[0] + 1, dtype=torch.int32, device=_META)
@@ -364,20 +367,20 @@ def _sum(recorder: Recorder, tensor: Any, dims: Any, keepdim: bool = False, *, d
 
 
 def _sum_of_all(recorder: Recorder, tensor: Any, *, dtype: Any = None) -> Any:
-    return parts(tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor))[1].sum(dtype=dtype)
+    return parts(_coalesced(recorder, tensor))[1].sum(dtype=dtype)
 
 
 def _sum_backward(recorder: Recorder, grad: Any, tensor: Any, dims: Any) -> Any:
-    tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
+    tensor = _coalesced(recorder, tensor)
     if is_sparse(grad):
-        grad = parts(grad if _is_coalesced(grad) else _coalesce(recorder, grad))
+        grad = parts(_coalesced(recorder, grad))
     found = sparse_reductions.gradient_of_sum(grad, *parts(tensor), tensor.shape, dims)
     return made(*found, tensor.shape, True)
 
 
 def _softmax(func: Any) -> Callable[..., Any]:
     def softmax(recorder: Recorder, tensor: Any, dim: int, half_to_float: bool = False) -> Any:
-        tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
+        tensor = _coalesced(recorder, tensor)
         found = sparse_reductions.softmax(recorder, func, *parts(tensor), tensor.shape, dim)
         return made(*found, tensor.shape, True)
 

@@ -3,21 +3,9 @@
 1. **Random state.** The efficient kernel returns its seed and offset in host memory; from torch 2.14 on those
    of a call without dropout are on the device, and come first. cuDNN's are on the device and come first,
    flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops out.
-2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied;
-   then the three gradients; then `delta` (float32, one a query and head), which for float32 is a product of
-   the outputs' size summed over the last dimension and transposed; then the kernel's workspace: per batch and
-   head, a float32 tile of block_i × block_j and 16 bytes of locks per tile of the query gradient, and, where
-   key and value gradients do not fit registers (half precision above 128), float32 accumulators for those.
-3. **Which kernel** (block_i × block_j): 64 × 64 up to head size 64; above, 128 × 64 on GPUs with enough
+2. **Which kernel** (block_i × block_j): 64 × 64 up to head size 64; above, 128 × 64 on GPUs with enough
    shared memory (compute capability 8.0 and 9.0), and 128 × 128 in half precision up to 128; half precision
    accumulates gradients in registers up to the larger of the two.
-4. **Efficient, forward** above head size 128 in half precision accumulates in float32 beside the output.
-5. **cuDNN, backward**: one workspace of a float32 query gradient, a float32 sum per query and head, full-head
-   key and value gradients when heads are grouped, and 256 bytes; forward: 256 bytes.
-6. **Flash, backward**: float32 `softmax_d` and query-gradient accumulator over padded sequences (128) and
-   head sizes (32 up to 128, 64 above), and full-head key and value gradients when heads are grouped. Head
-   sizes are padded to a multiple of 8 before; forward: split-key accumulators when the grid alone does not
-   fill the GPU.
 
 Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backward.cu`,
 `mem_eff_attention/kernel_backward.h` (`workspace_size`) and `kernels/generate_kernels.py`;
@@ -30,7 +18,6 @@ Not modelled: deterministic mode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
@@ -39,10 +26,10 @@ from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, fr
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
-    is_contiguous,
+    permuted,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, present, rule
 
 _FLOAT = 4
 _HALF = frozenset({"float16", "bfloat16"})
@@ -56,10 +43,7 @@ def _round_up(value: int, multiple: int) -> int:
 
 def _swapped(tensor: TensorMeta) -> TensorMeta:
     """(batch, heads, sequence, size) seen as (batch, sequence, heads, size)."""
-    order = (0, 2, 1, 3)
-    return replace(
-        tensor, shape=tuple(tensor.shape[i] for i in order), stride=tuple(tensor.stride[i] for i in order)
-    )
+    return permuted(tensor, (0, 2, 1, 3))
 
 
 def _random_state(operator: Operator) -> list[int]:
@@ -101,16 +85,16 @@ def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> Non
         else:
             script.on_host(index)
     script.outputs()
-    value, result = operator.tensor("value"), operator.outputs[0]
-    if value is not None and result is not None and value.shape[-1] > 128 and result.dtype in _HALF:
+    value, result = present(operator, "value"), present(operator, 0)
+    if value.shape[-1] > 128 and result.dtype in _HALF:
         script.temporary(result.element_count * _FLOAT)
 
 
-def _heads_first(operator: Operator, tensors: Iterable[TensorMeta | None]) -> list[TensorMeta | None]:
+def _heads_first(operator: Operator, tensors: list[TensorMeta]) -> list[TensorMeta]:
     """Tensors of attention as (batch, heads, sequence, size): the kernels themselves, which
     `scaled_dot_product_attention` calls, have the sequence before the heads."""
     direct = "_scaled_dot_product_" not in operator.name
-    return [_swapped(tensor) if direct and tensor is not None else tensor for tensor in tensors]
+    return [_swapped(tensor) for tensor in tensors] if direct else tensors
 
 
 def _jagged(operator: Operator, query: TensorMeta, key: TensorMeta) -> tuple[int, int, int]:
@@ -133,12 +117,8 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
     where the gradients do not fit registers.
     """
     names = ("grad_out_", "query", "key", "value", "out")
-    grad, query, key, value, out = _heads_first(operator, [operator.tensor(name) for name in names])
-    if grad is None or query is None or key is None or value is None or out is None:
-        return
-    grad = _swapped(grad)
-    if not is_contiguous(grad):
-        script.temporary(bytes_of(grad))
+    grad, query, key, value, out = _heads_first(operator, [present(operator, name) for name in names])
+    script.copies(_swapped(grad))
     direct = "_scaled_dot_product_" not in operator.name
     wants_bias = (
         bool(operator.argument("bias_requires_grad")) if direct else operator.flags("grad_input_mask", 4)[3]
@@ -311,12 +291,8 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
         _ragged_flash_backward(operator, script)
         return
     names = ("grad_out", "query", "key", "value", "out")
-    grad, query, key, value, out = _heads_first(operator, [operator.tensor(name) for name in names])
-    if query is None or key is None or value is None:
-        return
-    for strided in (grad, out):
-        if strided is not None and not is_contiguous(_swapped(strided)):
-            script.temporary(bytes_of(strided))
+    grad, query, key, value, out = _heads_first(operator, [present(operator, name) for name in names])
+    script.copies(_swapped(grad), _swapped(out))
     script.outputs()
     batch, heads, queries, size = query.shape
     padded_queries = _round_up(queries, 128)
@@ -331,10 +307,8 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
 def _ragged_flash_backward(operator: Operator, script: Script) -> None:
     """Allocate for packed sequences: an accumulator of all rows and 128 more per sequence (`mha_varlen_bwd`,
     flash_api.cpp)."""
-    query, rows = operator.tensor("query"), operator.tensor("cum_seq_q")
     script.outputs()
-    if query is None or rows is None:
-        return
+    query, rows = present(operator, "query"), present(operator, "cum_seq_q")
     (total, heads, size), batch = query.shape, rows.shape[0] - 1
     padded_size = _round_up(size, 32 if size <= 128 else 64)
     padded = _round_up(operator.integer("max_q"), 128)

@@ -1,20 +1,5 @@
 """Matrix products: cuBLAS's and cuBLASLt's workspaces, and copies of operands BLAS cannot read.
 
-1. Every product through cuBLAS has a workspace, taken after its result is allocated: from torch 2.0 to 2.14 a
-   thread keeps the one it took first, from 2.15 on each call takes one and gives it back.
-2. `addmm` with a contiguous bias of one row (a vector, or `_ROW_IS_BIAS`), beta 1, and a contiguous 2-D
-   result, both sizes of the second matrix above 1 (a first matrix of one row is no exception: measured), goes
-   through cuBLASLt with the bias fused. Torch 2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11
-   once per thread, 2.12 to 2.14 none besides cuBLAS's, 2.15 one for the call and none of cuBLAS's. It is
-   never more than cuBLAS's own (measured with `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and
-   `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
-3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's
-   length; otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions
-   likewise. The second one is copied first: BLAS goes by columns, so that it is asked for the product's
-   transpose.
-4. BLAS conjugates a matrix only while it transposes it. A conjugated one that is read as it lies is copied.
-5. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
-
 Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
 `prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`,
 `aten/src/ATen/native/BatchLinearAlgebra.cpp` (`linalg_solve_triangular_out`),
@@ -161,7 +146,8 @@ def _batch_copy(tensor: TensorMeta | None, by_rows: bool) -> int:
 @rule("aten::mm", "aten::_int_mm", name="matrix-product")
 def mm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A matrix product: the result, a copy of each operand BLAS cannot read in place (neither dense nor with
-    a stride of 1 and rows apart; conjugated and not transposed), and cuBLAS's workspace.
+    a stride of 1 and rows apart; conjugated and not transposed), the second one first, since BLAS goes by
+    columns and is asked for the product's transpose, and cuBLAS's workspace.
     """
     _product(operator, device, script, (operator.tensor("self"), operator.tensor("mat2")))
 
@@ -198,7 +184,8 @@ def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
 
 
 def _fuses_bias(operator: Operator, second: TensorMeta | None, release: Release) -> bool:
-    """Whether cuBLASLt adds the addend: a row, which other addends than a vector may be."""
+    """Whether cuBLASLt adds the addend: a row, which other addends than a vector may be, to products of any
+    number of rows (measured)."""
     bias, result = operator.tensor("self"), operator.outputs[0]
     if bias is None or second is None or result is None or math.prod(bias.shape[:-1]) != 1:
         return False

@@ -6,19 +6,11 @@
    cuDNN's.
 3. The memory format is channels-last if input or weight suggest it (never for float64). Input, weight and
    incoming gradient not in that format are copied to it.
-4. Forward: copy of the input, the result, copy of the weight, workspace. A transposed convolution is the data
-   gradient of the one it transposes, and its data gradient that one's forward pass.
-5. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its
-   workspace; all but the result is given back before the next. The bias gradient is a plain sum over batch
-   and positions, and runs last. Depthwise backward: weight before data, the incoming gradient contiguous.
-6. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
+4. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the
    call does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every
    equal call that follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask
    for.
-7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as
-   the largest any plan asks for, halved while there is no room, and has the allocator empty its cache after
-   them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`).
-8. A few kernels make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
+5. A few kernels make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`,
 `convolution_backward`, `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h`
@@ -47,8 +39,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     channels_last_order,
     contiguous_copy_bytes,
     contiguous_like,
-    is_channels_last,
-    is_contiguous,
+    format_copy_bytes,
     suggests_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
@@ -124,12 +115,6 @@ def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
     if "float64" in (one.dtype, other.dtype):
         return False
     return suggests_channels_last(one) or suggests_channels_last(other)
-
-
-def _copy_bytes(tensor: TensorMeta, channels_last: bool) -> int:
-    """Bytes `tensor.contiguous(format)` allocates."""
-    fits = is_channels_last(tensor) if channels_last else is_contiguous(tensor)
-    return 0 if fits else bytes_of(tensor)
 
 
 def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, off: bool) -> bool:
@@ -241,7 +226,8 @@ def _at_batches(
 def convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A copy of the input in the format the kernel wants (channels-last if input or weight suggest it), the
     result, a copy of the weight likewise, then cuDNN's workspace. Depthwise convolutions run PyTorch's own
-    kernel, without workspace.
+    kernel, without workspace. A transposed one is the data gradient of the one it transposes, and its data
+    gradient that one's forward pass.
     """
     source, weight, result = filled(operator, "input"), present(operator, "weight"), present(operator, 0)
     geometry = _geometry(operator, len(weight.shape) - 2)
@@ -259,9 +245,9 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
         own_forward(script, device, _windows(source, weight, result, geometry), bias)
         return
     channels_last = _wants_channels_last(source, weight)
-    script.temporary(_copy_bytes(source, channels_last))
+    script.temporary(format_copy_bytes(source, channels_last))
     script.output(0)
-    script.temporary(_copy_bytes(weight, channels_last))
+    script.temporary(format_copy_bytes(weight, channels_last))
     operation, x = ("data", result) if geometry.transposed else ("forward", source)
     _workspace(script, device, _settings(operator), operation, x, weight, geometry, channels_last)
 
@@ -280,9 +266,11 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     what it reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient,
     a plain sum, comes last.
     """
-    grad, source, weight = (operator.tensor(name) for name in ("grad_output", "input", "weight"))
-    if grad is None or source is None or weight is None or not source.element_count:
-        return
+    grad, source, weight = (
+        present(operator, "grad_output"),
+        filled(operator, "input"),
+        present(operator, "weight"),
+    )
     geometry = _geometry(operator, len(weight.shape) - 2)
     wanted = operator.flags("output_mask", 3)
     if len(weight.shape) == 3:
@@ -327,11 +315,11 @@ def _cudnn_backward(
     held = []
     if wanted[1]:
         channels_last = _wants_channels_last(source, weight)
-        held.append(script.temporary(_copy_bytes(source, channels_last)))
+        held.append(script.temporary(format_copy_bytes(source, channels_last)))
         source = _formatted(source, channels_last)
     channels_last = suggests_channels_last(source)
     if geometry.transposed:
-        converts = _copy_bytes(grad, channels_last) > 0
+        converts = format_copy_bytes(grad, channels_last) > 0
     else:  # `to(memory_format)` leaves a tensor alone that already suggests the format
         converts = suggests_channels_last(grad) != channels_last
     if converts:
@@ -341,13 +329,13 @@ def _cudnn_backward(
     if wanted[0]:
         channels_last = _wants_channels_last(grad, weight)
         script.output(0)
-        copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (weight, grad)]
+        copies = [script.temporary(format_copy_bytes(part, channels_last)) for part in (weight, grad)]
         operation = "forward" if geometry.transposed else "data"
         copies.append(_workspace(script, device, settings, operation, x, weight, geometry, channels_last))
         script.release(*reversed(copies))
     if wanted[1]:
         channels_last = _wants_channels_last(source, grad)
-        copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (y, x)]
+        copies = [script.temporary(format_copy_bytes(part, channels_last)) for part in (y, x)]
         script.output(1)
         copies.append(_workspace(script, device, settings, "weight", x, weight, geometry, channels_last))
         script.release(*reversed(copies))
@@ -356,7 +344,7 @@ def _cudnn_backward(
 
 def _formatted(tensor: TensorMeta, channels_last: bool) -> TensorMeta:
     """The tensor as `contiguous(format)` returns it."""
-    if not _copy_bytes(tensor, channels_last):
+    if not format_copy_bytes(tensor, channels_last):
         return tensor
     if not channels_last:
         return contiguous_like(tensor)

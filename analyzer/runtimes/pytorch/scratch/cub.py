@@ -2,17 +2,9 @@
 
 1. CUB lays its parts out at multiples of 256 bytes and asks for 255 more to align the first
    (`AliasTemporaries`).
-2. **Radix sort** (one-sweep): for every 8 bits of the key a 256-bin histogram of 64-bit counts, a 1 KiB
-   look-back table per tile, a counter per pass, and, with more than one pass, second buffers of keys and
-   values. What one thread block sorts at once (256 threads × 9 elements of 8 bytes) takes 1 byte.
-3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control
-   word, which CUDA 12's has not.
-4. **Unique by key**, **select**, **run lengths**: the same with 8-byte entries (16 where thrust calls it,
+2. **Unique by key**, **select**, **run lengths**: look-back entries of 8 bytes (16 where thrust calls it,
    whose offsets are 64-bit); run lengths, scans by key and unique by key have a part more, in CUDA 12 too
    (unique by key since 12.6).
-5. **Sum** of flags: 4 bytes for each thread block that is started, five times as many as run at once.
-6. **Merge sort**, for comparisons of a program's own (thrust's `sort_by_key`): second buffers of keys and
-   values, and where the tiles of 512 × 7 pairs are parted.
 
 Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`, `InvokePasses`), `dispatch_scan.cuh`,
 `dispatch_unique_by_key.cuh`, `dispatch_merge_sort.cuh` (CCCL, as vendored by CUDA 13). Tile sizes follow the
@@ -192,6 +184,11 @@ def scan_bytes(device: DeviceProfile, count: int, dtype: str = "int64") -> int:
     return aliased_bytes(4 * entries, width * entries, width * entries, *_control(device))
 
 
+def _tile_bytes(device: DeviceProfile, count: int, tile: int, entry: int = 8, *parts: int) -> int:
+    """Temporary bytes of look-back entries, one a tile, of further parts and the control word."""
+    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * entry, *parts, *_control(device))
+
+
 def _scan_entries(count: int, element_bytes: int) -> int:
     """Tiles, and 32 more: of 128 threads of 15 elements of 4 bytes, of smaller ones at most twice as many."""
     return -(-count // (128 * min(30, 60 // element_bytes))) + _PADDING_TILES
@@ -211,7 +208,7 @@ def unique_bytes(device: DeviceProfile, count: int) -> int:
     tile = tiles.later_unique if device.releases["torch"] in _LATER_UNIQUE else tiles.unique
     if device.releases["torch"] in _WIDE_UNIQUE:
         return aliased_bytes((-(-count // (2 * tile)) + _PADDING_TILES) * 8)
-    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 8, 1, *_control(device))
+    return _tile_bytes(device, count, tile, 8, 1)
 
 
 def count_bytes(device: DeviceProfile, count: int) -> int:
@@ -222,23 +219,19 @@ def count_bytes(device: DeviceProfile, count: int) -> int:
     return aliased_bytes(device.sm_count * blocks * _COUNT_WAVES * 4)
 
 
-def _kept_bytes(device: DeviceProfile, count: int, tile: int) -> int:
-    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 8, *_control(device))
-
-
 def select_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to keep the positions of flags that are set: look-back entries of 8 bytes a tile."""
-    return _kept_bytes(device, count, tiles_of(device).select)
+    return _tile_bytes(device, count, tiles_of(device).select)
 
 
 def changes_bytes(device: DeviceProfile, count: int) -> int:
     """Return bytes to number runs of equal values: look-back entries of 8 bytes a tile."""
-    return _kept_bytes(device, count, tiles_of(device).changes)
+    return _tile_bytes(device, count, tiles_of(device).changes)
 
 
 def distinct_bytes(device: DeviceProfile, count: int, value_bytes: int) -> int:
     """Temporary bytes to keep the first of every run of equal values: look-back entries of 8 bytes a tile."""
-    return _kept_bytes(device, count, tiles_of(device).distinct[value_bytes])
+    return _tile_bytes(device, count, tiles_of(device).distinct[value_bytes])
 
 
 def runs_bytes(count: int) -> int:
@@ -259,19 +252,19 @@ def merge_sort_keys_bytes(count: int, key_bytes: int = 8) -> int:
 
 def thrust_scan_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes of thrust's scan of 8-byte elements: look-back entries of 16 bytes a tile."""
-    return aliased_bytes((-(-count // _THRUST_SCAN_TILE) + _PADDING_TILES) * 16, *_control(device))
+    return _tile_bytes(device, count, _THRUST_SCAN_TILE, 16)
 
 
 def thrust_distinct_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes of thrust's `unique` of 8-byte keys: look-back entries of 16 bytes a tile."""
     later = device.releases["torch"] in _LATER_DISTINCT
     tile = _LATER_THRUST_DISTINCT_TILE if later else _THRUST_DISTINCT_TILE
-    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 16, 1, *_control(device))
+    return _tile_bytes(device, count, tile, 16, 1)
 
 
 def thrust_unique_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes of thrust's `unique_by_key`: look-back entries of 16 bytes a tile."""
-    return aliased_bytes((-(-count // _THRUST_UNIQUE_TILE) + _PADDING_TILES) * 16, 1, *_control(device))
+    return _tile_bytes(device, count, _THRUST_UNIQUE_TILE, 16, 1)
 
 
 def bits_for(largest: int) -> int:

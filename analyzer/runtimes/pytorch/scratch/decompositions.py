@@ -1,14 +1,10 @@
 """Determinants, eigenvalues, singular values and their kin: results, the copies they are computed in, and
 cuSOLVER's work areas.
 
-1. A determinant is that of the LU factors: the product of the diagonal, and the sign that the pivots say.
-2. General eigenvalues: the matrix must be finite, which is looked for first where vectors are wanted; then a
-   copy of it, and one work area for all matrices. Real matrices whose eigenvalues are all real are told apart
-   at the end.
-3. Singular values: by Jacobi's method, where the program names no driver: of at most 32 x 32 all matrices at
+1. Singular values: by Jacobi's method, where the program names no driver: of at most 32 x 32 all matrices at
    once, of others one after the other. gesvd works on the transposed matrix where that is taller. Where only
    values are wanted, vectors are written to memory that nobody sees.
-4. What a routine reports of every matrix is looked at by the host at the end.
+2. What a routine reports of every matrix is looked at by the host at the end.
 
 Source: `aten/src/ATen/native/LinearAlgebra.cpp`, `BatchLinearAlgebra.cpp`,
 `native/cuda/linalg/BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`; orders and sizes as PyTorch's own
@@ -80,7 +76,7 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
     script.temporary(count * INFO_BYTES)
     if matrix.element_count:
         factorized(script, device, matrix)
-    product = script.temporary(0 if logarithm else count * width)
+    script.temporary(0 if logarithm else count * width)
     counted = [script.temporary(rows * INFO_BYTES), script.temporary(count * rows)]
     swaps = script.temporary(count * INDEX_BYTES)
     script.release(script.temporary(count * rows * INDEX_BYTES), *counted[::-1])
@@ -92,7 +88,6 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
         sizes = script.temporary(count * rows * real_bytes(matrix))
         script.release(script.temporary(count * rows * width if _is_complex(matrix) else 0))
         script.release(sizes)
-    script.release(product)
 
 
 def _is_complex(matrix: TensorMeta) -> bool:
@@ -213,7 +208,7 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::_linalg_eigvals", "aten::linalg_eig", name="eigenvalues", sure=_SURE)
 def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Whether all is finite, where vectors are wanted; report, vectors, values and a copy of the matrix, and
-    a work area; then the results."""
+    a work area; of real matrices whether all values are real; then the results."""
     matrix = typed(operator, "self")
     vectors = operator.name.endswith("linalg_eig")
     real, count, size = not _is_complex(matrix), count_of(matrix), matrix.shape[-1]

@@ -1,12 +1,5 @@
 """Which values there are: `unique` and its kin.
 
-1. Values are sorted (a copy, with positions where it is asked for the places of all), then every run of equal
-   ones is written once, into a result as large as the input, which keeps its storage when it shrinks.
-2. Of rows along a dimension, their positions are sorted by merging, and the rows that are kept are selected.
-   thrust counts them.
-3. Where places are wanted, a running sum of where the value changes is scattered to where it came from.
-   Counts take 8 bytes an element, and keep them too.
-
 Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's
 `dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`, `dispatch_reduce_by_key.cuh`; `cuda/Unique.cu`
 (`unique_dim_cuda_template`). Orders and sizes as recorded (H200, torch 2.11,
@@ -16,8 +9,6 @@ Not modelled: flags (`bool`), which are counted instead.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
@@ -32,7 +23,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     thrust_scan_bytes,
     thrust_unique_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, permuted
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, rule
 
 _INDEX_BYTES = 8
@@ -78,9 +69,8 @@ def unique_rows(operator: Operator, device: DeviceProfile, script: Script) -> No
     """Positions of the rows along a dimension, sorted by merging unless equal rows follow each other already;
     a running sum of where rows change for the places of all, thrust's counts, and the rows that are kept.
     """
-    source = operator.tensor("self")
-    if source is not None and source.element_count:
-        _distinct_rows(operator, device, script, source, sorts=not operator.name.endswith("consecutive"))
+    sorts = not operator.name.endswith("consecutive")
+    _distinct_rows(operator, device, script, filled(operator, "self"), sorts)
 
 
 def _distinct_rows(
@@ -88,11 +78,8 @@ def _distinct_rows(
 ) -> None:
     dim = operator.integer("dim") % max(len(source.shape), 1)
     first = [dim, *(place for place in range(len(source.shape)) if place != dim)]
-    flat = replace(
-        source, shape=tuple(source.shape[i] for i in first), stride=tuple(source.stride[i] for i in first)
-    )
     count = source.shape[dim] if source.shape else 1
-    script.temporary(0 if is_contiguous(flat) else bytes_of(flat))
+    script.copies(permuted(source, first if source.shape else ()))
     positions = script.temporary(count * _INDEX_BYTES)
     if sorts:
         script.release(script.temporary(merge_sort_keys_bytes(count)))

@@ -78,6 +78,32 @@ ELEMENTS = {
 }
 
 
+class Steps:
+    """Temporaries of an operator by name: `steps("a b -a cublas o")` takes a and b, gives a back, calls
+    cuBLAS and allocates the next result.
+
+    sizes: bytes of each, or bytes and how they are known.
+    """
+
+    def __init__(self, script: Script, device: DeviceProfile, **sizes: int | tuple[int, Basis]) -> None:
+        self._script, self._device, self._sizes = script, device, sizes
+        self._held: dict[str, int] = {}
+        self._results = 0
+
+    def __call__(self, text: str) -> None:
+        for step in text.split():
+            if step == "cublas":
+                take_workspace(self._script, self._device)
+            elif step == "o":
+                self._script.output(self._results)
+                self._results += 1
+            elif step.startswith("-"):
+                self._script.release(self._held[step[1:]])
+            else:
+                size = self._sizes[step]
+                self._held[step] = self._script.temporary(*(size if isinstance(size, tuple) else (size,)))
+
+
 def count_of(tensor: TensorMeta) -> int:
     """Return the number of matrices in a stack."""
     return math.prod(tensor.shape[:-2])
@@ -145,13 +171,12 @@ def errors(operator: Operator, device: DeviceProfile, script: Script) -> None:
     Source: `aten/src/ATen/native/BatchLinearAlgebra.cpp` (`_linalg_check_errors`).
     """
     info = present(operator, "info")
-    found = script.temporary(_ONE_BYTE)
+    script.temporary(_ONE_BYTE)
     if info.element_count == 1:
         script.release(script.temporary(_ONE_BYTE))
     else:
         kernel = ReductionKernel(INFO_BYTES)
         reduce(script, device, info, reduced_dims(info, None), ("bool",), kernel=kernel)
-    script.release(found)
 
 
 @rule("aten::linalg_cholesky_ex", name="cholesky", sure=_SURE)
@@ -195,12 +220,11 @@ def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) ->
     if solved is not None:
         script.temporary(INFO_BYTES if alone else 0)
     script.outputs()
-    copy = script.temporary(bytes_of(matrix))
+    script.temporary(bytes_of(matrix))
     if not alone:  # MAGMA's
         take_workspace(script, device)
     if solved is None and alone:
         script.release(script.temporary(INFO_BYTES))
-    script.release(copy)
 
 
 @rule("aten::linalg_lu_factor_ex", name="lu", sure=_SURE)

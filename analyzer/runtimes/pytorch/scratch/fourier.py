@@ -4,11 +4,9 @@
    do not fold, or cuFFT cannot follow the strides, the input is copied. Copy and workspace last as long as
    the plan runs.
 2. A plan has three dimensions at most; more are transformed in parts, which take turns in two buffers.
-3. A transform from complex to real numbers may write into its input, so it runs on a copy, made after the
-   result.
-4. Real transforms whose dimensions start with (0, 1), or of more than three, do the last dimension alone and
+3. Real transforms whose dimensions start with (0, 1), or of more than three, do the last dimension alone and
    the others after it (before it, to real numbers): an intermediate result besides.
-5. What the plan itself needs is `analyzer.libraries.cufft`'s; where nothing like it was recorded, a note says
+4. What the plan itself needs is `analyzer.libraries.cufft`'s; where nothing like it was recorded, a note says
    so.
 
 Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_exec_fft`, `_fft_c2r_cufft`,

@@ -1,19 +1,5 @@
 """Gathering, scattering and embeddings.
 
-1. **Embedding** looks up a flattened index, copied if it cannot be flattened in place (an expanded one).
-2. **Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds
-   straight into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and
-   sums those first, in float32: index arrays of the index's length, and one row a partial segment; or, where
-   the segments alone would not fill the GPU, adds partial segments up atomically (16-bit floats into a
-   float32 copy of the result). Bags of embeddings always sort.
-3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed
-   dimension), makes the values contiguous, sorts the linear index with its positions, and adds row by row.
-   Without accumulation it is pointwise. The functional form first clones into the result. Steps over
-   dimensions of unequal layout are brought to one layout (indices that broadcast are expanded and copied).
-4. **roll** over several dimensions rolls one after the other: all but the last are temporaries.
-5. **cumsum** converts its input to the result's type and copies what is not contiguous; over a whole 1-D
-   tensor it runs CUB's scan.
-
 Source: `aten/src/ATen/native/Embedding.cpp`, `cuda/Embedding.cu`, `cuda/EmbeddingBackwardKernel.cu`,
 `cuda/Indexing.cu` (`makeLinearIndex`, `index_put_with_sort_kernel`), `TensorAdvancedIndexing.cpp`
 (`AdvancedIndex`), `cuda/TensorTransformations.cu` (`roll_cuda`), `cuda/ScanKernels.cpp`,
@@ -26,7 +12,6 @@ Not modelled: deterministic mode.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, Phase, TensorMeta, dtype_bytes
@@ -46,13 +31,13 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     expanded,
     is_contiguous,
     is_dense,
+    is_one_row,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
-    ReductionKernel,
     both_extremes,
     converted,
-    reduce,
+    extreme,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
@@ -68,24 +53,12 @@ _ADDS_ATOMICALLY = Span(since=(2, 11))
 _MAXIMUM = 2  # of the modes of embedding bags
 
 
-def flattens_in_place(tensor: TensorMeta) -> bool:
-    """Whether `reshape(-1)` is a view: every dimension steps over the next as over one."""
-    step = None
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
-        if size == 1:
-            continue
-        if step is not None and stride != step:
-            return False
-        step = stride * size
-    return True
-
-
 @rule("aten::embedding")
 def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Looking up rows: an index of several dimensions that cannot be flattened in place (an expanded one) is
     copied."""
     indices = operator.tensor("indices")
-    if indices is not None and len(indices.shape) != 1 and not flattens_in_place(indices):
+    if indices is not None and len(indices.shape) != 1 and not is_one_row(indices.shape, indices.stride):
         script.temporary(bytes_of(indices))
     script.outputs()
 
@@ -266,10 +239,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
         script.temporary(array)
         script.release(linear)
     copies += [script.temporary(array), script.temporary(array)]  # sorted, and their positions
-    positions = script.temporary(array)
+    script.temporary(array)
     script.release(script.temporary(radix_sort_bytes(device, count, bits_for(indexed))))
-    script.release(positions)
-    script.release(*(reversed(copies) if turned else ()))
 
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
@@ -280,13 +251,9 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
             script.release(script.temporary(1))
         script.release(*extremes)
         return
-    flat = replace(entry, shape=(entry.element_count,), stride=(1,))
     for _ in range(2):
-        extreme = script.temporary(_INDEX_BYTES)
-        copy = script.temporary(contiguous_copy_bytes(entry))
-        reduce(script, device, flat, frozenset({0}), (entry.dtype,), kernel=ReductionKernel(_INDEX_BYTES))
-        script.release(copy)
-        script.release(script.temporary(1), extreme)
+        found = extreme(script, device, entry)
+        script.release(script.temporary(1), found)
 
 
 @rule("aten::index_reduce", "aten::index_reduce_", name="index-reduce")
@@ -317,9 +284,8 @@ def embedding_renorm(operator: Operator, device: DeviceProfile, script: Script) 
     if copied:
         script.release(values)
     script.temporary(bytes_of(indices))
-    count = script.temporary(_INDEX_BYTES)
+    script.temporary(_INDEX_BYTES)
     script.release(script.temporary(distinct_bytes(device, indices.element_count, _INDEX_BYTES)))
-    script.release(count)
 
 
 @rule("aten::roll")
@@ -348,3 +314,34 @@ def cumulative(operator: Operator, device: DeviceProfile, script: Script) -> Non
     dim = operator.integer("dim")
     if source.shape and source.element_count and source.shape[dim] == source.element_count:
         script.temporary(scan_bytes(device, source.element_count, source.dtype))
+
+
+@rule("aten::unfold_backward", name="unfold-grad")
+def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The positions in the result along the dimension that was unfolded, up to the end of the last piece;
+    pieces that do not overlap are copied to their places.
+
+    Source: `native/UnfoldBackward.h` (`_make_unfold_backward_iter_over_grad_in`).
+    """
+    script.outputs()
+    result = present(operator, 0)
+    if not result.shape:
+        return
+    step, size = operator.integer("step", default=1), operator.integer("size", default=1)
+    pieces = operator.tensor("grad_in")
+    if step < size and pieces is not None:
+        dimension = operator.integer("dim") % len(result.shape)
+        last = (pieces.shape[dimension] - 1) * step + size
+        script.temporary(min(result.shape[dimension], last) * _INDEX_BYTES)
+
+
+@rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean")
+def scatter_mean(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A mean: ones of the source's size are counted where they go, in a tensor of the result's size, and of
+    none a mask is made. Any other reduction takes nothing."""
+    script.outputs()
+    source, values = present(operator, "self"), present(operator, "src")
+    if operator.argument("reduce") != "mean":
+        return
+    script.temporaries(math.prod(values.shape) * dtype_bytes(values.dtype), bytes_of(source))
+    script.temporary(source.element_count)

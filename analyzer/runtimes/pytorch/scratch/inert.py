@@ -6,7 +6,8 @@
 2. **Views** share their input's storage; **factories** and **copies** allocate their result and fill it.
 3. **Gathers and scatters** write into their result or in place, by atomic adds where needed; **cat** passes
    addresses and shapes as kernel arguments (`cuda/Shape.cu`).
-4. **Multi-tensor** operators (`_foreach_*`) and fused optimizers: see `foreach.py`.
+4. **Multi-tensor** operators (`_foreach_*`) and fused optimizers: see
+   `reduction_operators.py`.
 5. **Collectives** (`c10d`, `_c10d_functional`) work on the tensors they are given: see
    `capture/pytorch/world`. So do FSDP's own operators, but for those in `packed.py`.
 6. **Bookkeeping**: profiler marks, assertions, reading one value back to the host.
@@ -109,14 +110,21 @@ _INERT = frozenset(name for names in _BY_MECHANISM.values() for name in names.sp
 _INERT_NAMESPACES = frozenset(
     {"profiler", "prim", "prims", "debugprims", "c10d", "_c10d_functional", "_dtensor", "triton"}
 )
-_FSDP = frozenset({"all_gather_copy_in", "copy_"})
-# torchvision's pooling of regions fills its results, and the gradient of an image by atomic adds
-# (`csrc/ops/cuda`).
-_VISION = frozenset(
-    f"{name}{what}"
-    for name in ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
-    for what in ("", "_backward")
-)
+_OF_LIBRARIES = {
+    "fsdp": {"all_gather_copy_in", "copy_"},
+    # Pooling of regions fills its results, and the gradient of an image by atomic adds (`csrc/ops/cuda`).
+    "torchvision": {
+        f"{name}{what}"
+        for name in ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
+        for what in ("", "_backward")
+    },
+    # Results are made before the kernels are called; steps write to parameters and state
+    # (`backends/cuda/ops.py`).
+    "bitsandbytes": {
+        "dequantize_4bit", "dequantize_blockwise", "optimizer_update_8bit_blockwise",
+        "optimizer_update_32bit",
+    },
+}  # fmt: skip
 _FOREACH = "_foreach_"
 
 
@@ -124,12 +132,8 @@ def is_inert(name: str) -> bool:
     """Whether the operator `namespace::name[.overload]` is known to need nothing beyond its results."""
     namespace, _, rest = name.rpartition("::")
     base = rest.partition(".")[0]
-    if namespace in _INERT_NAMESPACES or (namespace == "fsdp" and base in _FSDP):
-        return True
-    if namespace == "torchvision":
-        return base.removeprefix("_") in _VISION
     if namespace not in ("aten", ""):
-        return False
+        return namespace in _INERT_NAMESPACES or base.removeprefix("_") in _OF_LIBRARIES.get(namespace, ())
     return base in _INERT or base.rstrip("_") in _INERT or base.startswith(_FOREACH)
 
 

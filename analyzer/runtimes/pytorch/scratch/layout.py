@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes, nbytes_of
+from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes, lies_channels_last, nbytes_of
 
 _ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
 
@@ -56,22 +57,9 @@ def is_channels_last(tensor: TensorMeta) -> bool:
 
 
 def suggests_channels_last(tensor: TensorMeta) -> bool:
-    """Whether `suggest_memory_format` answers channels-last: the strides ascend in that order, gaps allowed.
-
-    Source: `is_channels_last_strides_2d_s4` and `_3d_s5`, `c10/core/MemoryFormat.h`.
-    """
-    if len(tensor.shape) not in (4, 5) or tensor.stride[1] == 0:
-        return False
-    smallest = 0
-    for dim in channels_last_order(len(tensor.shape)):
-        if tensor.shape[dim] == 0 or tensor.stride[dim] < smallest:
-            return False
-        if dim == 0 and smallest == tensor.stride[1]:
-            return False
-        smallest = tensor.stride[dim]
-        if tensor.shape[dim] > 1:
-            smallest *= tensor.shape[dim]
-    return True
+    """Whether `suggest_memory_format` answers channels-last: the strides ascend in that order, gaps
+    allowed."""
+    return lies_channels_last(tensor.shape, tensor.stride)
 
 
 def is_dense(tensor: TensorMeta) -> bool:
@@ -89,10 +77,34 @@ def contiguous_like(tensor: TensorMeta) -> TensorMeta:
     return replace(tensor, stride=contiguous_strides(tensor.shape), offset=0)
 
 
+def dense(like: TensorMeta, shape: tuple[int, ...], dtype: str = "") -> TensorMeta:
+    """A fresh contiguous tensor of this shape, of another's type unless that is said."""
+    stride = contiguous_strides(shape)
+    return replace(like, shape=shape, stride=stride, offset=0, dtype=dtype or like.dtype)
+
+
+def permuted(tensor: TensorMeta, order: Sequence[int]) -> TensorMeta:
+    """The tensor with its dimensions in this order, as a view."""
+    shape, stride = tensor.shape, tensor.stride
+    return replace(tensor, shape=tuple(shape[i] for i in order), stride=tuple(stride[i] for i in order))
+
+
 def turned(tensor: TensorMeta) -> TensorMeta:
     """The tensor with its last two dimensions exchanged, as a view."""
-    shape, stride = tensor.shape, tensor.stride
-    return replace(tensor, shape=(*shape[:-2], *shape[:-3:-1]), stride=(*stride[:-2], *stride[:-3:-1]))
+    rank = len(tensor.shape)
+    return permuted(tensor, (*range(rank - 2), *range(rank - 1, max(rank, 2) - 3, -1)))
+
+
+def moved_last(tensor: TensorMeta, dim: int) -> TensorMeta:
+    """The tensor with one dimension behind the others, as a view."""
+    return permuted(tensor, [*(place for place in range(len(tensor.shape)) if place != dim), dim])
+
+
+def is_one_row(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether dimensions are elements a fixed step apart, those of size 1 left out, so that `reshape` makes
+    one of them without a copy (`computeStride`, `aten/src/ATen/TensorUtils.cpp`)."""
+    longer = [part for part in zip(shape, stride, strict=True) if part[0] != 1]
+    return all(outer == size * inner for (_, outer), (size, inner) in pairwise(longer))
 
 
 def broadcast_shape(tensors: Sequence[TensorMeta]) -> tuple[int, ...]:
@@ -122,6 +134,13 @@ def bytes_of(tensor: TensorMeta) -> int:
 def contiguous_copy_bytes(tensor: TensorMeta | None) -> int:
     """Bytes that `tensor.contiguous()` allocates: none if it already is."""
     return 0 if tensor is None or is_contiguous(tensor) else bytes_of(tensor)
+
+
+def format_copy_bytes(tensor: TensorMeta | None, channels_last: bool) -> int:
+    """Bytes that `tensor.contiguous(format)` allocates: none if it lies so."""
+    if not channels_last:
+        return contiguous_copy_bytes(tensor)
+    return 0 if tensor is None or is_channels_last(tensor) else bytes_of(tensor)
 
 
 def accumulator_dtype(dtype: str) -> str:

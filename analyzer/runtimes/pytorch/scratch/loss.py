@@ -1,19 +1,11 @@
 """Loss functions.
 
-1. `mse_loss` and `smooth_l1_loss` compute every element's loss into their *result*, shrink the result to a
-   scalar (its storage stays), and sum into it: the elements' losses are a second temporary.
-2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` reduces into a scalar that is
-   copied over its own, shrunk, full-size result.
-3. Negative log likelihood needs nothing beyond its result and total weight, but copies non-contiguous input
-   in 2-D.
-
 Source: `aten/src/ATen/native/Loss.cpp` (`mse_loss_out`, `smooth_l1_loss_out`, `huber_loss`),
-`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
+`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`,
+`LossCTC.cu` (`ctc_loss_backward_gpu_template`).
 
-4. Margin losses sum a loss a row, where there are several; the one for several labels makes what is not
-   contiguous so, and which classes are targets before its own.
-
-Connectionist temporal classification is in `ctc.py`.
+Not modelled: what cuDNN's CTC takes for itself (32-bit targets, concatenated, with blank 0):
+`aten::_cudnn_ctc_loss` is reported as an operator without a rule.
 """
 
 from __future__ import annotations
@@ -22,21 +14,22 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, dense
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
+from analyzer.runtimes.pytorch.scratch.script import AbsentError, Script, present, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 
 _NO_REDUCTION = 0
+_LONG = 8
+_LARGE = 450  # the measure of steps, samples and characters beyond which a CTC problem is a large one
 
 
-def _elements(operator: Operator) -> TensorMeta | None:
-    """Return all elements' losses as a tensor: input and target broadcast, pointwise layout."""
-    source, target = operator.tensor("self"), operator.tensor("target")
-    if source is None or target is None:
-        return None
+def _elements(operator: Operator) -> TensorMeta:
+    """Return all elements' losses as a tensor: input and target broadcast, pointwise layout. Raises
+    AbsentError where nothing is summed up."""
+    source, target = present(operator, "self"), present(operator, "target")
+    if operator.integer("reduction", default=1) == _NO_REDUCTION:
+        raise AbsentError
     shape, strides = pointwise_strides((source, target))
     return replace(source, shape=shape, stride=strides, offset=0)
 
@@ -47,8 +40,6 @@ def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) ->
     scalar; it is summed from a second tensor of all losses. Without reduction: the result alone.
     """
     losses = _elements(operator)
-    if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
-        return
     script.output(0, bytes_of(losses))
     script.temporary(bytes_of(losses))
     sum_over(script, device, losses)
@@ -60,8 +51,6 @@ def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> Non
     result alone.
     """
     losses = _elements(operator)
-    if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
-        return
     script.temporary(bytes_of(losses))
     script.output(0)
     sum_over(script, device, losses)
@@ -94,21 +83,10 @@ def margin_loss(operator: Operator, device: DeviceProfile, script: Script) -> No
     rows = source.shape[0] if len(source.shape) > 1 else 0
     if rows and operator.integer("reduction", default=1) != _NO_REDUCTION:
         script.temporary(rows * dtype_bytes(source.dtype))
-        losses = replace(source, shape=(rows,), stride=(1,), offset=0)
+        losses = dense(source, (rows,))
         script.outputs()
         sum_over(script, device, losses)
     script.outputs()
-
-
-@rule("aten::nll_loss_forward", "aten::nll_loss_backward")
-def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Negative log likelihood copies what is not contiguous: input, target and weight.
-
-    Forward (self, target, weight, ...), backward (grad, self, target, weight, ...).
-    Source: `nll_loss_forward_out_cuda_template`, `nll_loss_backward_out_cuda_template` (NLLLoss.cu).
-    """
-    script.outputs()
-    script.copies(*(operator.tensor(name) for name in ("self", "target", "weight")))
 
 
 @rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward", name="nll-loss-2d")
@@ -127,3 +105,36 @@ def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> No
     for name in ("target", "weight"):
         if summed or name == "weight":
             script.copies(operator.tensor(name))
+
+
+@rule("aten::_ctc_loss_backward", name="ctc-loss-grad")
+def ctc_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The lengths, `log_beta` (as much again as the forward pass saved) and the gradient; in a large problem,
+    then the sum of both tables over blanks and what `logsumexp` takes for it. Where losses may be infinite,
+    the result is chosen from the gradient and zero at the end.
+    """
+    scores, alpha = present(operator, "log_probs"), present(operator, "log_alpha")
+    steps, batch, labels = scores.shape
+    large = 2 * steps + 24 * batch // 10 + 2 * labels // 10 > _LARGE
+    chosen = large and operator.argument("zero_infinity") is True
+    for _ in range(3):
+        script.temporary(_LONG * batch)
+    script.temporary(bytes_of(alpha))
+    if chosen:
+        script.temporary(bytes_of(scores))
+    else:
+        script.output(0)
+    if not large:
+        return
+    size = dtype_bytes(scores.dtype)
+    each = batch * steps
+    blanks = each * (alpha.shape[2] // 2 + 1) * size
+    both, result = script.temporary(blanks), script.temporary(each * size)
+    maxima = script.temporary(each * size)
+    script.release(script.temporary(each))  # which of them are infinite
+    script.release(maxima)
+    exponentials, summed = script.temporary(blanks), script.temporary(each * size)
+    script.release(exponentials, result, summed, both)
+    if chosen:
+        script.temporaries(size, batch)
+        script.output(0)

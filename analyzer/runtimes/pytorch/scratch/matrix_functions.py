@@ -17,14 +17,18 @@ polynomial does), and a single matrix whose norm asks for a lower degree, which 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.blas import take_workspace
 from analyzer.runtimes.pytorch.scratch.cub import changes_bytes, runs_bytes, scan_bytes
 from analyzer.runtimes.pytorch.scratch.decompositions import real_bytes, singular
 from analyzer.runtimes.pytorch.scratch.factorizations import (
     INDEX_BYTES,
     INFO_BYTES,
+    Steps,
     count_of,
     solvable,
     symmetric,
@@ -46,112 +50,73 @@ def matrix_exponential(operator: Operator, device: DeviceProfile, script: Script
     if matrix.shape[-1] == 1:
         script.outputs()
         return
-    norm = _norms(script, matrix)
+    _norms(script, device, matrix)
     if count_of(matrix) > 1:
-        made = _scaled_and_squared(script, device, matrix, Basis.EXACT)
+        give_back = _scaled_and_squared(script, device, matrix, Basis.EXACT)
         script.output(0)
-        script.release(*made[::-1])
-    else:
-        script.output(0)
-        held = [
-            script.temporary(nbytes, Basis.BOUNDED)
-            for nbytes in (INDEX_BYTES, bytes_of(matrix), real_bytes(matrix))
-        ]
-        made = _scaled_and_squared(script, device, matrix, Basis.BOUNDED)
-        found = script.temporary(bytes_of(matrix), Basis.BOUNDED)
-        script.release(*made[::-1])
-        script.release(script.temporary(INDEX_BYTES))
-        script.release(found, *held[::-1])
-    script.release(norm)
+        give_back()
+        return
+    script.output(0)
+    for nbytes in (INDEX_BYTES, bytes_of(matrix), real_bytes(matrix)):
+        script.temporary(nbytes, Basis.BOUNDED)
+    give_back = _scaled_and_squared(script, device, matrix, Basis.BOUNDED)
+    script.temporary(bytes_of(matrix), Basis.BOUNDED)
+    give_back()
+    script.release(script.temporary(INDEX_BYTES))
 
 
-def _norms(script: Script, matrix: TensorMeta) -> int:
-    """Each matrix's norm, the largest sum of a column (`operator_1_norm`); return its token."""
+def _norms(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
+    """Each matrix's norm, the largest sum of a column (`operator_1_norm`), which stays; of complex numbers
+    absolute values are complex first."""
     real, count = real_bytes(matrix), count_of(matrix)
-    sizes = [script.temporary(matrix.element_count * real)]
-    # Of complex numbers absolute values are complex first.
-    script.release(script.temporary(bytes_of(matrix) if real < dtype_bytes(matrix.dtype) else 0))
-    sizes.append(script.temporary(count * matrix.shape[-1] * real))
-    norm = script.temporary(count * real)
-    sizes.append(script.temporary(count * INDEX_BYTES))
-    script.release(*sizes[::-1])
-    return norm
+    steps = Steps(
+        script, device, absolute=matrix.element_count * real, whole=_conjugated_bytes(matrix),
+        sums=count * matrix.shape[-1] * real, norm=count * real, places=count * INDEX_BYTES,
+    )  # fmt: skip
+    steps("absolute whole -whole sums norm places -places -sums -absolute")
 
 
-def _scaled_and_squared(script: Script, device: DeviceProfile, matrix: TensorMeta, basis: Basis) -> list[int]:
-    """`compute_T18_scale_square` up to its result, of matrices all squared once; return what is held until
-    that is made. basis: of the polynomial, which may not be the one."""
+def _scaled_and_squared(
+    script: Script, device: DeviceProfile, matrix: TensorMeta, basis: Basis
+) -> Callable[[], None]:
+    """`compute_T18_scale_square` up to its result, of matrices all squared once; return what gives back the
+    memory that is held until that is made. basis: of the polynomial, which may not be the one."""
     size, count, real = bytes_of(matrix), count_of(matrix), real_bytes(matrix)
-    quotients = [script.temporary(count * real) for _ in range(3)]
-    held = [script.temporary(count * real)]  # how often each is squared
-    script.release(*quotients[::-1])
-    negative = script.temporary(count * real)
-    held.append(script.temporary(count * real))
-    script.release(script.temporary(_NUMBER_BYTES), negative)
-    held.append(script.temporary(size, basis))
-    held.append(_polynomial(script, device, matrix, basis))
-    values = script.temporary(count * real)
-    order = script.temporary(count * INDEX_BYTES)
+    steps = Steps(
+        script,
+        device,
+        **dict.fromkeys(("half", "quarter", "eighth", "times", "negative", "power", "norms"), count * real),
+        **dict.fromkeys(("order", "sorted", "starts", "values", "counts"), count * INDEX_BYTES),
+        **dict.fromkeys(("keys", "places"), count * INDEX_BYTES),
+        **dict.fromkeys(("length", "total", "ends", "last", "begins", "nothing", "splits"), INDEX_BYTES),
+        **dict.fromkeys(("joined", "pair"), 2 * INDEX_BYTES),
+        **dict.fromkeys(("scaled", "copy"), (size, basis)),
+        **dict.fromkeys(("powers", "sums"), (_POWERS * size, basis)),
+        **dict.fromkeys(("before", "squared", "result"), (size, Basis.BOUNDED)),
+        coefficients=(_POWERS**2 * real, basis),
+        unit=dtype_bytes(matrix.dtype),
+        number=_NUMBER_BYTES,
+        changes=count * INFO_BYTES,
+        numbered=changes_bytes(device, count),
+        runs=runs_bytes(count),
+        scan=scan_bytes(device, 1),
+    )
+    steps("half quarter eighth times -eighth -quarter -half negative power number -number -negative scaled")
+    # `compute_T18`: coefficients, powers, and sums, one of which is the result.
+    steps("coefficients powers unit copy -copy -unit cublas cublas cublas sums cublas cublas -powers")
+    steps("-coefficients norms order")
     row = TensorMeta(0, (count,), (1,), "float64" if real == _NUMBER_BYTES else "float32", 0)
     with script.function():
         sort_rows(script, device, row, 0)
-    held += [script.temporary(count * INDEX_BYTES), order]
-    script.release(values)
-    held.append(_runs(script, device, count))
-    one = INDEX_BYTES  # what there is for each number of squarings, of which there is one
-    total = script.temporary(one)
-    script.release(script.temporary(scan_bytes(device, 1)))
-    held.append(script.temporary(one))
-    script.release(total)
-    last = script.temporary(one)
-    held.append(script.temporary(one))
-    script.release(last)
-    nothing = script.temporary(one)
-    joined = script.temporary(2 * one)
-    held.append(script.temporary(one))
-    script.release(joined, nothing)
-    script.release(script.temporary(2 * one))
-    before = script.temporary(size, Basis.BOUNDED)
-    held.append(script.temporary(size, Basis.BOUNDED))
-    take_workspace(script, device)
-    script.release(before)
-    held.append(script.temporary(size, Basis.BOUNDED))
-    values, places = script.temporary(count * INDEX_BYTES), script.temporary(count * INDEX_BYTES)
+    # How many matrices are squared how often (`unique_consecutive`); there is one number of squarings.
+    steps("sorted -norms starts changes numbered -numbered -changes values length counts runs -runs -length")
+    steps("-values -starts total scan -scan ends -total last begins -last nothing joined splits -joined")
+    steps("-nothing pair -pair before squared cublas -before result keys places")
     with script.function():
-        sort_rows(script, device, TensorMeta(0, (count,), (1,), "int64", 0), 0)
-    script.release(values)
-    return [*held, places]
-
-
-def _polynomial(script: Script, device: DeviceProfile, matrix: TensorMeta, basis: Basis) -> int:
-    """`compute_T18`: coefficients, powers and sums; return the token of the sums, one of which is the
-    result."""
-    size = bytes_of(matrix)
-    coefficients = script.temporary(_POWERS**2 * real_bytes(matrix), basis)
-    powers = script.temporary(_POWERS * size, basis)
-    one = script.temporary(dtype_bytes(matrix.dtype))
-    script.release(script.temporary(size, basis), one)
-    for _ in range(3):
-        take_workspace(script, device)
-    sums = script.temporary(_POWERS * size, basis)
-    for _ in range(2):
-        take_workspace(script, device)
-    script.release(powers, coefficients)
-    return sums
-
-
-def _runs(script: Script, device: DeviceProfile, count: int) -> int:
-    """How many matrices are squared how often (`unique_consecutive`); return the counts' token."""
-    places = script.temporary(count * INDEX_BYTES)
-    changes = script.temporary(count * INFO_BYTES)
-    script.release(script.temporary(changes_bytes(device, count)))
-    script.release(changes)
-    values = script.temporary(count * INDEX_BYTES)
-    length = script.temporary(INDEX_BYTES)
-    counts = script.temporary(count * INDEX_BYTES)
-    script.release(script.temporary(runs_bytes(count)))
-    script.release(length, values, places)
-    return counts
+        sort_rows(script, device, replace(row, dtype="int64"), 0)
+    steps("-keys")
+    held = "places result squared splits begins ends counts order sorted sums scaled power times"
+    return partial(steps, " ".join(f"-{name}" for name in held.split()))
 
 
 @rule("aten::linalg_matrix_sqrth", name="matrix-square-root", sure=_SURE)
@@ -159,24 +124,18 @@ def matrix_square_root(operator: Operator, device: DeviceProfile, script: Script
     """Eigenvectors and eigenvalues, these's roots, their product with the vectors, and half the sum of that
     and its adjoint; complex vectors and products are copied where they are conjugated."""
     matrix = solvable(operator, "self")
-    size, conjugated = bytes_of(matrix), _conjugated_bytes(matrix)
     values = count_of(matrix) * matrix.shape[-1] * real_bytes(matrix)
-    held = [script.temporary(size), script.temporary(values)]
+    steps = Steps(
+        script,
+        device,
+        **dict.fromkeys(("vectors", "scaled", "product", "total"), bytes_of(matrix)),
+        **dict.fromkeys(("values", "positive", "roots"), values),
+        **dict.fromkeys(("copy", "adjoint"), _conjugated_bytes(matrix)),
+    )
+    steps("vectors values")
     with script.function():
         symmetric(script, matrix)
-    positive = script.temporary(values)
-    held.append(script.temporary(values))
-    script.release(positive)
-    scaled = script.temporary(size)
-    copy = script.temporary(conjugated)
-    product = script.temporary(size)
-    take_workspace(script, device)
-    script.release(copy, scaled)
-    total = script.temporary(size)
-    script.release(script.temporary(conjugated))
-    script.output(0)
-    script.release(total, product)
-    script.release(*held[::-1])
+    steps("positive roots -positive scaled copy product cublas -copy -scaled total adjoint -adjoint o")
 
 
 @rule("aten::linalg_polar", name="polar-decomposition", sure=_SURE)
@@ -186,25 +145,21 @@ def polar_decomposition(operator: Operator, device: DeviceProfile, script: Scrip
     copies."""
     script.outputs()
     matrix = solvable(operator, "A")
-    count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
-    square, conjugated = bytes_of(matrix) // rows * columns, bool(_conjugated_bytes(matrix))
-    vectors, other = script.temporary(bytes_of(matrix)), script.temporary(square)
-    values = script.temporary(count * columns * real_bytes(matrix))
+    rows, columns = matrix.shape[-2:]
+    square = bytes_of(matrix) // rows * columns
+    steps = Steps(
+        script,
+        device,
+        **dict.fromkeys(("vectors", "whole"), bytes_of(matrix)),
+        **dict.fromkeys(("other", "scaled", "product", "total", "half"), square),
+        **dict.fromkeys(("conjugate", "adjoint", "copy"), square if _conjugated_bytes(matrix) else 0),
+        values=count_of(matrix) * columns * real_bytes(matrix),
+    )
+    steps("vectors other values")
     with script.function():
         singular(script, matrix)
-    scaled = script.temporary(square)
-    script.release(script.temporary(square if conjugated else 0))
-    product = script.temporary(square)
-    take_workspace(script, device)
-    script.release(scaled)
-    total = script.temporary(square)
-    script.release(script.temporary(square if conjugated else 0))
-    half = script.temporary(square)
-    script.release(total, product)
-    copy = script.temporary(square if conjugated else 0)
-    product = script.temporary(bytes_of(matrix))
-    take_workspace(script, device)
-    script.release(copy, product, half, vectors, values, other)
+    steps("scaled conjugate -conjugate product cublas -scaled total adjoint -adjoint half -total -product")
+    steps("copy whole cublas -copy -whole -half -vectors -values -other")
 
 
 def _conjugated_bytes(matrix: TensorMeta) -> int:

@@ -1,16 +1,6 @@
 """Batch, layer, group and RMS normalisation.
 
-1. Layer and RMS norm work on contiguous tensors: anything else is copied first, and in the backward pass so
-   is the incoming gradient, after the results.
-2. Their weight gradients sum over rows. With more than 65,536 rows and few columns the sum is split over
-   thread blocks of 32 rows into partial sums, which a reduction then adds; the gradients first allocated are
-   thrown away.
-3. Group norm computes per-channel factors (forward) or sums (backward) in float32.
-4. cuDNN's batch norm takes a workspace in its persistent mode, which PyTorch chooses for channels-last input:
-   per block of rows 8 bytes a channel (and a flag for every 16 in the forward pass), and 1 KiB of control
-   data; channels count in multiples of 64.
-5. PyTorch's own batch norm (bfloat16, or where cuDNN is not eligible) stages channels-last reductions.
-6. `SyncBatchNorm`'s parts of it (statistics, their exchange, normalising) are in `synchronised.py`.
+`SyncBatchNorm`'s parts of it (statistics, their exchange, normalising) are in `synchronised.py`.
 
 Source: `aten/src/ATen/native/cuda/layer_norm_kernel.cu` (`LaunchGammaBetaBackwardCUDAKernel`),
 `group_norm_kernel.cu`, `Normalization.cu` and `Normalization.cuh` (`flexible_launch_configs`),
@@ -22,7 +12,6 @@ Not modelled: fewer than 8 channels, and row-block sizes cuDNN chooses on other 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
@@ -35,8 +24,10 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_dtype,
     bytes_of,
     contiguous_copy_bytes,
+    format_copy_bytes,
     is_channels_last,
     is_contiguous,
+    is_one_row,
     suggests_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
@@ -46,7 +37,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     reduce,
     sum_over,
 )
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 
 _SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
 _MOST_BLOCKS = 64 * 1024 // 2
@@ -54,14 +45,6 @@ _MOST_BLOCKS = 64 * 1024 // 2
 
 # What group normalization copies and sums itself.
 _WITHOUT_SUMS = Span(since=(2, 15))
-
-
-@rule("aten::native_layer_norm", "aten::_fused_rms_norm")
-def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Layer and RMS norm work on contiguous tensors: input, weight or bias that is not is copied before the
-    results."""
-    script.copies(*(operator.tensor(name) for name in ("input", "weight", "bias")))
-    script.outputs()
 
 
 @rule("aten::native_layer_norm_backward", name="layer-norm-grad")
@@ -87,9 +70,11 @@ def _rows_backward(
     wanted: tuple[bool, ...],
 ) -> None:
     """Allocate for the gradients of a row-wise normalization: copies, results and partial sums."""
-    grad, source, weight = (operator.tensor(name) for name in ("grad_out", "input", "weight"))
-    if grad is None or source is None:
-        return
+    grad, source, weight = (
+        present(operator, "grad_out"),
+        present(operator, "input"),
+        operator.tensor("weight"),
+    )
     script.copies(source, weight, operator.tensor("bias"))
     gradients = [index for index in (1, 2) if wanted[index] and index < len(operator.outputs)]
     columns = weight.element_count if weight is not None else 0
@@ -196,12 +181,9 @@ def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script
     Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
     """
     script.library("cudnn")
-    source, grad = operator.tensor("input"), operator.tensor("grad_output")
-    if source is None or grad is None:
-        return
+    source, grad = present(operator, "input"), present(operator, "grad_output")
     persistent = _is_persistent(source)
-    matches = is_channels_last(grad) if persistent else is_contiguous(grad)
-    script.temporary(0 if matches else bytes_of(grad))
+    script.temporary(format_copy_bytes(grad, persistent))
     script.outputs()
     if persistent:
         script.temporary(_cudnn_workspace(source, backward=True), Basis.MEASURED)
@@ -226,11 +208,6 @@ def channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[
 
 def _uses_channels_last_kernels(source: TensorMeta) -> bool:
     return is_channels_last(source) or (is_contiguous(source) and source.stride[1] == 1)
-
-
-def _is_a_row(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether dimensions are one row of elements a fixed step apart, as `reshape` asks."""
-    return all(step == after * size for step, size, after in zip(stride, shape[1:], stride[1:], strict=False))
 
 
 @rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
@@ -272,7 +249,7 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     if not _uses_channels_last_kernels(source) or (is_contiguous(source) and len(source.shape) != 2):
         script.output(0)
         for tensor in (source, grad):
-            if tensor is not None and not _is_a_row(tensor.shape[2:], tensor.stride[2:]):
+            if tensor is not None and not is_one_row(tensor.shape[2:], tensor.stride[2:]):
                 script.temporary(bytes_of(tensor))
         script.outputs()
         return

@@ -19,12 +19,11 @@ Not modelled: parts that are not contiguous, which PyTorch copies one by one wit
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.graph.model import tensors_in
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous, is_one_row
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _TILE_BYTES = 128 * 16
@@ -85,11 +84,9 @@ def _padded(operator: Operator, script: Script, tensors: tuple[TensorMeta, ...])
     held = []
     for tensor in tensors:
         size = tensor.shape[dim]
-        inside = zip((size // chunks, *tensor.shape[dim + 1 :]), tensor.stride[dim:], strict=True)
-        longer = [part for part in inside if part[0] != 1]
         if size % chunks:
             held.append(script.temporary(bytes_of(tensor) // size * (-(-size // chunks) * chunks)))
-        elif any(outer != length * stride for (_, outer), (length, stride) in pairwise(longer)):
+        elif not is_one_row((size // chunks, *tensor.shape[dim + 1 :]), tensor.stride[dim:]):
             held.append(script.temporary(bytes_of(tensor)))
     script.outputs()
     script.release(*held)

@@ -1,14 +1,8 @@
-"""Pooling, padding and resizing; and the other kernels that copy a first argument that is not contiguous, and
-nothing else.
-
-1. Kernels run in the memory format the input suggests. An input dense in that format is read in place, any
-   other is copied to it, after the results are allocated; so are the gradient and the saved indices in the
-   backward pass.
-2. Kernels with a contiguous path alone copy whatever is not contiguous.
+"""Pooling and resizing.
 
 Source: `aten/src/ATen/native/cuda/` `DilatedMaxPool2d.cu`, `DilatedMaxPool3d.cu`, `AveragePool2d.cu`,
-`AveragePool3d.cu`, `AdaptiveAveragePooling.cu`, `AdaptiveMaxPooling2d.cu`, `UpSample*.cu`,
-`ReflectionPad.cu`, `ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`, `ScanKernels.cpp` (`cummax`, `cummin`).
+`AdaptiveAveragePooling.cu`, `AdaptiveAveragePooling3d.cu`, `AdaptiveMaxPooling2d.cu`,
+`AdaptiveMaxPooling3d.cu`, `UpSample*.cu`, `Col2Im.cu`.
 
 Not modelled: results that are resized in place by the caller.
 """
@@ -16,23 +10,16 @@ Not modelled: results that are resized in place by the caller.
 from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
+    format_copy_bytes,
     is_channels_last,
-    is_contiguous,
     suggests_channels_last,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 
-_IMAGES = 4  # dimensions of a batch of images
-
-
-def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
-    if tensor is None:
-        return 0
-    fits = is_channels_last(tensor) if channels_last else is_contiguous(tensor)
-    return 0 if fits else bytes_of(tensor)
+_IMAGES, _VOLUMES = 4, 5  # dimensions of a batch
 
 
 # Below so many channels the nearest neighbour of a channels-last image is looked up in a contiguous copy of
@@ -49,10 +36,9 @@ def either_format(operator: Operator, _device: DeviceProfile, script: Script) ->
     """Kernels run in the memory format the input suggests: an input dense in that format is read in place,
     any other is copied to it after the results are allocated.
     """
-    source = operator.tensor("self")
     script.outputs()
-    if source is not None:
-        script.temporary(_format_copy(source, suggests_channels_last(source)))
+    source = present(operator, "self")
+    script.temporary(format_copy_bytes(source, suggests_channels_last(source)))
 
 
 @rule("aten::upsample_bilinear2d", name="bilinear")
@@ -61,10 +47,9 @@ def bilinear(operator: Operator, _device: DeviceProfile, script: Script) -> None
 
     Source: `upsample_bilinear2d_out_cuda_template`, UpSampleBilinear2d.cu.
     """
-    source = operator.tensor("self")
     script.outputs()
-    if source is not None and suggests_channels_last(source):
-        script.temporary(_format_copy(source, channels_last=True))
+    if suggests_channels_last(source := present(operator, "self")):
+        script.temporary(format_copy_bytes(source, channels_last=True))
 
 
 @rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward", name="pooling-grad")
@@ -75,9 +60,9 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
     grad, source = present(operator, "grad_output"), present(operator, "self")
     script.outputs()
     channels_last = suggests_channels_last(source)
-    script.temporaries(_format_copy(source, channels_last), _format_copy(grad, channels_last))
+    script.temporaries(format_copy_bytes(source, channels_last), format_copy_bytes(grad, channels_last))
     if operator.name.startswith("aten::max_pool2d"):
-        script.temporary(_format_copy(operator.tensor("indices"), channels_last))
+        script.temporary(format_copy_bytes(operator.tensor("indices"), channels_last))
 
 
 @rule("aten::_adaptive_avg_pool2d", name="adaptive-average")
@@ -95,9 +80,8 @@ def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script
     """The gradient is read as it lies where the input is channels last, else copied if it is not
     contiguous."""
     script.outputs()
-    grad, source = operator.tensor("grad_output"), operator.tensor("self")
-    if source is not None and not suggests_channels_last(source):
-        script.copies(grad)
+    if not suggests_channels_last(present(operator, "self")):
+        script.copies(operator.tensor("grad_output"))
 
 
 @rule(
@@ -122,15 +106,7 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     if channels_last and source.shape[1] < _FEW_CHANNELS:
         script.copies(result)
         channels_last = False
-    script.temporary(_format_copy(source, channels_last))
-
-
-@rule("aten::upsample_nearest3d", "aten::_upsample_nearest_exact3d", name="resize-volume")
-def resize_volume(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The nearest are looked up in contiguous tensors alone, beside a result that is not. Source:
-    UpSampleNearest3d.cu."""
-    script.outputs()
-    script.copies(operator.outputs[0], operator.tensor("self"))
+    script.temporary(format_copy_bytes(source, channels_last))
 
 
 @rule("aten::max_pool3d_with_indices", "aten::max_pool3d_with_indices_backward", name="pooling-volume")
@@ -138,39 +114,19 @@ def pool_volume(operator: Operator, _device: DeviceProfile, script: Script) -> N
     """A batch of volumes is pooled in the format it suggests: what lies otherwise is copied. Source:
     DilatedMaxPool3d.cu."""
     script.outputs()
-    source = operator.tensor("self")
-    channels_last = source is not None and len(source.shape) > _IMAGES and suggests_channels_last(source)
-    script.temporary(_format_copy(operator.tensor("grad_output", "self"), channels_last))
+    source = present(operator, "self")
+    channels_last = len(source.shape) > _IMAGES and suggests_channels_last(source)
+    script.temporary(format_copy_bytes(operator.tensor("grad_output", "self"), channels_last))
 
 
-@rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
+@rule("aten::adaptive_max_pool2d", name="contiguous-results")
 def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy every operand that is not contiguous, and compute a result
-    that is to be strided beside it and copy it over.
-    """
+    """A batch that is not contiguous is copied, and a result that is to be strided computed beside it and
+    copied over; one image is read as it lies."""
     script.outputs()
-    backward = operator.name.endswith("_backward")
-    source = operator.tensor("grad_output", "self")
-    if source is not None and len(source.shape) < _IMAGES and not backward:
-        return  # one image is read as it lies
-    if backward:
-        script.copies(source, operator.tensor("indices"))
-    for result in operator.outputs:
-        script.copies(result)
-    if not backward:
-        script.copies(source)
-
-
-@rule("aten::im2col")
-def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Before the result: a contiguous copy of the input where it is not, and always one more of the input's
-    size (recorded).
-    """
     source = operator.tensor("self")
-    script.copies(source)
-    if source is not None:
-        script.temporary(bytes_of(source))
-    script.outputs()
+    if source is not None and len(source.shape) >= _IMAGES:
+        script.copies(*operator.outputs, source)
 
 
 @rule("aten::col2im")
@@ -186,39 +142,24 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.output(0, made)
         script.copies(source)
         return
-    first = script.temporary(made)
+    script.temporary(made)
     script.copies(source)
     script.output(0)
-    script.release(first)
 
 
-@rule(
-    "aten::avg_pool3d",
-    "aten::avg_pool3d_backward",
-    "aten::upsample_nearest1d",
-    "aten::_upsample_nearest_exact1d",
-    "aten::_upsample_nearest_exact1d_backward",
-    "aten::upsample_nearest1d_backward",
-    "aten::upsample_linear1d_backward",
-    "aten::upsample_nearest3d_backward",
-    "aten::upsample_trilinear3d_backward",
-    "aten::_upsample_bilinear2d_aa_backward",
-    "aten::_upsample_bicubic2d_aa_backward",
-    "aten::upsample_bicubic2d_backward",
-    "aten::reflection_pad1d",
-    "aten::reflection_pad2d",
-    "aten::reflection_pad1d_backward",
-    "aten::reflection_pad2d_backward",
-    "aten::cummax",
-    "aten::cummin",
-    "aten::adaptive_max_pool3d_backward",
-    "aten::_adaptive_avg_pool3d_backward",
-)
-def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results;
-    the gradient of a volume that is resized trilinearly is computed beside a result that is not
-    (UpSampleTrilinear3d.cu)."""
+@rule("aten::_adaptive_avg_pool3d", name="adaptive-average-3d")
+def adaptive_average_3d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A batch that is not contiguous is copied before the result; one volume is read as it lies."""
+    source = operator.tensor("self")
+    if source is not None and len(source.shape) == _VOLUMES:
+        script.copies(source)
     script.outputs()
-    script.copies(operator.tensor("grad_output", "self"))
-    if "trilinear" in operator.name:
-        script.copies(operator.outputs[0])
+
+
+@rule("aten::adaptive_max_pool3d", name="adaptive-max-3d")
+def adaptive_max_3d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A batch that is not contiguous is copied after the results; one volume is read as it lies."""
+    source = operator.tensor("self")
+    script.outputs()
+    if source is not None and len(source.shape) == _VOLUMES:
+        script.copies(source)

@@ -36,21 +36,6 @@ def bitsandbytes_quantize(operator: Operator, _device: DeviceProfile, script: Sc
     script.output(0)
 
 
-@rule(
-    "bitsandbytes::dequantize_4bit",
-    "bitsandbytes::dequantize_blockwise",
-    "bitsandbytes::optimizer_update_8bit_blockwise",
-    "bitsandbytes::optimizer_update_32bit",
-)
-def bitsandbytes_in_place(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The kernels take nothing besides the result, if there is one.
-
-    Source: `backends/cuda/ops.py`: results are made before the kernels are called; steps write to parameters
-    and state.
-    """
-    script.outputs()
-
-
 @rule("bitsandbytes::int8_linear_matmul")
 def bitsandbytes_product(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Nothing besides the result; the library's handle of cuBLAS is its own, beside those of PyTorch's

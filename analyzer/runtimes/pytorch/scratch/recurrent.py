@@ -1,15 +1,6 @@
 """Recurrent layers of cuDNN (copies to time-major order, workspace, the reserve kept for the backward pass),
 and cells.
 
-1. Forward: a contiguous time-major copy of the input (batch-first input is transposed), the results, a flat
-   weight buffer where the weights do not lie in one, the workspace, and in training the reserve.
-2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace,
-   with the data's also copies of the gradients that are not contiguous; the weight gradients are views of one
-   buffer, or of a layer without biases copies of its parts.
-3. Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold.
-4. A cell (`nn.GRUCell`, `nn.LSTMCell`) makes what its backward pass needs before its state; there the
-   gradients of biases are sums over the batch.
-
 Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp`
 (`_cudnn_rnn`, `_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda`
 and their backward); orders and the 24 bytes of dropout's state from recorded histories (H200). Not modelled:
@@ -28,9 +19,10 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
     contiguous_like,
+    permuted,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import AbsentError, Basis, Script, present, rule
 
 _SEED_BYTES = 8
 _SMALL = {"LSTM": (192, 128), "GRU": (192, 128), "RNN": (384, 256)}  # forward, backward
@@ -38,12 +30,13 @@ _WIDEST_STATIC = 1024
 _BIASED = (4, 5)  # tensors of a layer and direction that has biases; the second with a projection
 
 
-def _layer(operator: Operator, device: DeviceProfile, backward: bool = False) -> Recurrent | None:
-    """The layer, None if cuDNN has no such dtype. backward: with the algorithm of the backward pass."""
-    source = operator.tensor("input")
+def _layer(operator: Operator, device: DeviceProfile, backward: bool = False) -> Recurrent:
+    """The layer. backward: with the algorithm of the backward pass. Raises AbsentError if cuDNN has no such
+    type."""
+    source = present(operator, "input")
     mode = operator.integer("mode", default=-1)
-    if source is None or source.dtype not in ELEMENT_BYTES or not 0 <= mode < len(MODES):
-        return None
+    if source.dtype not in ELEMENT_BYTES or not 0 <= mode < len(MODES):
+        raise AbsentError
     lengths = operator.integers("batch_sizes")
     rows = source.shape[0] if lengths else None
     if lengths:
@@ -92,8 +85,7 @@ def _time_major(operator: Operator, tensor: TensorMeta) -> TensorMeta:
     """The tensor as the kernel sees it: transposed if batches come first."""
     if operator.integers("batch_sizes") or not operator.integer("batch_first"):
         return tensor
-    (a, b, *shape), (c, d, *stride) = tensor.shape, tensor.stride
-    return replace(tensor, shape=(b, a, *shape), stride=(d, c, *stride))
+    return permuted(tensor, (1, 0, *range(2, len(tensor.shape))))
 
 
 @rule("aten::_cudnn_rnn", name="cudnn-recurrent", sure=(Basis.EXACT, Basis.MEASURED))
@@ -101,9 +93,7 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
     """A contiguous time-major copy of the input, the results, a flat weight buffer where the weights do not
     lie in one, cuDNN's workspace and, in training, the reserve it keeps for the backward pass.
     """
-    layer, source = _layer(operator, device), operator.tensor("input")
-    if layer is None or source is None:
-        return
+    layer, source = _layer(operator, device), present(operator, "input")
     script.library("cudnn")
     script.copies(_time_major(operator, source))
     for index in (0, 1, 2, 4):
@@ -122,9 +112,7 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     cuDNN's workspace; contiguous copies of the states' gradients with the data's. The weights' gradients are
     views of one buffer; without biases, which cuDNN's buffer has all the same, copies of its parts.
     """
-    layer, source = _layer(operator, device, backward=True), operator.tensor("input")
-    if layer is None or source is None:
-        return
+    layer, source = _layer(operator, device, backward=True), present(operator, "input")
     script.library("cudnn")
     sent = [operator.tensor(name) for name in ("grad_output", "grad_hy", "grad_cy")]
     for index, like in enumerate([operator.tensor(name) for name in ("output", "hx", "cx")]):
@@ -157,7 +145,6 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     if separate:
         for index in weights:
             script.output(index)
-    script.release(*reversed(held))
 
 
 @rule("aten::_cudnn_init_dropout_state", name="cudnn-dropout-state", sure=(Basis.EXACT, Basis.MEASURED))
@@ -169,19 +156,6 @@ def dropout_state(_operator: Operator, device: DeviceProfile, script: Script) ->
     script.release(script.temporary(_SEED_BYTES))
     nbytes = dropout_state_bytes(device.sm_count * device.max_threads_per_sm)
     script.workspace("cudnn dropout state", nbytes, Basis.MEASURED)
-
-
-@rule("aten::_cudnn_rnn_flatten_weight", name="flat-weights")
-def flatten_weight(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """One zeroed buffer is the result; the weights become views of it."""
-    script.outputs()
-
-
-@rule("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell")
-def recurrent_cell(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """What the backward pass needs, the last result, comes before the states (`workspace` in RNN.cu)."""
-    script.output(len(operator.outputs) - 1)
-    script.outputs()
 
 
 @rule("aten::_thnn_fused_lstm_cell_backward_impl", "aten::_thnn_fused_gru_cell_backward")

@@ -5,12 +5,6 @@
 2. A reduced dimension is spread over a warp's lanes if it is the fast one, over a block's warps if that
    leaves every thread enough values, and over `blocks_per_result` thread blocks if a thread would still add
    up 256 values or more and the results alone do not fill the GPU: this depends on its SM count.
-3. Only the last needs memory: a **buffer** of accumulator size × results × blocks per result (× the lanes
-   and vector width that hold separate results), then a **semaphore** of 4 bytes per column of blocks, both
-   until the call ends.
-4. A loop too long for 32-bit offsets runs in parts, each with its own buffer; a 16-bit float result (or one
-   its accumulator cannot be stored in) then needs an accumulation buffer over all of the results as well.
-5. A source that must be converted first (integer sums, bool means) is copied whole, before the buffer.
 
 Source: `ReduceConfig`, `setReduceConfig` and `gpu_reduce_kernel` of `aten/src/ATen/native/cuda/Reduce.cuh`
 (unchanged between torch 2.11 and 2.13), `make_reduction_from_out_ty` of `ReduceOpsUtils.h`.
@@ -198,6 +192,17 @@ def made_contiguous(script: Script, source: TensorMeta) -> TensorMeta:
     """Return the tensor a full reduction reads, copied if not contiguous (`ReduceAllOps.cpp`)."""
     script.copies(source)
     return contiguous_like(source)
+
+
+def extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
+    """Allocate a largest or smallest value, with a contiguous copy; return its token."""
+    width = dtype_bytes(source.dtype)
+    found = script.temporary(width)
+    with script.function():
+        read = made_contiguous(script, source)
+        kernel = ReductionKernel(width)
+        reduce(script, device, read, reduced_dims(read, None), (read.dtype,), kernel=kernel)
+    return found
 
 
 def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> tuple[int, int]:

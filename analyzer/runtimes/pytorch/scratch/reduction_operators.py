@@ -6,7 +6,11 @@ rest follows from shape and strides.
 Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu`, `ReduceMomentKernel.cu`, `ReduceNormKernel.cu`,
 `ReduceLogicKernel.cu`, `Reduce{Max,Min}ValuesKernel.cu`, `ReduceArg{Max,Min}ReductionKernel.cu`,
 `ReduceAMinMaxKernel.cu`; input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`;
-`SummaryOps.cu` for `histc`.
+`SummaryOps.cu` for `histc`; `native/Normalization.cpp` (`renorm_out`). Of lists of tensors:
+`ForeachReduceOp.cu`, `MultiTensorApply.cuh` (`kChunkSize`); every other multi-tensor kernel takes addresses
+by value and nothing besides (`inert.py`).
+
+Not modelled: lists of mixed types, layouts or devices, whose tensors are reduced one by one.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, contiguous_strides, dtype_bytes
+from analyzer.graph.model import tensors_in
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
+    accumulator_dtype,
     bytes_of,
     preserved_strides,
 )
@@ -29,6 +35,8 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     reduced_dims,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
+
+_CHUNK_ELEMENTS = 65536
 
 
 def _staged(
@@ -266,3 +274,35 @@ def _as_complex(operator: Operator, script: Script) -> None:
     source = operator.inputs[0]
     if source.dtype.startswith("complex"):
         script.temporary(bytes_of(source))
+
+
+@rule("aten::renorm", "aten::renorm_")
+def renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The norm of every row, with the staging memory of its reduction, and the factor a row is multiplied by,
+    which overwrites the norm where it has its type."""
+    source = present(operator, "self")
+    script.outputs()
+    if not source.shape:
+        return
+    dim = operator.integer("dim") % len(source.shape)
+    norm = {"complex64": "float32", "complex128": "float64"}.get(
+        source.dtype, accumulator_dtype(source.dtype)
+    )
+    script.temporary(source.shape[dim] * dtype_bytes(norm))
+    others = frozenset(range(len(source.shape))) - {dim}
+    reduce(script, device, source, others, (norm,), kernel=ReductionKernel(dtype_bytes(norm)), keepdim=True)
+    if norm != source.dtype:
+        script.temporary(source.shape[dim] * dtype_bytes(source.dtype))
+
+
+@rule("aten::_foreach_norm", "aten::_foreach_max", replace=True)  # every other `_foreach_` is inert
+def foreach_reduction(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Norms and maxima of a list of tensors: partial results, for each tensor as many as the largest one has
+    chunks of 65,536 elements, in the accumulator's type. They are taken before the results.
+    """
+    tensors = tuple(tensors_in(operator.argument("self")))
+    if tensors:
+        chunks = max(-(-tensor.element_count // _CHUNK_ELEMENTS) for tensor in tensors)
+        result = next((output for output in operator.outputs if output is not None), tensors[0])
+        script.temporary(len(tensors) * chunks * accumulator_bytes(result.dtype))
+    script.outputs()

@@ -26,15 +26,11 @@ _DEFAULT = ".default"
 # Norms and products under `linalg_` are PyTorch's own kernels, triangular systems cuBLAS's: no solver is
 # loaded (NVML of recorded runs). Nor is it by exponentials, which are products (`LinearAlgebra.cpp`).
 _OWN_KERNELS = (
-    "aten::linalg_vector_norm",
-    "aten::linalg_matrix_norm",
-    "aten::linalg_norm",
-    "aten::linalg_cross",
-    "aten::linalg_vecdot",
-    "aten::linalg_diagonal",
-    "aten::_linalg_check_errors",
-    "aten::linalg_solve_triangular",
-    "aten::linalg_matrix_exp",
+    *(
+        f"aten::linalg_{name}"
+        for name in ("vector_norm", "matrix_norm", "norm", "cross", "vecdot", "diagonal")
+    ),
+    *("aten::_linalg_check_errors", "aten::linalg_solve_triangular", "aten::linalg_matrix_exp"),
 )
 _LIBRARY_BY_PREFIX = {
     "aten::linalg_": "cusolver",

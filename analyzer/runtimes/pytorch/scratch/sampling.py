@@ -1,15 +1,5 @@
 """Drawing from distributions, and counting.
 
-1. **multinomial** of one draw, or without replacement, checks its weights and draws as the largest of weight
-   / exponential: largest and smallest weight and the flags made of them; sums and whether one is zero;
-   exponentials of the weights' size; their largest places (one), or largest k with their values. The flags
-   stay until the end.
-2. Several draws with replacement keep three arrays of the weights' size: a copy, normalised ones, and their
-   running sums, which of a single row are CUB's scan.
-3. **bincount** looks for the smallest and the largest value before the counts are made (not of uint8).
-4. **Dirichlet** draws gamma variates into the result and divides by their sums.
-5. **bernoulli** takes probabilities as float32, for results of float64 as float64.
-
 Source: `aten/src/ATen/native/Distributions.cpp` (`multinomial_out`), `cuda/MultinomialKernel.cu`,
 `cuda/SummaryOps.cu` (`_bincount_cuda_template`), `cuda/Distributions.cpp` (`_s_dirichlet_cuda`),
 `cuda/DistributionTemplates.h` (`bernoulli_kernel`); orders and sizes as recorded (H200, torch 2.11,
@@ -20,23 +10,18 @@ Not modelled: counts summed in memory of each thread block (`weights` with many 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta, contiguous_strides, dtype_bytes
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import scan_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, dense
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
     ReductionKernel,
     both_extremes,
     converted,
-    made_contiguous,
+    extreme,
     reduce,
-    reduced_dims,
     sum_over,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, rule
@@ -48,21 +33,6 @@ _IN_ONE_PASS = Span(since=(2, 15))
 _FLAG = "bool"
 _DOUBLE = "float64"
 _DOUBLE_BYTES = 8
-
-
-def _dense(like: TensorMeta, shape: tuple[int, ...], dtype: str) -> TensorMeta:
-    return replace(like, shape=shape, stride=contiguous_strides(shape), dtype=dtype, offset=0)
-
-
-def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
-    """Allocate a largest or smallest value, with a contiguous copy; return its token."""
-    width = dtype_bytes(source.dtype)
-    found = script.temporary(width)
-    with script.function():
-        read = made_contiguous(script, source)
-        kernel = ReductionKernel(width)
-        reduce(script, device, read, reduced_dims(read, None), (read.dtype,), kernel=kernel)
-    return found
 
 
 @rule("aten::bernoulli", "aten::bernoulli_")
@@ -94,7 +64,7 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
         return
     _checks(script, device, weights)
     script.temporary(bytes_of(weights))
-    drawn = _dense(weights, weights.shape, weights.dtype)
+    drawn = dense(weights, weights.shape, weights.dtype)
     last = frozenset({len(weights.shape) - 1})
     if count == 1:
         places = ReductionKernel(16)
@@ -117,9 +87,9 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         script.temporary(1)  # both
         read: tuple[int, ...] = (positive, finite)
     else:
-        most = _extreme(script, device, weights)
+        most = extreme(script, device, weights)
         finite = script.temporary(1)
-        least = _extreme(script, device, weights)
+        least = extreme(script, device, weights)
         positive = script.temporary(1)
         script.temporary(1)  # both
         read = (positive, least, finite, most)
@@ -135,7 +105,7 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         sum_over(script, device, weights, (1,))
         zeros = script.temporary(rows)
         script.temporary(1)  # whether any is
-        flags = _dense(weights, (rows,), _FLAG)
+        flags = dense(weights, (rows,), _FLAG)
         reduce(script, device, flags, frozenset({0}), (_FLAG,), kernel=ReductionKernel(1))
         script.release(zeros, totals)
     script.release(script.temporary(1))  # its opposite
@@ -154,7 +124,7 @@ def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.release(*both_extremes(script, device, source))
     else:
         for _ in range(1 if source.dtype == "uint8" else 2):
-            script.release(_extreme(script, device, source))
+            script.release(extreme(script, device, source))
     script.outputs()
 
 
@@ -166,7 +136,7 @@ def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None
     if not source.shape:
         return
     script.temporary(source.element_count // source.shape[-1] * dtype_bytes(source.dtype))
-    sum_over(script, device, _dense(source, source.shape, source.dtype), (-1,))
+    sum_over(script, device, dense(source, source.shape, source.dtype), (-1,))
 
 
 @rule("aten::normal", "aten::normal_")
@@ -191,5 +161,5 @@ def _has_none_below_zero(script: Script, device: DeviceProfile, tensor: TensorMe
     """The least of all, and whether it is below zero."""
     if tensor is None or not tensor.element_count:
         return
-    least = _extreme(script, device, tensor)
+    least = extreme(script, device, tensor)
     script.release(script.temporary(1), least)

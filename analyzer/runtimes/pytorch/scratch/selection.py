@@ -1,11 +1,8 @@
 """Selection by values: where something is not zero, and what a mask selects or writes.
 
-1. **nonzero** counts first (CUB's sum, 4 bytes a block that may run at once), then writes one position a
-   dimension for each (CUB's select). What is not contiguous is copied before.
-2. A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how
-   many there are is told by the result, or by the values written; where neither tells, it is as many as the
-   mask has elements.
-3. **masked_scatter** sums up the mask, 8 bytes an element.
+A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how
+many there are is told by the result, or by the values written; where neither tells, it is as many as the
+mask has elements.
 
 Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp`
 (`masked_select_out_cuda_impl`, `masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh`
@@ -94,9 +91,7 @@ def selected(
 def nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """How many elements are not zero is summed up, then where they are is written: 8 bytes each and
     dimension."""
-    source = operator.tensor("self")
-    if source is not None:
-        _positions(script, device, source, None, result=0)
+    _positions(script, device, present(operator, "self"), None, result=0)
 
 
 @rule("aten::masked_select", name="masked-select")
@@ -105,9 +100,8 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
     single flag is a row of one (`masked_select_out_cuda_impl`)."""
     source, mask, result = present(operator, "self"), present(operator, "mask"), present(operator, 0)
     shape = broadcast_shape((mask, source)) or (1,)
-    found = _positions(script, device, expanded(mask, shape), result.element_count)
+    _positions(script, device, expanded(mask, shape), result.element_count)
     script.output(0)
-    script.release(found)
 
 
 @rule("aten::nonzero_static")

@@ -1,8 +1,4 @@
-"""Softmax and log-softmax.
-
-1. The kernels work on contiguous tensors: any other input is copied after the result is allocated.
-2. Softmax's backward pass first multiplies gradient and output into a temporary of the gradient's size.
-3. `_safe_softmax` (the math attention path) also keeps a mask of masked elements, a flag a row, and a scalar.
+"""Softmaxes that take more than the copies of what is not contiguous.
 
 Source: `aten/src/ATen/native/cuda/SoftMax.cu` (`host_softmax`, `softmax_backward_cuda_out`),
 `aten/src/ATen/native/SoftMax.cpp` and `TensorConversions`/`transformers/attention.cpp` (`_safe_softmax`).
@@ -27,22 +23,6 @@ from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 _PADDING, _MASKED_ROW = 1, 1024
 
 
-@rule("aten::_softmax", "aten::_log_softmax", name="softmax-transposed")
-def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The kernel works on a contiguous tensor: any other input (a transposed one) is copied after the result
-    is allocated.
-    """
-    script.outputs()
-    script.copies(operator.tensor("self"))
-
-
-@rule("aten::_log_softmax_backward_data", name="log-softmax-grad")
-def log_softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Gradient and output are copied where they are not contiguous, after the result is allocated."""
-    script.outputs()
-    script.copies(operator.tensor("grad_output"), operator.tensor("output"))
-
-
 @rule("aten::_softmax_backward_data", name="softmax-grad")
 def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Gradient times output is a temporary of the gradient's size, laid out as a pointwise result; it and the
@@ -58,16 +38,15 @@ def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::_masked_softmax", name="masked-softmax")
 def masked_softmax(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """One kernel over rows of up to 1,024, where the input is contiguous and the mask is one of padding, or
-    as large as the input and contiguous; else what is masked, and its softmax, before the result.
+    """One kernel over rows of up to 1,024, where the mask is contiguous, and one of padding or as large as
+    the input; else what is masked, and its softmax, before the result.
 
     Source: `aten/src/ATen/native/transformers/cuda/attention.cu` and `cuda/SoftMax.cu`
     (`masked_softmax_cuda`).
     """
     source, mask = present(operator, "self"), present(operator, "mask")
-    whole = mask.shape == source.shape and is_contiguous(mask)
-    fits = is_contiguous(source) and source.shape[-1:] <= (_MASKED_ROW,)
-    if not (fits and (whole or operator.argument("mask_type") == _PADDING)):
+    fits = is_contiguous(mask) and source.shape[-1:] <= (_MASKED_ROW,)
+    if not (fits and (mask.shape == source.shape or operator.argument("mask_type") == _PADDING)):
         script.temporaries(bytes_of(source), bytes_of(source))
     script.outputs()
 

@@ -1,18 +1,10 @@
 """Sorting, the largest k, and random permutations.
 
-1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of
-   indices.
-2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by
-   value with (segment, position) pairs, then by segment; more of them each for itself, with second buffers of
-   keys and indices. A dimension that is not the fast one is copied first.
-3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per
-   block and 256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block
-   of 256 threads takes 4 to 64 elements a thread: as many as it needs for all blocks to run at once, at 40 of
-   a multiprocessor's 65,536 registers a thread. More than 4,096 values a row are then sorted as `sort` does,
-   into other tensors, from which they are copied back (`TensorTopK.cpp`).
-4. The median of all elements is picked from the sorted ones.
-5. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit
-   keys up to about 30,000 positions, 64-bit keys above.
+`topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per
+block and 256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block
+of 256 threads takes 4 to 64 elements a thread: as many as it needs for all blocks to run at once, at 40 of
+a multiprocessor's 65,536 registers a thread. More than 4,096 values a row are then sorted as `sort` does,
+into other tensors, from which they are copied back (`TensorTopK.cpp`).
 
 Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
 (`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`, `Sorting.cpp`
@@ -24,7 +16,6 @@ Not modelled: results too large for 32-bit indices.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
@@ -35,9 +26,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     radix_sort_bytes,
     scan_by_key_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, moved_last
 from analyzer.runtimes.pytorch.scratch.reduction import (
     ReductionKernel,
     both_extremes,
@@ -76,10 +65,8 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
     (segment, position) pairs, then by segment; 128 and more each for itself, with second buffers of keys and
     indices. A dimension that is not the fast one is copied first.
     """
-    source = operator.tensor("self")
     script.outputs()
-    if source is not None and source.element_count:
-        sort_rows(script, device, source, operator.integer("dim", default=-1))
+    sort_rows(script, device, filled(operator, "self"), operator.integer("dim", default=-1))
 
 
 def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: int) -> None:
@@ -120,14 +107,8 @@ def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     if not source.shape:
         return
     dim = operator.integer("dim", default=-1) % len(source.shape)
-    order = [place for place in range(len(source.shape)) if place != dim] + [dim]
-    moved = replace(
-        source,
-        shape=tuple(source.shape[i] for i in order),
-        stride=tuple(source.stride[i] for i in order),
-    )
     size, width = source.shape[dim], dtype_bytes(source.dtype)
-    script.copies(moved)
+    script.copies(moved_last(source, dim))
     if size > _SMALL_MODE:
         script.temporary(bytes_of(source), Basis.BOUNDED)
         script.temporary(size * _INDEX_BYTES, Basis.BOUNDED)
@@ -151,9 +132,8 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if count > _SMALL_SORT:
         script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
     script.release(row, places)
-    found = script.temporary(1) if operator.name == "aten::median" else _middle(script, device, count)
+    script.temporary(1) if operator.name == "aten::median" else _middle(script, device, count)
     script.outputs()
-    script.release(found)
 
 
 def _middle(script: Script, device: DeviceProfile, count: int) -> int:
@@ -194,10 +174,9 @@ def _search(operator: Operator, script: Script, *others: TensorMeta | None) -> N
     """The result, and copies of what is not contiguous. Not modelled: values and boundaries of other types,
     which are converted."""
     script.outputs()
-    values = operator.tensor("self")
-    if values is not None and values.element_count:
-        with script.function():
-            script.copies(values, *others)
+    values = filled(operator, "self")
+    with script.function():
+        script.copies(values, *others)
 
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))

@@ -1,18 +1,9 @@
 """Sparse tensors: sorting their entries, and products by cuSPARSE.
 
-1. **coalesce** sorts the flattened indices with their positions by comparison and keeps the first of each
-   run, both with thrust; then the values' result is made, and values that are not contiguous are copied.
-2. **Products** with a dense matrix give cuSPARSE a buffer of 8 bytes for every 512 entries. Of CSR matrices
-   another of its algorithms is asked, with 64-bit indices; what it takes is known of one program's peak, and
-   counted as bounded.
-3. **Products of two** sparse matrices keep every pair that is multiplied, twice.
-4. **Bags of embeddings** make, in this order, the bags' sizes, which bag each index is of, the result and,
-   for the maximum, where it was.
-
 Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseBlasImpl.cpp`
-(`spmm`, `spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`, `cuda/EmbeddingBag.cu`; order
-and sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052
-entries (H200, torch 2.11, `tests/data/h200`).
+(`spmm`, `spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`; order and sizes as in the
+recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052 entries (H200, torch
+2.11, `tests/data/h200`).
 
 Not modelled: cuSPARSE on other GPUs.
 
@@ -51,9 +42,8 @@ def coalesce(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::_sparse_mm", name="sparse-product", sure=Basis.MEASURED)
 def sparse_product(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """cuSPARSE's buffer while it multiplies, of 8 bytes for every 512 entries and 7 more."""
-    values = operator.tensor("values")
-    if values is not None and values.element_count:
-        script.temporary(cusparse.product_bytes(values.element_count), Basis.MEASURED)
+    values = filled(operator, "values")
+    script.temporary(cusparse.product_bytes(values.element_count), Basis.MEASURED)
 
 
 @rule("aten::_sparse_addmm", name="compressed-product", sure=Basis.BOUNDED)
@@ -63,10 +53,9 @@ def compressed_product(operator: Operator, _device: DeviceProfile, script: Scrip
     it was recorded; at the peak of one program (GCN2 on 2,708 nodes with 13,264 entries) it was 4,608 bytes
     once rounded, which this gives.
     """
-    offsets, values = operator.tensor("row_offsets"), operator.tensor("values")
-    if offsets is not None and values is not None and values.element_count:
-        nbytes = cusparse.compressed_product_bytes(offsets.element_count - 1, values.element_count)
-        script.temporary(nbytes, Basis.BOUNDED)
+    offsets, values = present(operator, "row_offsets"), filled(operator, "values")
+    nbytes = cusparse.compressed_product_bytes(offsets.element_count - 1, values.element_count)
+    script.temporary(nbytes, Basis.BOUNDED)
 
 
 @rule("aten::_sparse_sparse_matmul", name="product-of-sparse", sure=(Basis.MEASURED, Basis.BOUNDED))
@@ -106,10 +95,3 @@ def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) ->
     script.temporary(8 * rows)  # beginnings
     script.release(script.temporary(scan_bytes(device, rows), Basis.BOUNDED))
     script.outputs()
-
-
-@rule("aten::_embedding_bag", "aten::_embedding_bag_forward_only", name="embedding-bag")
-def embedding_bag(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The bags' sizes, which bag each index is of, the result, and where the maximum was."""
-    for result in (2, 1, 0, 3):
-        script.output(result)

@@ -1,9 +1,7 @@
 """Batch norm over all ranks (`SyncBatchNorm`), in its parts: a rank's own statistics, everybody's as one,
 normalising.
 
-1. A rank's statistics and the sums of the backward pass are reduced over thread blocks through a staging
-   buffer with semaphores where the tensor is channels-last; contiguous tensors take nothing.
-2. What ranks tell each other are tensors of the program like any other (`torch/nn/modules/_functions.py`).
+What ranks tell each other are tensors of the program like any other (`torch/nn/modules/_functions.py`).
 
 Source: `aten/src/ATen/native/cuda/Normalization.cu` and `Normalization.cuh`.
 
@@ -12,8 +10,6 @@ Not modelled: tensors of more than 2^31 elements, whose kernels take other ways 
 
 from __future__ import annotations
 
-import itertools
-
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, nbytes_of
 from analyzer.runtimes.pytorch.scratch.layout import (
@@ -21,6 +17,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     is_channels_last,
     is_contiguous,
+    is_one_row,
 )
 from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
@@ -34,9 +31,7 @@ def _has_channels_innermost(tensor: TensorMeta) -> bool:
 
 def _merged_copy_bytes(tensor: TensorMeta) -> int:
     """Bytes of `tensor.reshape(samples, channels, -1)`; 0 if its last dimensions merge."""
-    inner = [(n, step) for n, step in zip(tensor.shape[2:], tensor.stride[2:], strict=True) if n != 1]
-    merges = all(outer[1] == within[0] * within[1] for outer, within in itertools.pairwise(inner))
-    return 0 if merges else bytes_of(tensor)
+    return 0 if is_one_row(tensor.shape[2:], tensor.stride[2:]) else bytes_of(tensor)
 
 
 @rule("aten::batch_norm_stats")

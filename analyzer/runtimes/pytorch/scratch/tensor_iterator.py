@@ -2,31 +2,23 @@
 
 Reductions take scratch by the *iterated* shape and strides, not by the tensor's own, so this rebuilds them.
 
-1. Operands are the results first, then the inputs; strides are in bytes, and a result has stride 0 along a
-   reduced dimension, as an input has along a broadcast one.
-2. **Reorder**: an insertion sort puts dimensions in ascending order of stride, the first operand that can
-   tell two dimensions apart deciding; reduced dimensions (stride 0 of a result) go to the front; a zero
-   stride of an operand decides nothing; at equal strides the smaller extent goes first.
-3. **Coalesce**: neighbours merge when either has size 1 or every operand steps over both as over one.
-4. **Split**: a loop whose extent or largest byte offset exceeds 2^31 − 1 is halved along the dimension with
-   the largest extent in bytes until every part fits (`with_32bit_indexing`); parts run one after the other,
-   front first.
+Operands are the results first, then the inputs; strides are in bytes, and a result has stride 0 along a
+reduced dimension, as an input has along a broadcast one.
 
 Source: `aten/src/ATen/TensorIterator.cpp` (`compute_strides`, `reorder_dimensions`, `coalesce_dimensions`,
 `get_dim_to_split`, `split`).
-
-5. The **result of a pointwise operator** is dense, its dimensions in the order of rule 2
-   (`allocate_or_resize_outputs`).
 
 Not modelled: results handed in by the caller (`out=`), which keep their strides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph import TensorMeta, contiguous_strides, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.layout import broadcast_shape, expanded
 
 _INT32_MAX = 2**31 - 1
 
@@ -42,10 +34,7 @@ class IteratedLoop:
     @property
     def element_count(self) -> int:
         """Number of iterations."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def reduced_dim_count(self) -> int:
@@ -55,11 +44,8 @@ class IteratedLoop:
     @property
     def output_element_count(self) -> int:
         """Elements of the first result."""
-        count = 1
-        for size, stride in zip(self.shape, self.strides[0], strict=True):
-            if stride != 0 or size == 0:
-                count *= size
-        return count
+        sizes = zip(self.shape, self.strides[0], strict=True)
+        return math.prod(size for size, stride in sizes if stride != 0 or size == 0)
 
     def fits_32bit(self) -> bool:
         """Whether 32-bit offsets reach every element of every operand."""
@@ -113,23 +99,12 @@ def reduction_loop(
 def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides, in elements, of a pointwise operator's fresh result: dense, in the inputs' order of
     strides; inputs broadcast."""
-    rank = max(len(tensor.shape) for tensor in inputs)
-    shape = [1] * rank
-    for tensor in inputs:
-        for dim, size in enumerate(tensor.shape, rank - len(tensor.shape)):
-            shape[dim] = size if size != 1 else shape[dim]
-    operands = []
-    for tensor in inputs:
-        width, lead = dtype_bytes(tensor.dtype), rank - len(tensor.shape)
-        operands.append(
-            (0,) * lead
-            + tuple(
-                0 if size == 1 and shape[lead + dim] != 1 else stride * width
-                for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride, strict=True))
-            )
-        )
-    order = _order(IteratedLoop(tuple(shape), tuple(operands), 0))
-    return tuple(shape), contiguous_strides(shape, order)
+    shape = broadcast_shape(inputs)
+    operands = tuple(
+        tuple(stride * dtype_bytes(tensor.dtype) for stride in expanded(tensor, shape).stride)
+        for tensor in inputs
+    )
+    return shape, contiguous_strides(shape, _order(IteratedLoop(shape, operands, 0)))
 
 
 def _reordered(loop: IteratedLoop) -> IteratedLoop:

@@ -1,7 +1,10 @@
 """Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`) or that cuDNN does
-not have (transposed ones padded by a stride or more), and their gradients.
+not have (transposed ones padded by a stride or more), their gradients, and the kernels called by their own
+names.
 
-1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS (`slow_convolution.py`). Which one
+1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS. There are as many rows as a window
+   has elements, and a column for each place of the result; a kernel of size 1 that neither skips nor pads
+   needs none. A transposed one with a bias adds it as a product with ones. Which kernel runs
    follows from the shape: transposed; dilated, or of volumes; else the plain one. Depthwise ones are
    `convolution.py`'s.
 2. With several groups each is one convolution of copies of its channels, and their results are joined. The
@@ -15,6 +18,8 @@ Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolu
 `cuda/ConvolutionMM2d.cu`, `cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and
 `3d.cu`; order and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11,
 tests/data/emulation/without_cudnn.json).
+
+Not modelled: gradients of kernels called by their own names.
 """
 
 from __future__ import annotations
@@ -23,11 +28,11 @@ import math
 from dataclasses import dataclass, replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import TensorMeta, dtype_bytes
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.blas import take_workspace
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, contiguous_like
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Script
+from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 
 _PLANE, _VOLUME = 4, 5
 
@@ -218,3 +223,33 @@ def _one_backward(
             script.release(script.temporary(windows.bias))
     script.release(taken, copy)
     return made
+
+
+@rule(
+    "aten::_slow_conv2d_forward",
+    "aten::slow_conv_dilated2d",
+    "aten::slow_conv_dilated3d",
+    "aten::slow_conv_transpose2d",
+    "aten::slow_conv_transpose3d",
+    name="slow-convolution",
+)
+def slow_convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Copies of what is not contiguous, the result, then a sample's windows as columns, which cuBLAS
+    multiplies."""
+    source, weight, result = present(operator, "self"), present(operator, "weight"), present(operator, 0)
+    transposed, volumes = "transpose" in operator.name, "3d" in operator.name
+    before = -1
+    if transposed and volumes:  # the result is made like the input first, and resized
+        before = script.temporary(bytes_of(source))
+    elif transposed:
+        before = script.temporary(contiguous_copy_bytes(source))
+        script.output(0)
+        script.release(before)
+    script.copies(source, weight)
+    script.outputs()
+    script.release(before)
+    kernel = operator.integers("kernel_size") or ()
+    plain = operator.name.endswith("_slow_conv2d_forward")
+    same = set(kernel) == {1} and source.shape[-len(kernel) :] == result.shape[-len(kernel) :]
+    windows = Windows(source, weight, result, 1, transposed, not same, not plain and not transposed)
+    products(script, device, windows, operator.tensor("bias") is not None)

@@ -24,13 +24,7 @@ from tests.capture.pytorch.captures import (
     traced,
 )
 
-LISTED = {
-    f"aten::{name}"
-    for listed in (
-        autocast.LOWER_PRECISION, autocast.FP32, autocast.FP32_SET_OPT_DTYPE, autocast.FP32_APPEND_DTYPE, autocast.PROMOTE,
-    )
-    for name in listed
-}  # fmt: skip
+LISTED = {f"aten::{name}" for listed in autocast.POLICIES.values() for name in listed}
 
 
 def registered() -> set[str]:
@@ -64,16 +58,7 @@ class TestLists:
         assert "aten::binary_cross_entropy" in registered()
 
     def test_no_operator_has_two_policies(self) -> None:
-        policies = Counter(
-            name
-            for listed in (
-                autocast.LOWER_PRECISION,
-                autocast.FP32,
-                autocast.FP32_SET_OPT_DTYPE,
-                autocast.PROMOTE,
-            )
-            for name in listed
-        )
+        policies = Counter(name for listed in autocast.POLICIES.values() for name in listed)
         assert max(policies.values()) == 1
 
     def test_every_name_is_an_operator(self) -> None:

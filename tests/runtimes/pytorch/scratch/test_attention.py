@@ -91,14 +91,15 @@ def test_flash_backward(size: int, queries: int, accumulators: tuple[int, int]) 
     first, second = accumulators
     allocations = f"=0 =1 =2 +{first} +{second}"
     ends = f"-{second} -{first}"
-    operator = call(f"{FLASH}_backward", (swapped, query, key, key), (query, key, key))
+    operator = call(f"{FLASH}_backward", (swapped, query, key, key, swapped), (query, key, key))
     assert words(operator) == f"{allocations} {ends}"
     if queries > 1:  # a gradient that is not contiguous as (batch, sequence, heads, size)
         copy = 2 * 4 * queries * size * 2
-        operator = dataclasses.replace(operator, arguments=(query, query, key, key))
+        operator = dataclasses.replace(operator, arguments=(query, query, key, key, swapped))
         assert words(operator) == f"+{copy} {allocations} {ends} -{copy}"
     grouped = tensor(2, 2, 50, size, dtype="float16")
-    operator = call(f"{FLASH}_backward", (swapped, query, grouped, grouped), (query, grouped, grouped))
+    given = (swapped, query, grouped, grouped, swapped)
+    operator = call(f"{FLASH}_backward", given, (query, grouped, grouped))
     whole = 2 * 4 * 50 * size * 2
     assert words(operator) == f"{allocations} +{whole} +{whole} -{whole} -{whole} {ends}"
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from analyzer.capture.pytorch.kernels import compressed, sparse
+from analyzer.capture.pytorch.device.compatible import CompatibleDevices
+from analyzer.capture.pytorch.kernels import compressed, decisions, sparse
 from analyzer.capture.pytorch.kernels.composite import NAMES
 from analyzer.capture.pytorch.recording.refused import reason
+from analyzer.devices import load
 from analyzer.runtimes.pytorch.scratch import is_known
 from benchmarks.releases.dispatched import recorded
 
@@ -17,6 +19,11 @@ DISPATCHED = recorded()
 OF_PARTS = {
     func.name().removesuffix(".default")
     for func in (*sparse._HANDLERS, *sparse._OF_COMPRESSED, *sparse._ASKED, *compressed.ASKED)
+}
+# Fused operators that CUDA makes of others are followed into these.
+TAKEN_APART = {
+    func.name().removesuffix(".default")
+    for func in (*decisions.FUSED, *decisions.choices(CompatibleDevices(load("h200"))))
 }
 
 
@@ -35,7 +42,7 @@ def unknown(dispatched: Mapping[str, Sequence[str]]) -> list[str]:
         if is_counted(name)
         and not is_known(name)
         and not reason(name)
-        and name not in OF_PARTS
+        and name not in OF_PARTS | TAKEN_APART
         and name.removeprefix("aten::") + ("" if "." in name else ".default") not in NAMES
         and "CompositeImplicitAutograd" not in keys
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.graph import Phase, TensorMeta
 from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes, unique_bytes
-from analyzer.runtimes.pytorch.scratch.indexing import flattens_in_place
+from analyzer.runtimes.pytorch.scratch.layout import is_one_row
 from tests.runtimes.pytorch.scratch.handwritten import H200, call, spread, tensor, words
 
 
@@ -29,7 +29,7 @@ def index(*shape: int, stride: tuple[int, ...] = ()) -> TensorMeta:
     ],
 )
 def test_flattening_in_place(source: TensorMeta, flat: bool) -> None:
-    assert flattens_in_place(source) == flat
+    assert is_one_row(source.shape, source.stride) == flat
 
 
 def test_embedding_copies_an_index_it_cannot_flatten() -> None:

@@ -58,12 +58,12 @@ def test_margin_losses_sum_a_loss_a_row() -> None:
 
 
 def test_negative_log_likelihood() -> None:
-    """Input, target and weight are copied where they are not contiguous."""
+    """Input, target and weight are copied where they are not contiguous, in the backward pass the target first."""
     source, target, weight = spread(A), spread(tensor(30, dtype="int64")), spread(tensor(100))
     forward = call("aten::nll_loss_forward", (source, target, weight), (SCALAR, SCALAR))
     assert words(forward) == f"=0 =1 +{N} +240 +400 -400 -240 -{N}"
     backward = call("aten::nll_loss_backward", (spread(SCALAR), source, target, weight), (A,))
-    assert words(backward) == f"=0 +{N} +240 +400 -400 -240 -{N}"
+    assert words(backward) == f"=0 +240 +{N} +400 -400 -{N} -240"
     assert (
         words(call("aten::nll_loss_forward", (A, tensor(30, dtype="int64"), None), (SCALAR, SCALAR)))
         == "=0 =1"
@@ -136,3 +136,19 @@ def test_partial_norms_of_a_list() -> None:
     doubles = (tensor(10, dtype="float64"),)
     assert words(call("aten::_foreach_norm", (doubles,), (None,))) == "+8 =0 -8"
     assert words(call("aten::_foreach_norm", ((),), ())) == words(call("aten::_foreach_norm", (), ())) == ""
+
+
+def test_masked_softmax_is_one_kernel_where_the_mask_lies_plainly() -> None:
+    """As PyTorch's own host code asks (torch 2.11, emulated): the input may lie otherwise, the mask may not."""
+    scores, mask = tensor(2, 4, 6, 6), tensor(2, 6, dtype="bool")
+    copies = f"+{2 * 4 * 6 * 6 * 4} +{2 * 4 * 6 * 6 * 4}"
+    back = copies.replace("+", "-")
+    for given, kind, taken in (
+        ((scores, mask), 1, "=0"),
+        ((spread(scores), mask), 1, "=0"),
+        ((scores, spread(mask)), 1, f"{copies} =0 {back}"),
+        ((scores, tensor(6, 6, dtype="bool")), 0, f"{copies} =0 {back}"),
+        ((spread(scores), tensor(2, 4, 6, 6, dtype="bool")), 2, "=0"),
+        ((tensor(2, 1, 1, 1025), tensor(2, 1025, dtype="bool")), 1, "+8200 +8200 =0 -8200 -8200"),
+    ):
+        assert words(call("aten::_masked_softmax", (*given, 3, kind), (scores,))) == taken

@@ -136,41 +136,6 @@ def test_workspaces_are_never_larger_than_cublass_own() -> None:
     assert words(call("aten::mv", (tensor(2, 2), tensor(2)), (tensor(2),))) == f"=0 {CUBLAS}"
 
 
-SOURCE = tensor(8, 100, 64, dtype="float16")
-N = 8 * 100 * 64 * 2
-
-
-def attention(weights: TensorMeta | None) -> str:
-    outputs = (SOURCE,) if weights is None else (SOURCE, weights)
-    return words(call("aten::_native_multi_head_attention", (SOURCE, SOURCE, SOURCE, 64, 4), outputs))
-
-
-def test_multi_head_attention() -> None:
-    """One product for query, key and value; scores are kept only where weights are wanted."""
-    fused = f"{CUBLAS} {LT} +{3 * N} +{N} =0 -{N} -{3 * N}"
-    assert attention(None) == fused
-    assert attention(tensor()) == attention(tensor(0)) == f"{fused} =1"
-    scores = 8 * 4 * 100 * 100 * 2
-    kept = f"+{3 * N} +{3 * N} -{3 * N} +{scores} +{N} =0 -{N} =1 -{scores} -{3 * N}"
-    assert attention(tensor(8, 100, 100)) == f"{CUBLAS} {LT} {kept}"
-    flat = call("aten::_native_multi_head_attention", (tensor(100, 64),), (SOURCE,))
-    assert words(flat) == words(dataclasses.replace(flat, arguments=(None,))) == "=0"
-
-
-def test_encoder_layer() -> None:
-    arguments = (SOURCE, 64, 4, *[None] * 11, tensor(256, 64))
-    statistics = " ".join([f"+{800 * 4} +{800 * 4} -{800 * 4} -{800 * 4}"])
-    wide = 800 * 256 * 2
-    expected = (
-        f"{CUBLAS} {LT} +{3 * N} +{N} +{N} -{N} -{3 * N} +{N} {statistics} -{N} "
-        f"+{wide} +{N} -{wide} =0 {statistics} -{N} -{N}"
-    )
-    name = "aten::_transformer_encoder_layer_fwd"
-    assert words(call(name, arguments, (SOURCE,))) == expected
-    for source, hidden in ((None, tensor(256, 64)), (SOURCE, None), (tensor(100, 64), tensor(256, 64))):
-        assert words(call(name, (source, *arguments[1:14], hidden), (SOURCE,))) == "=0"
-
-
 def test_groups_of_rows() -> None:
     """Bfloat16 on compute capability 9.0: CUTLASS's arguments and descriptors, as an H200 was seen to take them."""
     rows, offsets = tensor(1024, 384, dtype="bfloat16"), tensor(8, dtype="int32")

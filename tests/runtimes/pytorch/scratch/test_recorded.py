@@ -31,6 +31,8 @@ VALUE_DEPENDENT = "its sizes depend on values"
 EXCEPTIONS = {
     "aten::mode": VALUE_DEPENDENT,
     "aten::_euclidean_dist": "captured in its parts (`kernels/composite.py`)",
+    "aten::_native_multi_head_attention": "captured in its parts (`kernels/decisions.py`)",
+    "aten::_transformer_encoder_layer_fwd": "captured in its parts",
     "aten::_trilinear": "captured in its parts",
     "aten::dist": "captured in its parts",
     "aten::block_diag": "captured in its parts",

@@ -6,7 +6,7 @@ import json
 import re
 
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
-from analyzer.runtimes.pytorch.scratch.sequences import PATH, table
+from analyzer.runtimes.pytorch.scratch.sequences import PATH, recorded_sequence, table
 from benchmarks.releases.schemas import recorded
 from tests.runtimes.pytorch.scratch.handwritten import call, spread, tensor, words
 
@@ -37,6 +37,17 @@ def test_what_is_given_back_early_and_constants() -> None:
         call("aten::fake_quantize_per_channel_affine_cachemask", (x, scale, scale, 1, 0, 255), (x, x))
     )
     assert steps == "+4 +4 -4 -4 =0 =1"
+    strided = words(
+        call("aten::fake_quantize_per_channel_affine_cachemask", (x, scale, spread(scale), 1, 0, 255), (x, x))
+    )
+    assert strided == "+4 +24 -24 +4 +24 -24 -4 -4 =0 =1"
+
+
+def test_results_before_their_turn_and_copies_of_results() -> None:
+    assert words(call("aten::native_dropout", (tensor(4, 6), 0.5, True), (tensor(4, 6),) * 2)) == "=1 =0"
+    image, last = tensor(2, 3, 4, 5), spread(tensor(2, 3, 8, 10))
+    resized = call("aten::_upsample_bilinear2d_aa", (spread(image), (8, 10), False), (last,))
+    assert words(resized) == "=0 +1920 +480 -480 -1920"
 
 
 def test_steps_name_tensors_of_the_release_that_was_asked() -> None:
@@ -44,6 +55,6 @@ def test_steps_name_tensors_of_the_release_that_was_asked() -> None:
         schemas = SCHEMAS[tuple(map(int, release.split(".")))]
         for kernel, steps in kernels.items():
             named = set(re.findall(r"(?:^| |\*)([a-z]\w*)", steps)) - {"o", "o0", "o1", "cublas"}
-            assert named <= set(schemas[f"{kernel}.default"]), kernel
+            assert named <= set(schemas[kernel if "." in kernel else f"{kernel}.default"]), kernel
             found = rule_for(kernel)
-            assert found is not None and found.name == "recorded-sequence", kernel
+            assert found is not None and found.code is recorded_sequence, kernel
