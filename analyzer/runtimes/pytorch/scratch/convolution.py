@@ -10,7 +10,10 @@
    call does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every
    equal call that follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask
    for.
-5. A few kernels make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
+5. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as
+   the largest any plan asks for, halved while there is no room, and has the allocator empty its cache after
+   them (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`).
+6. A few kernels make the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`,
 `convolution_backward`, `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h`

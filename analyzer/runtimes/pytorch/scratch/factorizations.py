@@ -341,6 +341,7 @@ def _solved(
         and unknowns > 8
         and sides <= (_MANY if unknowns <= 32 else 64 if unknowns <= 64 else 2)
     ):
+        script.library("cusolver")
         script.release(script.temporary(INFO_BYTES))
     elif unknowns != sides and unknowns <= 8 and sides >= 256:  # MAGMA's
         take_workspace(script, device)

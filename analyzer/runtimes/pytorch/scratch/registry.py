@@ -24,13 +24,17 @@ from analyzer.runtimes.rules import place
 
 _DEFAULT = ".default"
 # Norms and products under `linalg_` are PyTorch's own kernels, triangular systems cuBLAS's: no solver is
-# loaded (NVML of recorded runs). Nor is it by exponentials, which are products (`LinearAlgebra.cpp`).
+# loaded (NVML of recorded runs). Nor is it by exponentials, which are products (`LinearAlgebra.cpp`). What
+# works with LU factors loads it where cuSOLVER factorizes (`factorizations.py`): a stack of matrices is
+# cuBLAS's (`tests/data/h100/linear_algebra_outside.json`).
 _OWN_KERNELS = (
     *(
         f"aten::linalg_{name}"
         for name in ("vector_norm", "matrix_norm", "norm", "cross", "vecdot", "diagonal")
     ),
     *("aten::_linalg_check_errors", "aten::linalg_solve_triangular", "aten::linalg_matrix_exp"),
+    *("aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex"),
+    *("aten::_linalg_det", "aten::_linalg_slogdet"),
 )
 _LIBRARY_BY_PREFIX = {
     "aten::linalg_": "cusolver",

@@ -91,6 +91,13 @@ SOLVERS = 90 << 20  # more is cuSOLVER's; what else a first call loads is 2 MiB
         ("geqrf", "aten::geqrf", ((128, 64),)),
         ("ormqr", "aten::ormqr", ((128, 64), (64,), (128, 64))),
         ("solve_triangular", "aten::linalg_solve_triangular", ((128, 128), (128, 8))),
+        ("solve", "aten::_linalg_solve_ex", ((128, 128), (128, 8))),
+        ("solve_batched", "aten::_linalg_solve_ex", ((6, 40, 40), (6, 40, 4))),
+        ("inv", "aten::linalg_inv_ex", ((128, 128),)),
+        ("inv_batched", "aten::linalg_inv_ex", ((6, 40, 40),)),
+        ("det", "aten::_linalg_det", ((128, 128),)),
+        ("slogdet_batched", "aten::_linalg_slogdet", ((6, 40, 40),)),
+        ("lu_factor", "aten::linalg_lu_factor_ex", ((128, 128),)),
     ],
 )
 def test_the_solvers_code_is_loaded_where_it_was(
@@ -102,5 +109,6 @@ def test_the_solvers_code_is_loaded_where_it_was(
     )
     given = tuple(tensor(*shape) for shape in shapes)
     keywords = {"upper": False} if name.endswith("solve_triangular") else {}
-    operator = called(0, name, given, (tensor(*shapes[0]),), keywords)
+    made = 4 if name.removeprefix("aten::").startswith(("_linalg", "linalg_inv", "linalg_lu")) else 1
+    operator = called(0, name, given, (tensor(*shapes[0]),) * made, keywords)
     assert ("cusolver" in kernel_allocations(operator, H200).libraries) is (grown > SOLVERS)
