@@ -121,6 +121,16 @@ def operator_seconds(
     return {index: (launch.host, launch.device) for index, launch in launches.items()}
 
 
+def device_seconds(graph: Graph, profile: DeviceProfile) -> float | None:
+    """Return what a graph's operators keep the device busy, one after the other; None if its speed is
+    unknown."""
+    rates = rates_of(profile)
+    if rates is None:
+        return None
+    launches = _launches(graph, graph.program, rates, 1.0).values()
+    return sum(launch.device + launch.gap * launch.kernels for launch in launches)
+
+
 def _last_step(graph: Graph) -> list[Moment]:
     """Return the moments of the last whole iteration: of the last optimizer step, if there is one."""
     operators = graph.operators
