@@ -18,6 +18,7 @@ from analyzer.emulation.exchange import Exchange
 from analyzer.emulation.history import estimate_of
 from analyzer.emulation.nccl import Nccl
 from analyzer.emulation.questions import QuestionServer
+from analyzer.emulation.step import benchmark_of
 from analyzer.emulation.workspaces import Workspaces
 from analyzer.errors import OptionError, RunError
 from analyzer.options import Options
@@ -131,7 +132,12 @@ def _seen(
         Nccl(profile),
         Exchange(),
     )
-    topics = {**cudnn.topics, **workspaces.topics, **communicators.topics}
+    topics = {
+        **cudnn.topics,
+        **workspaces.topics,
+        **communicators.topics,
+        "benchmark": benchmark_of(profile),
+    }
     with apart() as box:
         with (
             tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,

@@ -8,11 +8,12 @@ from math import prod
 from typing import Any
 
 from analyzer.devices import DeviceProfile
+from analyzer.emulation.questions import Question, Topic, Unanswered
 from analyzer.emulation.replay import without_folder
 from analyzer.graph import Category, Graph
 from analyzer.graph.model import Argument, Operator, Phase, Run, Storage, TensorMeta, tensors_in
 from analyzer.timing import compiled
-from analyzer.timing.step import step_time
+from analyzer.timing.step import device_seconds, step_time
 from analyzer.timing.step_time import StepTime
 
 _PHASES = {phase.value: phase for phase in Phase}
@@ -21,6 +22,18 @@ _PHASES = {phase.value: phase for phase in Phase}
 def time_of(launches: Sequence[Mapping[str, Any]], profile: DeviceProfile) -> StepTime | None:
     """Return the time of the step with these launches; None where nothing in it was compiled."""
     return step_time(graph_of(launches), profile) if launches else None
+
+
+def benchmark_of(profile: DeviceProfile) -> Topic:
+    """Return what answers how many nanoseconds launches keep a GPU busy (`inside/padding.py`)."""
+
+    def nanoseconds(question: Question) -> Sequence[int]:
+        seconds = device_seconds(graph_of(question["launches"]), profile)
+        if seconds is None:
+            raise Unanswered(f"nobody knows how fast {profile.name} is")
+        return [round(1e9 * seconds)]
+
+    return nanoseconds
 
 
 def graph_of(launches: Iterable[Mapping[str, Any]]) -> Graph:

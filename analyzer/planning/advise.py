@@ -76,7 +76,7 @@ def advise(
     if compiled:
         if samples_per_second is not None or change_numbers:
             raise OptionError(
-                "of a compiled step no time is known, and its numbers stay",
+                "a compiled step is looked at for one batch, and its numbers stay",
                 "leave --samples-per-second and --change-numbers out",
             )
         return advise_compiled(target, said, python, progress)

@@ -20,9 +20,11 @@ from analyzer.timing.attention import attention
 from analyzer.timing.convolutions import Convolution, convolution
 from analyzer.timing.elementwise import copied, elementwise, size_of
 from analyzer.timing.fused import fused
-from analyzer.timing.products import product
+from analyzer.timing.moves import MOVES, filled, gradient_of_part, joined, moved
+from analyzer.timing.operands import channels_last, copied_first
+from analyzer.timing.products import grouped, product
 from analyzer.timing.rates import Rates
-from analyzer.timing.work import Work
+from analyzer.timing.work import Work, log
 
 Rule = Callable[[Operator, str, Rates], list[Work]]
 _EMPTY = (
@@ -56,7 +58,7 @@ def works_of(operator: Operator, storages: tuple[Storage, ...], rates: Rates) ->
         rule = _lists
     if name in ("_to_copy", "copy_", "clone", "_copy_from"):
         return _copies(operator, name, storages, rates)
-    return (rule or elementwise)(operator, name, rates)
+    return [*copied_first(operator, name, rates), *(rule or elementwise)(operator, name, rates)]
 
 
 def _copies(operator: Operator, name: str, storages: tuple[Storage, ...], rates: Rates) -> list[Work]:
@@ -125,16 +127,11 @@ def _grouped(operator: Operator, name: str, rates: Rates) -> list[Work]:
     layout = _layouts(left, right)
     if not m * n * k:
         return []
-    if left.dtype in ("bfloat16", "float16"):
-        return [product(m, n, k, groups, left.dtype, layout, rates)]
-    return [
-        product(m, n, k, 1, "float32", layout, rates) for _ in range(groups)
-    ]  # PyTorch's fallback: one after the other
-
-
-def _last(tensor: TensorMeta) -> bool:
-    """Whether its channels lie side by side."""
-    return len(tensor.shape) > 3 and tensor.stride[1] == 1 and tensor.shape[1] > 1 and tensor.stride[-1] != 1
+    if left.dtype == "bfloat16":
+        return [grouped(m, n, k, groups, rates)]
+    dtype = "float16" if left.dtype == "float16" else "float32"
+    # PyTorch's fallback: one after the other
+    return [product(m, n, k, 1, dtype, layout, rates) for _ in range(groups)]
 
 
 def _conv_parts(
@@ -151,9 +148,9 @@ def _conv_parts(
     found = []
     for part in parts:
         conv = Convolution(
-            part, dtype, _last(x) or _last(weight), len(x.shape) - 2, x.shape[0], x.shape[1], out.shape[1],
-            prod(x.shape[2:]), prod(out.shape[2:]), prod(weight.shape[2:]), stride[0], dilation[0], groups,
-            transposed,
+            part, dtype, channels_last(x) or channels_last(weight), len(x.shape) - 2, x.shape[0], x.shape[1],
+            out.shape[1], prod(x.shape[2:]), prod(out.shape[2:]), prod(weight.shape[2:]), stride[0],
+            dilation[0], groups, transposed,
         )  # fmt: skip
         found.append(convolution(conv, rates))
     return found
@@ -167,8 +164,10 @@ def _convolution(operator: Operator, name: str, rates: Rates) -> list[Work]:
     found = _conv_parts(operator, ("forward",), x, weight, out, rates)
     if operator.tensor("bias") is not None and not found[0].category.endswith("depthwise"):
         nbytes = out.element_count * size_of(out)  # cuDNN's result, to which PyTorch adds the bias
-        kind = "bias_add" if _last(out) else "channel_mul"
-        found.append(traffic.strided(kind, size_of(out), out.element_count, 2 * nbytes, nbytes, rates))
+        last = channels_last(out)
+        kind, run = ("bias_add", out.shape[1]) if last else ("channel_mul", prod(out.shape[2:]))
+        count, sizes = out.element_count, (log(run),)
+        found.append(traffic.strided(kind, size_of(out), count, 2 * nbytes, nbytes, rates, sizes))
     return found
 
 
@@ -181,9 +180,12 @@ def _convolution_backward(operator: Operator, name: str, rates: Rates) -> list[W
     parts = tuple(part for part, asked in zip(("input", "weight"), wanted, strict=False) if asked)
     found = _conv_parts(operator, parts, x, weight, grad, rates)
     if wanted[2]:
-        kind = "sum_first" if _last(grad) else "sum_plane"
-        width = grad.shape[1] if _last(grad) else prod(grad.shape[2:])
-        found.append(traffic.reduced(kind, size_of(grad), grad.element_count, width, rates))
+        n, c, size = grad.shape[0], grad.shape[1], size_of(grad)
+        found.append(
+            traffic.reduced("sum_first", size, grad.element_count, c, rates)
+            if channels_last(grad)
+            else traffic.summed(size, n, c, prod(grad.shape[2:]), rates)
+        )
     return found
 
 
@@ -237,7 +239,7 @@ def _batch_norm(operator: Operator, name: str, rates: Rates) -> list[Work]:
     ):
         kind = f"mixed_{kind}"
     sizes = (x.shape[0], x.shape[1], prod(x.shape[2:]))
-    return [traffic.planes(kind, size_of(x), _last(x), sizes, sizes[2], rates)]
+    return [traffic.planes(kind, size_of(x), channels_last(x), sizes, rates)]
 
 
 def _group_norm(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -245,7 +247,7 @@ def _group_norm(operator: Operator, name: str, rates: Rates) -> list[Work]:
     if x is None or not x.element_count:
         return []
     sizes = (operator.integer("N"), operator.integer("C"), operator.integer("HxW"))
-    return [traffic.planes(name, size_of(x), False, sizes, sizes[2], rates)]
+    return [traffic.planes(name, size_of(x), False, sizes, rates)]
 
 
 _POOLS = {
@@ -266,12 +268,11 @@ def _planes(operator: Operator, name: str, rates: Rates) -> list[Work]:
     far = grad if backward else out
     if x is None or far is None or len(x.shape) < 3:
         return []
-    sizes = (x.shape[0], x.shape[1], prod(x.shape[2:]))
-    return [
-        traffic.planes(
-            kind + ("_backward" if backward else ""), size_of(x), _last(x), sizes, prod(far.shape[2:]), rates
-        )
-    ]
+    kind += "_backward" if backward else ""
+    ahead = 1 if len(x.shape) == 3 and "1d" not in name else 2  # a picture without its batch
+    sizes = prod(x.shape[:ahead]), prod(x.shape[ahead:]), prod(far.shape[ahead:])
+    window = prod(operator.integers("kernel_size") or (1,)) if kind.startswith(("max", "avg")) else 1
+    return [traffic.pooled(kind, size_of(x), channels_last(x), sizes, window, rates)]
 
 
 _SORTED = {"topk": "topk", "sort": "sort", "argsort": "argsort", "one_hot": "one_hot", "nonzero": "nonzero",
@@ -355,15 +356,8 @@ def _reduced(operator: Operator, name: str, rates: Rates) -> list[Work]:
         width = prod(x.shape[d] for d in gone)
         beside = [d for d in gone if x.stride[d] >= out.element_count and len(gone) > 1 and d != near]
         if beside and kind in ("sum", "mean", "norm"):
-            return [
-                traffic.reduced(
-                    "sum_plane",
-                    size_of(x),
-                    x.element_count,
-                    prod(x.shape[d] for d in gone if d not in beside),
-                    rates,
-                )
-            ]
+            inner = prod(x.shape[d] for d in gone if d not in beside)
+            return [traffic.summed(size_of(x), width / inner, out.element_count, inner, rates)]
         which = {
             "sum": "sum_last",
             "mean": "mean_last",
@@ -382,47 +376,6 @@ _REDUCTIONS = {
     "linalg_vector_norm": "norm", "norm": "norm", "cumsum": "cumsum", "cumprod": "cumsum", "prod": "sum",
     "any": "amax", "all": "amax", "logsumexp": "amax", "std_mean": "var", "count_nonzero": "sum",
 }  # fmt: skip
-
-
-def _gradient_of_part(operator: Operator, name: str, rates: Rates) -> list[Work]:
-    """Zeros of the whole, then a copy into the part."""
-    grad, out = next(iter(operator.inputs), None), operator.outputs[0]
-    if grad is None or out is None:
-        return []
-    nbytes, part = out.element_count * size_of(out), grad.element_count * size_of(grad)
-    zeros = traffic.vectors("zero_", size_of(out), nbytes, 0, rates)
-    if name == "select_backward" and operator.integer("dim") == 0:
-        return [zeros, traffic.vectors("clone", size_of(out), 2 * part, part, rates)]
-    return [
-        zeros,
-        traffic.strided("slice_copy", size_of(out), grad.element_count, 2 * part, part, rates),
-    ]
-
-
-def _joined(operator: Operator, name: str, rates: Rates) -> list[Work]:
-    out = operator.outputs[0]
-    if out is None or not out.element_count:
-        return []
-    nbytes = out.element_count * size_of(out)
-    last = operator.integer("dim", default=0) in (-1, len(out.shape) - 1)
-    kind = "interleave" if name == "stack" and last else "cat_last" if last else "cat2"
-    return [traffic.strided(kind, size_of(out), out.element_count, 2 * nbytes, nbytes, rates)]
-
-
-_MOVES = {"roll": "roll", "flip": "flip", "constant_pad_nd": "pad", "reflection_pad2d": "pad",
-"repeat": "repeat_kv", "tril": "head_permute", "triu": "head_permute", "masked_fill": "masked_fill",
-"im2col": "repeat_kv", "col2im": "repeat_kv", "unfold_backward": "repeat_kv",
-"repeat_interleave": "repeat_kv", "reflection_pad1d": "pad", "replication_pad2d": "pad",
-"replication_pad3d": "pad", "reflection_pad2d_backward": "pad", "replication_pad3d_backward": "pad",
-"pixel_shuffle": "nchw_nhwc", "pixel_unshuffle": "nchw_nhwc"}  # fmt: skip
-
-
-def _moves(operator: Operator, name: str, rates: Rates) -> list[Work]:
-    out = next((t for t in operator.outputs if t is not None), None)
-    if out is None or not out.element_count:
-        return []
-    nbytes = out.element_count * size_of(out)
-    return [traffic.strided(_MOVES[name], size_of(out), out.element_count, 2 * nbytes, nbytes, rates)]
 
 
 _FOREACH = {
@@ -479,8 +432,9 @@ _BY_RULE: tuple[tuple[Rule, str], ...] = (
     (_batch_norm, "cudnn_batch_norm cudnn_batch_norm_backward native_batch_norm native_batch_norm_backward"),
     (_batch_norm, "_native_batch_norm_legit _native_batch_norm_legit_no_training batch_norm_backward"),
     (_group_norm, "native_group_norm native_group_norm_backward"),
-    (_gradient_of_part, "select_backward slice_backward diagonal_backward slice_scatter select_scatter"),
-    (_joined, "cat stack"),
+    (gradient_of_part, "select_backward slice_backward diagonal_backward slice_scatter select_scatter"),
+    (joined, "cat stack"),
+    (filled, "masked_fill"),
     (_recurrent, "_cudnn_rnn _cudnn_rnn_backward"),
 )
 _TABLES: tuple[tuple[Rule, Iterable[str]], ...] = (
@@ -488,7 +442,7 @@ _TABLES: tuple[tuple[Rule, Iterable[str]], ...] = (
     (_sorting, _SORTED),
     (_lookups, _LOOKUPS),
     (_reduced, _REDUCTIONS),
-    (_moves, _MOVES),
+    (moved, MOVES),
 )
 _RULES = {name: rule for rule, names in _BY_RULE for name in names.split()}
 _RULES |= {name: rule for rule, names in _TABLES for name in names}

@@ -3,10 +3,9 @@ iterator.
 
 1. Operands of one shape and one order in memory are read in whole vectors: all bytes count ("vec"). A scalar
    tensor counts nothing.
-2. Where one is broadcast or lies otherwise, each element's place is computed ("strided"): by which dimension
-   is repeated. So it is where operands have different types, which are converted on the way.
-3. A copy between two types reads one and writes the other. One between two orders in memory is "transpose"
-   where neither side's neighbours are the other's, and the result's rows are long.
+2. Where one is broadcast or lies otherwise, each element's place is computed ("strided"): by how the orders
+   differ (`orders.py`). Operands of different types are converted on the way ("mixed").
+3. A copy between two types reads one and writes the other; one between two orders in memory is strided.
 4. What is not in the table by name counts as `add` of two operands, or as `relu` of one.
 
 Source: `aten/src/ATen/native/cuda/CUDALoops.cuh` (`gpu_kernel_impl`: vectorized, or with offset calculators).
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 
 from analyzer.graph.dtype import dtype_bits
 from analyzer.graph.model import Operator, TensorMeta
+from analyzer.timing.orders import order, pattern, repetition
 from analyzer.timing.rates import Rates
 from analyzer.timing.traffic import strided, vectors
 from analyzer.timing.work import Work
@@ -61,9 +61,6 @@ _FILLED = frozenset(
     }
 )
 _RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "randint_like"})
-# Neighbours of a result that a block of threads (128, four elements each) writes without reading what lies
-# beside what it read.
-_LONG = 128
 
 
 def size_of(tensor: TensorMeta) -> int:
@@ -77,12 +74,6 @@ def span(tensor: TensorMeta) -> int:
     for size, stride in zip(tensor.shape, tensor.stride, strict=True):
         count *= size if stride else 1
     return count
-
-
-def order(tensor: TensorMeta) -> tuple[int, ...]:
-    """Return the non-trivial dimensions by stride, largest first."""
-    there = [d for d, size in enumerate(tensor.shape) if size > 1]
-    return tuple(sorted(there, key=lambda d: (-tensor.stride[d], d)))
 
 
 def dense(tensor: TensorMeta) -> bool:
@@ -124,9 +115,11 @@ def elementwise(operator: Operator, name: str, rates: Rates) -> list[Work]:
     itemsize = size_of(largest)
     known = _NAMED.get(name)
     if repeated is not None:
-        return [strided(_broadcast(repeated, result), itemsize, count, read + written, read, rates)]
+        whole = repeated.shape == result.shape and 0 not in _strides(repeated)
+        kind, sizes = pattern(repeated, result) if whole else repetition(repeated, result)
+        return [strided(kind, itemsize, count, read + written, read, rates, sizes)]
     if mixed and len(inputs) > 1:
-        return [strided("bias_add", itemsize, count, read + written, read, rates)]
+        return [vectors("mixed", itemsize, read + written, read, rates)]
     if known is None:
         known = name if name in ("add", "add_", "mul", "mul_") else "add" if len(inputs) > 1 else "relu"
     if known in ("add", "add_", "mul", "mul_", "sub", "div") and len(inputs) < 2:
@@ -139,17 +132,6 @@ def unique(tensors: Sequence[TensorMeta]) -> list[TensorMeta]:
     return list({(t.storage, t.offset, t.shape, t.stride): t for t in tensors}.values())
 
 
-def _broadcast(operand: TensorMeta, result: TensorMeta) -> str:
-    """The category of a broadcast operand: by the dimensions it has elements in."""
-    shape = (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
-    there = [d for d, size in enumerate(shape) if size > 1]
-    if operand.element_count == result.element_count or not there:
-        return "head_permute"
-    if there[-1] == len(shape) - 1:
-        return "bias_add"
-    return "channel_mul" if there[0] > 0 else "row_mul"
-
-
 def copied(source: TensorMeta, target: TensorMeta, rates: Rates) -> list[Work]:
     """The work of a copy: between types, or between orders in memory."""
     read, written = span(source) * size_of(source), target.element_count * size_of(target)
@@ -160,20 +142,17 @@ def copied(source: TensorMeta, target: TensorMeta, rates: Rates) -> list[Work]:
             return [vectors("clone", size_of(source), read + written, read, rates)]
         kind = "to4" if size_of(target) >= 4 else "to2"
         return [vectors(kind, size_of(source), read + written, read, rates)]
-    return [
-        strided(
-            _rearranged(source, target), size_of(target), target.element_count, read + written, read, rates
-        )
-    ]
+    nbytes, count = read + written, target.element_count
+    if source.shape != target.shape or 0 in _strides(source):
+        kind = "bias_add" if source.shape != target.shape else "repeat_kv"
+        sizes = repetition(source, target)[1] if kind == "bias_add" else ()
+        return [strided(kind, size_of(target), count, nbytes, read, rates, sizes)]
+    kind, sizes = pattern(source, target)
+    if source.dtype != target.dtype and kind != "apart":
+        kind = f"{kind}-cast"
+    return [strided(kind, size_of(target), count, nbytes, read, rates, sizes)]
 
 
-def _rearranged(source: TensorMeta, target: TensorMeta) -> str:
-    """The category of a copy between two orders in memory."""
-    if source.shape != target.shape:
-        return "bias_add"
-    if 0 in (stride for stride, size in zip(source.stride, source.shape, strict=True) if size > 1):
-        return "repeat_kv"
-    last = order(target)[-1:]
-    if not last or source.stride[last[0]] == 1:
-        return "head_permute"
-    return "transpose" if target.shape[last[0]] >= _LONG else "nchw_nhwc"
+def _strides(tensor: TensorMeta) -> list[int]:
+    """Return the strides of the dimensions of more than one element."""
+    return [stride for stride, size in zip(tensor.stride, tensor.shape, strict=True) if size > 1]

@@ -86,3 +86,11 @@ def product(
         most, short = _BIAS[kind]
         base *= 1 + most * min(1.0, short / base)
     return Work(":".join(parts), place, base, (m * k + n * k) * b * itemsize)
+
+
+def grouped(m: int, n: int, k: int, groups: int, rates: Rates) -> Work:
+    """Return the work of as many products of one size in one kernel of CUTLASS' (`_grouped_mm` in bfloat16,
+    `aten/src/ATen/native/cuda/GroupMM.cu`), which prepares their addresses first."""
+    base = seconds(m, n, k, groups, "bfloat16", rates)
+    place = (log(m), log(n), log(k), 0.7 * log(groups))
+    return Work("grouped:half", place, base, (m * k + n * k) * groups * 2)

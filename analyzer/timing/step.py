@@ -47,7 +47,7 @@ _ASKS = frozenset(
     }
 )
 _LISTS = ("_foreach", "_fused_a", "_fused_s")
-_COMPUTES = frozenset({"mm", "bmm", "conv", "attention", "recurrent"})
+_COMPUTES = frozenset({"mm", "bmm", "grouped", "conv", "attention", "recurrent"})
 # What the smallest kernels took longer with an empty cache (1.1 and 1.4 us): their code was not there, as
 # after other kernels.
 _CODE = 0.35e-6
@@ -85,8 +85,9 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
         return None
     slower, faster = _spreads(kinds, rates.measured)
     seconds = _played(moments, launches, 1.0, 1.0)
-    low = min(_played(moments, launches, faster, host.RANGE[0]), seconds)
-    high = max(_played(moments, launches, slower, host.RANGE[1]), seconds)
+    least, most = host.RANGE if profile.host_factor else host.UNMEASURED
+    low = min(_played(moments, launches, faster, least), seconds)
+    high = max(_played(moments, launches, slower, most), seconds)
     handed = sum(launch.host for launch in launches.values())
     busy = _busiest_stream_seconds(launches)
     source = "measured on H100" if rates.measured else f"scaled from H100 by {profile.name}'s data sheet"
@@ -97,7 +98,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
         device_seconds=busy,
         device_range=(busy * faster, busy * slower),
         host_seconds=handed,
-        host_range=(handed * host.RANGE[0], handed * host.RANGE[1]),
+        host_range=(handed * least, handed * most),
         launches=round(sum(launch.kernels for launch in launches.values())),
         bound=_bound(launches, busy, handed),
         device=profile.name,
@@ -119,6 +120,16 @@ def operator_seconds(
         return None
     launches = _launches(graph, moments, rates, profile.host_factor or 1.0)
     return {index: (launch.host, launch.device) for index, launch in launches.items()}
+
+
+def device_seconds(graph: Graph, profile: DeviceProfile) -> float | None:
+    """Return what a graph's operators keep the device busy, one after the other; None if its speed is
+    unknown."""
+    rates = rates_of(profile)
+    if rates is None:
+        return None
+    launches = _launches(graph, graph.program, rates, 1.0).values()
+    return sum(launch.device + launch.gap * launch.kernels for launch in launches)
 
 
 def _last_step(graph: Graph) -> list[Moment]:
@@ -151,7 +162,7 @@ def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float
         kinds = []
         for work in group:
             entry = next(taken)
-            more = entry.cold - entry.warm
+            more = max(entry.cold - entry.warm, 0.0)  # a cache that was only read is clean, as in no step
             time = entry.warm + max(more * missing, min(more, _CODE))
             time, count = (
                 (time * _BUSIER, _EACH_STEP * work.repeats) if work.repeats else (time, entry.kernels)

@@ -35,15 +35,31 @@ def vectors(name: str, itemsize: int, nbytes: float, read: float, rates: Rates) 
     return Work(f"vec:{name}:{wide(itemsize)}", (log(nbytes),), _base(nbytes, rates), read)
 
 
-def strided(name: str, itemsize: int, elements: float, nbytes: float, read: float, rates: Rates) -> Work:
-    """Return the work of a strided kernel. elements: of the result."""
-    return Work(f"strided:{name}:{wide(itemsize)}", (log(elements),), _base(nbytes, rates), read)
+def strided(
+    name: str,
+    itemsize: int,
+    elements: float,
+    nbytes: float,
+    read: float,
+    rates: Rates,
+    sizes: tuple[float, ...] = (),
+) -> Work:
+    """Return the work of a strided kernel. elements: of the result; sizes: of its place besides."""
+    place = (log(elements), *sizes)
+    return Work(f"strided:{name}:{wide(itemsize)}", place, _base(nbytes, rates), read)
 
 
 def reduced(name: str, itemsize: int, count: float, width: float, rates: Rates) -> Work:
     """Return a reduction's work. count: elements read; width: elements that become one."""
     nbytes = count * itemsize
     return Work(f"reduced:{name}:{wide(itemsize)}", (log(nbytes), log(width)), _base(nbytes, rates), nbytes)
+
+
+def summed(itemsize: int, outer: float, kept: float, inner: float, rates: Rates) -> Work:
+    """Return the work of a sum over what is around `kept` elements: each has `outer` pieces of `inner`."""
+    nbytes = outer * kept * inner * itemsize
+    place = (log(nbytes), log(kept), log(inner))
+    return Work(f"reduced:sum_mid:{wide(itemsize)}", place, _base(nbytes, rates), nbytes)
 
 
 # Tensors of the shape that are read and written.
@@ -68,14 +84,29 @@ _PLANES = {
 }  # fmt: skip
 
 
-def planes(
-    name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], outside: float, rates: Rates
-) -> Work:
-    """sizes: images, channels, positions of a plane. outside: of the other side's plane."""
+def planes(name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], rates: Rates) -> Work:
+    """sizes: images, channels, positions of a plane. A channel is one block's work."""
     n, c, p = sizes
-    nbytes = itemsize * n * c * (_PLANES[name] * p if name in _PLANES else p + outside)
+    nbytes = itemsize * n * c * _PLANES[name] * p
     category = f"planes:{name}:{'last' if last else 'first'}:{wide(itemsize)}"
-    return Work(category, (log(n), log(c), log(p)), _base(nbytes, rates), 0.6 * nbytes)
+    return Work(category, (log(n * p), 1.5 * log(c), 0.7 * log(p)), _base(nbytes, rates), 0.6 * nbytes)
+
+
+def pooled(
+    name: str,
+    itemsize: int,
+    last: bool,
+    sizes: tuple[float, float, float],
+    window: float,
+    rates: Rates,
+) -> Work:
+    """Return the work of pooling or resizing. sizes: planes, positions of the input's and of the result's;
+    window: positions that become one."""
+    count, inside, outside = sizes
+    nbytes = itemsize * count * (inside + outside)
+    category = f"pool:{name}:{'last' if last else 'first'}:{wide(itemsize)}"
+    place = (log(count), log(inside), log(outside), log(window))
+    return Work(category, place, _base(nbytes, rates), 0.6 * nbytes)
 
 
 def lookup(name: str, itemsize: int, sizes: tuple[float, float, float], rates: Rates) -> Work:

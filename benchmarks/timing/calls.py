@@ -335,7 +335,80 @@ def _recurrent(spec: Spec, pool: Pool, dtype: torch.dtype) -> Call:
     return lambda: torch.autograd.grad(out, wanted, gradient, retain_graph=True)
 
 
+def _sum_mid(spec: Spec, pool: Pool, dtype: torch.dtype) -> Call:
+    x = pool.of(dtype, spec["n"], spec["kept"], spec["inner"])
+    return lambda: x.sum((0, 2))
+
+
+def _other(dtype: torch.dtype) -> torch.dtype:
+    return torch.bfloat16 if dtype == torch.float32 else torch.float32
+
+
+def _reordered(spec: Spec, pool: Pool, dtype: torch.dtype) -> Call:
+    """A copy between two orders in memory (`denser.copies`)."""
+    a, b, kind = spec["a"], spec["b"], spec["kind"]
+    if kind == "runs":
+        source = pool.of(dtype, a, b, spec["c"], spec["run"]).transpose(1, 2)
+    elif kind == "turned":
+        source = pool.of(dtype, a, b, spec["c"]).transpose(1, 2)
+    else:
+        source = pool.of(dtype, a, b * spec["run"])[:, : spec["run"]]
+    if spec.get("cast"):
+        to = _other(dtype)
+        return lambda: source.to(to, memory_format=torch.contiguous_format)
+    return source.contiguous
+
+
+def _joined(spec: Spec, pool: Pool, dtype: torch.dtype) -> Call:
+    """Tensors of rows of `run` elements, the first of so many times as long ones."""
+    runs = [spec["run"] * spec["first"], *[spec["run"]] * (spec["number"] - 1)]
+    tensors = [pool.of(dtype, spec["a"], run) for run in runs]
+    return lambda: torch.cat(tensors, 1)
+
+
+def _broadcast(spec: Spec, pool: Pool, dtype: torch.dtype) -> Call:
+    name, n, run = spec["name"], spec["n"], spec["run"]
+    if name == "channel_mul":
+        x, channel = (
+            pool.of(dtype, max(n // spec["c"], 1), spec["c"], run),
+            pool.of(dtype, 1, spec["c"], 1),
+        )
+        return lambda: x * channel
+    x = pool.of(dtype, n, run)
+    other = pool.of(dtype, run) if name == "bias_add" else pool.of(dtype, n, 1)
+    return (lambda: x + other) if name == "bias_add" else (lambda: x * other)
+
+
+def _mixed(spec: Spec, pool: Pool, dtype: torch.dtype) -> Call:
+    """An operator of two types."""
+    x, y = pool.of(dtype, spec["count"]), pool.of(_other(dtype), spec["count"])
+    calls: dict[str, Call] = {"add": lambda: x + y, "mul": lambda: x * y, "add_": lambda: x.add_(y)}
+    return calls[spec["name"]]
+
+
+def _pool(spec: Spec, pool: Pool, dtype: torch.dtype) -> Call:
+    name, p, q, r = spec["name"], spec["p"], spec["q"], spec["r"]
+    memory = torch.channels_last if spec["layout"] == "nhwc" else torch.contiguous_format
+    x = pool.of(dtype, spec["n"], spec["c"], p, p).to(memory_format=memory)
+    F = torch.nn.functional
+    stride, padding = max(round(p / q), 1), r // 2 if r % 2 else 0
+    forward: dict[str, Any] = {
+        "max_pool": lambda t: F.max_pool2d(t, r, stride, padding), "avg_pool": lambda t: F.avg_pool2d(t, r, stride, padding),
+        "adaptive": lambda t: F.adaptive_avg_pool2d(t, q), "nearest": lambda t: F.interpolate(t, size=(q, q)),
+        "bilinear": lambda t: F.interpolate(t, size=(q, q), mode="bilinear"),
+    }  # fmt: skip
+    make = forward[name.removesuffix("_backward")]
+    if not name.endswith("_backward"):
+        return lambda: make(x)
+    x = x.detach().requires_grad_()
+    out = make(x)
+    gradient = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, x, gradient, retain_graph=True)
+
+
 _BUILDERS: dict[str, Callable[[Spec, Pool, torch.dtype], Call]] = {
     "mm": _product, "addmm": _product, "grouped_mm": _grouped, "conv": _convolution, "attention": _attention, "moved": _moved, "reduced": _reduced,
     "foreach": _foreach, "rows": _rows, "planes": _planes, "lookup": _lookup, "sorted": _sorted, "recurrent": _recurrent,
+    "sum_mid": _sum_mid, "runs": _reordered, "turned": _reordered, "part": _reordered, "joined": _joined, "broadcast": _broadcast, "mixed": _mixed,
+    "pool": _pool,
 }  # fmt: skip

@@ -11,14 +11,16 @@ import click
 import torch
 
 from benchmarks.harness.files import write
-from benchmarks.timing import host
+from benchmarks.timing import denser, host
 from benchmarks.timing.kernels import Meter
-from benchmarks.timing.shapes import SECTIONS
+from benchmarks.timing.shapes import SECTIONS as COARSE
 
-# Seconds of 100 for each section of `shapes.py`.
+SECTIONS = COARSE | denser.SECTIONS
+# Seconds of so many for each section of `shapes.py` and `denser.py`.
 _SHARES = {
     "products": 6, "aligned": 6, "batched": 2, "others_of_products": 1, "moved": 2, "mixed": 2, "normalized": 2, "attentions": 7, "looked_up": 11,
-    "convolutions": 19, "stages": 42,
+    "convolutions": 19, "stages": 42, "odd": 4, "rows": 5, "reductions": 4, "copies": 6, "pointwise": 3, "norm_planes": 5, "pools": 5,
+    "grouped": 6, "wide": 6, "sounds": 3,
 }  # fmt: skip
 
 

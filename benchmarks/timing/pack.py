@@ -13,22 +13,27 @@ import click
 import numpy as np
 
 from analyzer.devices import load
-from analyzer.timing import attention, convolutions, products, table, traffic
+from analyzer.graph.model import TensorMeta, contiguous_strides
+from analyzer.timing import attention, convolutions, elementwise, moves, products, table, traffic
 from analyzer.timing.rates import Rates, rates_of
-from analyzer.timing.work import Work
+from analyzer.timing.work import Work, log
 from benchmarks import ROOT
+from benchmarks.accuracy.sets import zoo
 from benchmarks.harness import files
 
 RAW = ROOT / "tests" / "data" / "h100" / "timing"
 # Rows kept of a category whose measurements are many.
+_ALL_BUT_MANY = 480
 _MOST = {"mm": 420, "bmm": 260, "conv": 500}
 _MOVED = {
     "clone": 2, "relu": 2, "relu_": 2, "gelu": 2, "silu": 2, "sigmoid": 2, "tanh": 2, "exp": 2, "pow2": 2, "pow3": 2, "rsqrt": 2, "hardswish": 2,
     "leaky_relu": 2, "neg": 2, "sin": 2, "mul.Scalar": 2, "add": 3, "add_": 3, "mul": 3, "mul_": 3, "sub": 3, "div": 3, "threshold_backward": 3,
     "gelu_backward": 3, "silu_backward": 3, "hardswish_backward": 3, "lerp_": 3, "addcmul": 3, "bernoulli_": 1, "fill_": 1, "zero_": 1, "normal_": 1,
 }  # fmt: skip
-_STRIDED = ("bias_add", "channel_mul", "row_mul", "head_permute", "nchw_nhwc", "transpose", "cat2", "cat_last", "slice_copy", "flip", "roll", "pad",
-            "repeat_kv", "interleave", "stride2", "masked_fill")  # fmt: skip
+_HOSTED = 4 * 2**20
+_OLD_POOLS = ("max_pool", "avg_pool", "adaptive", "nearest", "bilinear")
+# Positions that become one, of what `shapes.normalized` pools.
+_WINDOWS = {"max_pool": 9, "avg_pool": 4}
 
 
 def outside(spec: dict[str, Any]) -> int:
@@ -47,6 +52,8 @@ def work_of(spec: dict[str, Any], rates: Rates) -> Work | None:
             return products.product(
                 spec["m"], spec["n"], spec["k"], spec["b"], spec["dtype"], spec["layout"], rates
             )
+        case "grouped_mm":
+            return products.grouped(spec["m"] // spec["b"], spec["n"], spec["k"], spec["b"], rates)
         case "conv":
             d, out = spec["d"], outside(spec)
             conv = convolutions.Convolution(
@@ -61,25 +68,37 @@ def work_of(spec: dict[str, Any], rates: Rates) -> Work | None:
             )
         case "moved":
             return _moved(spec, itemsize, rates)
+        case "reduced" if spec["name"] == "sum_plane":
+            kept = min(64, max(spec["nbytes"] // itemsize // spec["width"], 1))
+            outer = max(spec["nbytes"] // itemsize // spec["width"] // kept, 1)
+            return traffic.summed(itemsize, outer, kept, spec["width"], rates)
         case "reduced":
             count = spec["nbytes"] // itemsize
             return traffic.reduced(spec["name"], itemsize, count, spec["width"], rates)
+        case "sum_mid":
+            return traffic.summed(itemsize, spec["n"], spec["kept"], spec["inner"], rates)
+        case "runs" | "turned" | "part":
+            return _reordered(spec, rates)
+        case "joined":
+            runs = [spec["run"] * spec["first"], *[spec["run"]] * (spec["number"] - 1)]
+            return moves.joined_rows(itemsize, spec["a"] * sum(runs), runs, rates)
+        case "broadcast":
+            return _broadcast(spec["name"], itemsize, *_of_broadcast(spec), rates)
+        case "mixed":
+            written = 4 * spec["count"]
+            return traffic.vectors("mixed", 4, 2.5 * written, 1.5 * written, rates)
+        case "pool":
+            return traffic.pooled(
+                spec["name"], itemsize, spec["layout"] == "nhwc", (spec["n"] * spec["c"], spec["p"] ** 2, spec["q"] ** 2),
+                spec["r"] ** 2, rates,
+            )  # fmt: skip
         case "rows":
             return traffic.rows(spec["name"], itemsize, spec["rows"], spec["width"], rates)
+        case "planes" if spec["name"].removesuffix("_backward") in _OLD_POOLS:
+            return _pooled(spec, itemsize, rates)
         case "planes":
-            p = spec["p"]
-            name, *_ = spec["name"].split("_backward")
-            side = {
-                "max_pool": (p - 1) // 2 + 1,
-                "avg_pool": p // 2,
-                "adaptive": 7,
-                "nearest": 2 * p,
-                "bilinear": 2 * p,
-            }.get(name, p)
-            sizes3 = (spec["n"], spec["c"], p * p)
-            return traffic.planes(
-                spec["name"], itemsize, spec["layout"] == "nhwc", sizes3, side * side, rates
-            )
+            last = spec["layout"] == "nhwc"
+            return traffic.planes(spec["name"], itemsize, last, (spec["n"], spec["c"], spec["p"] ** 2), rates)
         case "lookup":
             return traffic.lookup(
                 spec["name"], itemsize, (spec["rows"], spec["width"], spec["vocabulary"]), rates
@@ -114,19 +133,86 @@ def _moved(spec: dict[str, Any], itemsize: int, rates: Rates) -> Work | None:
             return None
         to = 4 if name == "to_float32" else 2
         return traffic.vectors(f"to{to}", itemsize, nbytes + nbytes // itemsize * to, nbytes, rates)
-    if name in _STRIDED:
-        share = {
-            "slice_copy": 0.5,
-            "stride2": 0.5,
-            "cat2": 2,
-            "cat_last": 2,
-            "repeat_kv": 2,
-            "interleave": 2,
-        }.get(name, 1)
-        return traffic.strided(
-            name, itemsize, share * nbytes / itemsize, 2 * share * nbytes, share * nbytes, rates
-        )
-    return None
+    return _strided(name, spec["dtype"], nbytes // itemsize, itemsize, rates)
+
+
+def _pooled(spec: dict[str, Any], itemsize: int, rates: Rates) -> Work:
+    """Pooling and resizing as `shapes.normalized` has them."""
+    p, name = spec["p"], spec["name"].removesuffix("_backward")
+    side = {
+        "max_pool": (p - 1) // 2 + 1,
+        "avg_pool": p // 2,
+        "adaptive": 7,
+        "nearest": 2 * p,
+        "bilinear": 2 * p,
+    }[name]
+    sizes = spec["n"] * spec["c"], p * p, side * side
+    return traffic.pooled(
+        spec["name"], itemsize, spec["layout"] == "nhwc", sizes, _WINDOWS.get(name, 1), rates
+    )
+
+
+def _meta(dtype: str, *shape: int, order: tuple[int, ...] | None = None) -> TensorMeta:
+    """A tensor that fills a piece of memory; order: its dimensions, innermost first."""
+    return TensorMeta(0, shape, contiguous_strides(shape, order), dtype)
+
+
+def _reordered(spec: dict[str, Any], rates: Rates) -> Work:
+    """A copy of `denser.copies`."""
+    a, b, kind, dtype = spec["a"], spec["b"], spec["kind"], spec["dtype"]
+    if kind == "runs":
+        source = _meta(dtype, a, spec["c"], b, spec["run"], order=(3, 1, 2, 0))
+    elif kind == "turned":
+        source = _meta(dtype, a, spec["c"], b, order=(1, 2, 0))
+    else:
+        source = TensorMeta(0, (a, spec["run"]), (b * spec["run"], 1), dtype)
+    to = dtype if not spec.get("cast") else "bfloat16" if dtype == "float32" else "float32"
+    (work,) = elementwise.copied(source, _meta(to, *source.shape), rates)
+    return work
+
+
+def _of_broadcast(spec: dict[str, Any]) -> tuple[int, int]:
+    """Elements, and those of a run."""
+    if spec["name"] == "channel_mul":
+        return max(spec["n"] // spec["c"], 1) * spec["c"] * spec["run"], spec["run"]
+    return spec["n"] * spec["run"], spec["run"]
+
+
+def _broadcast(name: str, itemsize: int, elements: int, run: int, rates: Rates) -> Work:
+    nbytes = elements * itemsize
+    return traffic.strided(name, itemsize, elements, 2 * nbytes, nbytes, rates, (log(run),))
+
+
+def _strided(name: str, dtype: str, count: int, itemsize: int, rates: Rates) -> Work | None:
+    """What `calls._rearranged` makes of so many elements."""
+    width, (side, channels) = 64 if count < 2**14 else 512, (14, 64) if count >= 196 * 64 else (4, 8)
+    rows, images = max(count // width, 1), max(count // (side * side * channels), 1)
+    match name:
+        case "bias_add" | "row_mul":
+            return _broadcast(name, itemsize, rows * width, width, rates)
+        case "channel_mul":
+            return _broadcast(name, itemsize, images * channels * side * side, side * side, rates)
+        case "cat2" | "cat_last" | "interleave":
+            run = {"cat2": rows * width, "cat_last": width, "interleave": 1}[name]
+            return moves.joined_rows(itemsize, 2 * rows * width, [run, run], rates)
+        case "head_permute":
+            heads, row = max(rows // 32, 1), min(rows, 32)
+            source = _meta(dtype, heads, width // 32, row, 32, order=(3, 1, 2, 0))
+        case "nchw_nhwc":
+            source = _meta(dtype, images, side, side, channels, order=(2, 1, 3, 0))
+        case "transpose":
+            source = _meta(dtype, width, rows, order=(0, 1))
+        case "slice_copy":
+            source = TensorMeta(0, (rows, width // 2), (width, 1), dtype)
+        case "stride2":
+            source = TensorMeta(0, (rows, width // 2), (width, 2), dtype)
+        case "flip" | "roll" | "pad" | "repeat_kv":
+            nbytes = (2 if name == "repeat_kv" else 1) * count * itemsize
+            return traffic.strided(name, itemsize, nbytes / itemsize, 2 * nbytes, nbytes, rates)
+        case _:
+            return None
+    (work,) = elementwise.copied(source, _meta(dtype, *source.shape), rates)
+    return work
 
 
 def measured_rows() -> list[dict[str, Any]]:
@@ -144,12 +230,33 @@ def by_category(
     """Category -> (place, logarithm of the factor, logarithm of the cold factor, kernels)."""
     found: dict[str, list[tuple[tuple[float, ...], float, float, int]]] = defaultdict(list)
     for row in rows:
+        if row.get("name") == "from_host" and row["nbytes"] >= _HOSTED:
+            continue
         work = work_of(row, rates)
         if work is not None:
             warm = float(np.log(row["warm"] / 1e9 / work.base))
             found[work.category].append(
                 (work.place, warm, float(np.log(max(row["cold"], 1) / row["warm"])), row["kernels"])
             )
+    for nbytes, seconds in host_copies():
+        work = traffic.from_host(nbytes, rates)
+        found[work.category].append((work.place, float(np.log(seconds / work.base)), 0.0, 1))
+    return found
+
+
+def host_copies() -> list[tuple[float, float]]:
+    """Bytes and seconds of the development steps' copies of at least `_HOSTED`, each step's largest: in a loop of its own what is copied
+    lies in the processor's cache, in a step it does not."""
+    found = []
+    for row in files.read(RAW / "programs.json.gz")["rows"]:
+        case = row["case"]
+        if row["set"] != "development" or "host_copies" not in row:
+            continue
+        inputs, target = zoo(case["zoo"]).M[case["model"]][1](case["batch"])
+        tensors = [*inputs, *((target,) if case["mode"] == "train" else ())]
+        copied = [x.nbytes // (2 if "dtype" in case and x.is_floating_point() else 1) for x in tensors]
+        if max(copied) >= _HOSTED:
+            found.append((max(copied), row["host_copies"] * max(copied) / sum(copied)))
     return found
 
 
@@ -158,7 +265,7 @@ def packed(rates: Rates) -> dict[str, Any]:
     arrays: dict[str, list[Any]] = defaultdict(list)
     names = []
     for name, rows in sorted(by_category(measured_rows(), rates).items()):
-        kept = random.Random(0).sample(rows, min(len(rows), _MOST.get(name.split(":")[0], 700)))
+        kept = random.Random(0).sample(rows, min(len(rows), _MOST.get(name.split(":")[0], _ALL_BUT_MANY)))
         if len(kept) < 2:
             continue
         kept.sort()
@@ -202,6 +309,22 @@ def write_packed(path: Path, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
             with file.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+@click.command("keep")
+@click.argument("measured", type=Path)
+@click.argument("name")
+def keep(measured: Path, name: str) -> None:
+    """Keep what `measure` wrote beside the other rows, as columns, without calls that ran nothing: operators_NAME.json.gz."""
+    content = files.read(measured)
+    columns: dict[tuple[str, ...], list[list[Any]]] = defaultdict(list)
+    for row in content["rows"]:
+        if not row["kernels"]:
+            continue
+        kept = {key: value for key, value in row.items() if key != "names"}
+        columns[tuple(kept)].append(list(kept.values()))
+    rows = [[list(keys), sorted(some, key=str)] for keys, some in columns.items()]
+    files.write(RAW / f"operators_{name}.json.gz", {"versions": content["versions"], "rows": rows})
 
 
 @click.command("pack")

@@ -110,7 +110,12 @@ def rows(only: str = "") -> list[Row]:
 def summary(found: Sequence[Row]) -> list[tuple[str, ...]]:
     """One line a group: cases, errors of device, host and step (median, p95), and the shares that hold."""
     lines = []
-    for name, chosen in (("development", "development"), ("held out", "held_out"), ("all", "")):
+    for name, chosen in (
+        ("development", "development"),
+        ("held out", "held_out"),
+        ("drawn", "drawn"),
+        ("all", ""),
+    ):
         group = [row for row in found if chosen in row.group]
         if not group:
             continue
@@ -172,7 +177,11 @@ def page(found: Sequence[Row]) -> str:
     head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     opening = _TEXT["opening"].format(of=of, calls=f"{len(measured_rows()):,}")
     parts = [opening, pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(), _TEXT["after"]]
-    for name, title in (("development", "Development cases"), ("held_out", "Held-out cases")):
+    for name, title in (
+        ("development", "Development cases"),
+        ("held_out", "Held-out cases"),
+        ("drawn", "Drawn cases"),
+    ):
         lines = [cells(row) for row in found if row.group == name]
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
     for name, command in (

@@ -90,7 +90,7 @@ def test_the_gradients_of_a_convolution_are_those_asked_for() -> None:
     assert categories(both) == [
         "conv:tf32:first:input:plain",
         "conv:tf32:first:weight:plain",
-        "reduced:sum_plane:4",
+        "reduced:sum_mid:4",
     ]
     one = call(
         0,
@@ -106,7 +106,7 @@ def test_the_gradient_of_a_part_is_zeros_and_a_copy() -> None:
     operator = call(
         0, "aten::slice_backward.default", (tensor(0, 8, 4),), (tensor(1, 8, 8),), ("grad_output",)
     )
-    assert categories(operator) == ["vec:zero_:4", "strided:slice_copy:4"]
+    assert categories(operator) == ["vec:zero_:4", "strided:runs:4"]
 
 
 def test_operands_of_one_shape_are_read_in_vectors_and_repeated_ones_are_not() -> None:
@@ -120,13 +120,80 @@ def test_operands_of_one_shape_are_read_in_vectors_and_repeated_ones_are_not() -
     assert categories(column) == ["strided:row_mul:4"]
 
 
-def test_copies_between_orders_are_transpositions_where_rows_are_long() -> None:
-    short = call(0, "aten::clone.default", (tensor(0, 8, 4, 64, stride=(256, 1, 4)),), (tensor(1, 8, 4, 64),))
-    assert categories(short) == ["strided:nchw_nhwc:4"]
-    long = call(0, "aten::clone.default", (tensor(0, 512, 512, stride=(1, 512)),), (tensor(1, 512, 512),))
-    assert categories(long) == ["strided:transpose:4"]
-    cast = call(0, "aten::_to_copy.default", (tensor(0, 64),), (tensor(1, 64, dtype="bfloat16"),))
-    assert categories(cast) == ["vec:to2:4"]
+def places(operator: Operator) -> list[tuple[str, tuple[float, ...]]]:
+    """Categories, with what they have of their places besides the elements."""
+    return [(work.category, work.place[1:]) for work in works(operator)]
+
+
+def test_copies_between_orders_are_known_by_what_stays_together() -> None:
+    heads = tensor(0, 8, 4, 16, 64, stride=(4096, 64, 256, 1))
+    runs = call(0, "aten::clone.default", (heads,), (tensor(1, 8, 4, 16, 64),))
+    assert places(runs) == [("strided:runs:4", (6.0, pytest.approx(2.1)))]
+    last = call(0, "aten::clone.default", (tensor(0, 8, 4, 64, stride=(256, 1, 4)),), (tensor(1, 8, 4, 64),))
+    assert places(last) == [("strided:turned:4", (6.0, 2.0))]
+    cast = call(
+        0,
+        "aten::_to_copy.default",
+        (tensor(0, 512, 256, stride=(1, 512)),),
+        (tensor(1, 512, 256, dtype="bfloat16"),),
+    )
+    assert places(cast) == [("strided:turned-cast:2", (8.0, 9.0))]
+    whole = call(0, "aten::_to_copy.default", (tensor(0, 64),), (tensor(1, 64, dtype="bfloat16"),))
+    assert categories(whole) == ["vec:to2:4"]
+
+
+def test_a_repeated_operand_is_known_by_the_order_in_memory() -> None:
+    """A number a channel: each is repeated over a plane, or, channels-last, all of them over each place."""
+    bias = tensor(1, 16, 1, 1)
+    for stride, kind, run in (
+        ((4096, 256, 16, 1), "channel_mul", 8.0),
+        ((4096, 1, 256, 16), "bias_add", 4.0),
+    ):
+        x = tensor(0, 2, 16, 16, 16, stride=stride)
+        out = tensor(2, *x.shape, stride=stride)
+        add = call(0, "aten::add.Tensor", (x, bias), (out,))
+        assert places(add) == [(f"strided:{kind}:4", (run,))]
+
+
+def test_operands_that_a_kernel_does_not_read_as_they_lie_are_copied_first() -> None:
+    """A layer norm of rows that lie across; of dense ones nothing is copied, nor is a convolution's channels-last input."""
+    norm, names = "aten::native_layer_norm.default", ("input", "normalized_shape", "weight", "bias", "eps")
+    across, result = tensor(0, 64, 8, 256, stride=(256, 16384, 1)), tensor(1, 64, 8, 256)
+    for x, copies in ((across, ["strided:runs:4"]), (tensor(0, 64, 8, 256), [])):
+        operator = call(0, norm, (x, (256,), None, None, 1e-5), (result,), names)
+        assert categories(operator) == [*copies, "rows:native_layer_norm:4"]
+    last, weight = tensor(0, 2, 64, 8, 8, stride=(4096, 1, 512, 64)), tensor(1, 64, 64, 3, 3)
+    out = tensor(2, 2, 64, 8, 8, stride=last.stride)
+    names = (
+        "input",
+        "weight",
+        "bias",
+        "stride",
+        "padding",
+        "dilation",
+        "transposed",
+        "output_padding",
+        "groups",
+    )
+    rest = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    convolution = call(0, "aten::convolution.default", (last, weight, *rest), (out,), names)
+    assert categories(convolution) == ["strided:turned:4", "conv:tf32:last:forward:plain"]  # its weight is
+
+
+def test_tensors_of_different_types_are_joined_one_by_one() -> None:
+    one, other = tensor(0, 8, 4, 64), tensor(1, 8, 2, 64)
+    names = ("tensors", "dim")
+    same = call(0, "aten::cat.default", ((one, other), 1), (tensor(2, 8, 6, 64),), names)
+    assert places(same) == [("strided:joined:4", (7.0, 1.0, 1.0))]
+    half = tensor(1, 8, 2, 64, dtype="bfloat16")
+    mixed = call(0, "aten::cat.default", ((one, half), 1), (tensor(2, 8, 6, 64),), names)
+    assert categories(mixed) == ["strided:runs:4", "strided:runs-cast:4"]
+
+
+def test_a_mask_is_filled_in_a_copy() -> None:
+    x, mask, names = tensor(0, 64, 256), tensor(1, 64, 1, dtype="bool"), ("self", "mask", "value")
+    operator = call(0, "aten::masked_fill.Scalar", (x, mask, 0.0), (tensor(2, 64, 256),), names)
+    assert places(operator) == [("vec:clone:4", ()), ("strided:row_mul:4", (8.0,))]
 
 
 def test_order_and_density_of_what_lies_otherwise() -> None:

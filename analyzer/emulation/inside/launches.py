@@ -17,7 +17,8 @@ import sys
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -75,6 +76,7 @@ class StepLaunches:
         self._first: Any = None
         self._depth = threading.local()
         self._graph: list[dict[str, Any]] | None = None
+        self._aside: list[dict[str, Any]] | None = None
         self._graphs = weakref.WeakKeyDictionary[Any, list[dict[str, Any]]]()
         self._kernels: dict[int, dict[str, Any]] = {}
         self._names: dict[Any, tuple[str, tuple[str, ...], tuple[int, ...]]] = {}
@@ -83,9 +85,18 @@ class StepLaunches:
 
     # -- what is seen
 
+    @contextmanager
+    def aside(self) -> Iterator[list[dict[str, Any]]]:
+        """While open, what runs is no part of a step: it is collected here."""
+        before, self._aside = self._aside, []
+        try:
+            yield self._aside
+        finally:
+            self._aside = before
+
     def operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """An operator has run."""
-        if not self._compiled and _KERNELS not in sys.modules:
+        if self._aside is None and not self._compiled and _KERNELS not in sys.modules:
             return  # there is nothing compiled so far
         self._watch()
         if not (_on_device(args) or _on_device(tuple(kwargs.values())) or _on_device(result)):
@@ -139,6 +150,9 @@ class StepLaunches:
         )  # fmt: skip
 
     def _add(self, entry: dict[str, Any]) -> None:
+        if self._aside is not None:
+            self._aside.append(entry | {"place": ("", "", "forward")})
+            return
         place = getattr(self._depth, "place", None)  # of the compiled graph that runs
         if place is None:
             with torch.no_grad():  # no node of autograd's has been made just before

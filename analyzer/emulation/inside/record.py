@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import padding
 import torch
 from launches import StepLaunches
 from places import SourcePlaces
@@ -136,6 +137,8 @@ class OperatorRecorder:
         self.places = SourcePlaces(self._met)
         self.values = ProcessValues(self.places.line, assume)
         self.launches = StepLaunches(self.places.here) if history else None
+        if self.launches is not None:
+            padding.watch(self.launches)
         self.operators: list[list[Any]] = []
         self.failed: list[str] = []  # line, kind and text of the last error of an operator
         self.steps: list[int] = []

@@ -1,11 +1,12 @@
-"""A job whose model is compiled: the largest `activation_memory_budget` that fits, as the compiler says.
+"""A job whose model is compiled: the fastest `activation_memory_budget` that fits, as the compiler says.
 
 1. The budget is the share of the activations that the partitioner of a compiled model may keep for the
-   backward pass; what it does not keep is computed again, as little as it must. So of budgets that fit the
-   largest computes least again.
-2. What a budget takes is asked of PyTorch: the compiled step runs on an emulated GPU, once a budget, from
-   the largest down until one fits. Nothing is concluded from one budget on another: of a model of 32 layers
-   the smallest of six, 0.02, took most (1,668 MiB; the others 588, 648, 788, 1,017, and 1,332 at 1.0).
+   backward pass; what it does not keep is computed again, as little as it must.
+2. What a budget takes is asked of PyTorch: the compiled step runs on an emulated GPU, once a budget. Nothing
+   is concluded from one budget on another: of a model of 32 layers the smallest of six, 0.02, took most
+   (1,668 MiB; the others 588, 648, 788, 1,017, and 1,332 at 1.0).
+3. Of those that fit the one whose step is said to be fastest is named (`Estimate.step_seconds`); of a GPU
+   whose speed nobody knows, and of equally fast ones, the largest, which computes least again.
 
 Source: `torch/_functorch/config.py` (`activation_memory_budget`), `torch/_functorch/partitioners.py`
 (`choose_saved_values_set`).
@@ -17,6 +18,7 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from analyzer.errors import AnalyzerError, MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
@@ -31,7 +33,7 @@ SETTING = "torch._functorch.config.activation_memory_budget"
 def advise_compiled(
     target: object, options: Options, python: str | os.PathLike[str] | None, progress: Progress | None
 ) -> Advice:
-    """Return the largest budget with which the compiled job fits. python: the Python that compiles; None:
+    """Return the fastest budget with which the compiled job fits. python: the Python that compiles; None:
     this one.
 
     Raises AnalyzerError: MissingDependencyError where that PyTorch is not a CUDA build, OptionError where the
@@ -69,12 +71,7 @@ def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None)
             tried.append(Way(name, {}, None, error=error.message))
             continue
         tried.append(Way(name, {}, estimate, _typed(budget)))
-        if tried[-1].verdict == "fits":
-            break
-    ways = sorted(
-        (way for way in tried if way.verdict in ("fits", "may not fit")),
-        key=lambda way: way.verdict != "fits",
-    )
+    ways = sorted((way for way in tried if way.verdict in ("fits", "may not fit")), key=_rank)
     return Advice(
         replace(tried[0], typed=""),
         tuple(ways),
@@ -84,6 +81,11 @@ def chosen(taken: Callable[[float], Estimate], progress: Progress | None = None)
     )
 
 
+def _rank(way: Way) -> tuple[bool, float]:
+    """Return a sort key: what fits first, then the fastest; in the order they came without a time."""
+    return way.verdict != "fits", inf if way.seconds is None else way.seconds
+
+
 def _typed(budget: float) -> str:
     """Return the line a program needs for a budget; "" for the default."""
     return "" if budget == BUDGETS[0] else f"{SETTING} = {budget}"
@@ -91,8 +93,12 @@ def _typed(budget: float) -> str:
 
 def _notes(tried: list[Way], ways: list[Way]) -> list[str]:
     notes = [
-        "each budget's step was compiled and run by PyTorch itself, on an emulated GPU; of budgets that fit,"
-        " the largest computes least again"
+        "each budget's step was compiled and run by PyTorch itself, on an emulated GPU; of those that fit "
+        + (
+            "the fastest step is named"
+            if all(way.seconds is not None for way in ways)
+            else "the largest budget computes least again: no time is known of this GPU"
+        )
     ]
     sizes = [way.estimate.needed.device_used for way in tried if way.estimate is not None]
     if sizes != sorted(sizes, reverse=True):
