@@ -34,9 +34,8 @@ from analyzer.graph.model import Operator, Phase
 # Seconds of a call on that host, with `runs/probes.py`'s tensors ("host").
 LOOPS = {"relu": 8.03e-6, "add": 7.47e-6, "linear, no gradient": 24.1e-6, "adamw 100": 1.728e-3}
 RANGE = (0.7, 1.45)
-# Where nobody measured the host besides: three H100 servers took 0.78, 1 and some 1.2 times as long.
-UNMEASURED = (0.64, 1.57)
-# Besides, where nobody measured the host: three H100 servers took 0.78, 1 and some 1.2 times as long.
+# Besides, where nobody measured the host: of three H100 servers one took 0.78 times as long as another, the
+# third, by the drawn cases' steps, some 1.2 times.
 UNMEASURED = (0.64, 1.57)
 _MICRO = 1e-6
 # Microseconds of an operator that launches something, and of one that does not: forward, backward, in the
