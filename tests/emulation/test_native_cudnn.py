@@ -107,7 +107,7 @@ def test_a_plan_takes_its_time_on_the_devices_clock(library: ctypes.CDLL) -> Non
 
 
 def test_graphs_are_sent_whole_but_for_what_only_this_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard(5, 16, 1)
+    heard = Heard(5, 16, 1, 0)
     for library in answered(monkeypatch, heard):
         asking = Cudnn(library)
         (_, engine), *_ = asking._configurations(Question.of(CALL))
@@ -131,7 +131,7 @@ def test_graphs_are_sent_whole_but_for_what_only_this_process_has(monkeypatch: p
 def test_numbers_json_has_no_word_for(
     monkeypatch: pytest.MonkeyPatch, value: float, sent: float | None
 ) -> None:
-    heard = Heard(0, 0, 0)
+    heard = Heard(0, 0, 0, 0)
     for library in answered(monkeypatch, heard):
         asking = Cudnn(library)
         graph = asking._graph(Question.of(CALL))
@@ -142,7 +142,7 @@ def test_numbers_json_has_no_word_for(
 
 
 def test_a_type_that_came_after_9_19_is_an_enumerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard(0, 0, 0)
+    heard = Heard(0, 0, 0, 0)
     for library in answered(monkeypatch, heard):
         asking = Cudnn(library)
         graph = asking._graph(Question.of(CALL))
