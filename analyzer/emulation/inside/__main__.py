@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.abc
 import importlib.util
 import json
 import os
@@ -23,37 +22,17 @@ from pathlib import Path
 from typing import Any
 
 
-class AfterTorch(importlib.abc.MetaPathFinder):
-    """Begins to watch as soon as torch is imported."""
+class Watch:
+    """What is recorded of the program; `recorder`: None before it imports torch."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.recorder: Any = None
         self._job = job
-        self._asks = False
-
-    def find_spec(self, name: str, *_: Any) -> Any:
-        """Return torch's spec with a loader that starts recording (a spec may go unused)."""
-        if name != "torch" or self._asks or self.recorder is not None:
-            return None
-        self._asks = True
-        try:
-            spec = importlib.util.find_spec("torch")
-        finally:
-            self._asks = False
-        if spec is None or spec.loader is None:
-            return None
-        load = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            load(module)
-            if self.recorder is None:
-                self.begin()
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
 
     def begin(self) -> None:
         """Start to record operators."""
+        if self.recorder is not None:
+            return
         job = self._job
         recorder = beside("record").OperatorRecorder
         self.recorder = recorder(job["kernels"], job["device"], job["assume"], job["until"], job["history"])
@@ -100,8 +79,8 @@ def main() -> None:
     is_child = sys.argv[1] == "--child"
     job_file = sys.argv[1 + is_child]
     job = json.loads(Path(job_file).read_text("utf-8"))
-    watch = AfterTorch(job)
-    sys.meta_path.insert(0, watch)
+    watch = Watch(job)
+    beside("importing").once_imported("torch", lambda _: watch.begin())
     out = Path(sys.argv[2])
     seen = (
         int(sys.argv[3]) if is_child else os.open(f"{out}.children", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -12,55 +12,19 @@ Not modelled: other things Inductor times (`max-autotune`).
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import json
 import os
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
-_MODULE = "torch._inductor.fx_passes.pad_mm"
+MODULE = "torch._inductor.fx_passes.pad_mm"
 _QUESTIONS = "ANALYZER_EMULATED_QUESTIONS"
 _MILLI = 1e-6  # of a nanosecond, in milliseconds
 
 
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with a module as soon as that is imported."""
-
-    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self._name, self._then = name, then
-        self._asks = False
-
-    def find_spec(self, name: str, *_: Any) -> Any:
-        """Return the module's spec with a loader that calls the function."""
-        if name != self._name or self._asks:
-            return None
-        self._asks = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._asks = False
-        if spec is None or spec.loader is None:
-            return None
-        load, then = spec.loader.exec_module, self._then
-
-        def exec_module(module: Any) -> None:
-            load(module)
-            then(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-def watch(launches: Any) -> None:
-    """Answer what Inductor times of a product, from when it is imported. launches: what sees operators."""
-    sys.meta_path.insert(0, AfterImport(_MODULE, lambda module: answer(module, launches)))
-
-
 def answer(module: Any, launches: Any) -> None:
-    """Have the module's benchmark say what the analyzer does."""
+    """Have `MODULE`'s benchmark say what the analyzer does. launches: what sees operators."""
     benchmark_of = getattr(module, "get_do_bench", None)
     if benchmark_of is None:
         return

@@ -27,6 +27,7 @@ from typing import Any
 
 import padding
 import torch
+from importing import once_imported
 from launches import StepLaunches
 from places import SourcePlaces
 from process_values import ProcessValues
@@ -138,7 +139,7 @@ class OperatorRecorder:
         self.values = ProcessValues(self.places.line, assume)
         self.launches = StepLaunches(self.places.here) if history else None
         if self.launches is not None:
-            padding.watch(self.launches)
+            once_imported(padding.MODULE, lambda module: padding.answer(module, self.launches))
         self.operators: list[list[Any]] = []
         self.failed: list[str] = []  # line, kind and text of the last error of an operator
         self.steps: list[int] = []

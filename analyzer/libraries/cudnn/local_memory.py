@@ -15,7 +15,7 @@ reserves it when the kernel first runs, and does not give it back ("This size is
 
 Source: used memory after each of 1,231 convolutions on an H100, in a new process after each that kept some:
 23 did, all 22 with the second tile and those filters among them
-(`tests/data/h100/local_memory_kernels.json`); bytes a thread by the rule of `emulation/native/memory.c`, to
+(`tests/data/h100/local_memory_survey.json.gz`); bytes a thread by the rule of `emulation/native/memory.c`, to
 eight. In benchmark mode NVML after each call of 88 networks and single convolutions on an H200
 (`tests/data/h200/convolution_plans.json.gz`). Not known: what decides for one input and one output channel,
 which have no such knob (1 of 24 kept 1,010 MiB); bytes a thread on GPUs of other architectures, taken to be
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
+from analyzer.libraries.cudnn.transforms import up
 
 FIVE, SEVEN = "local_memory_5x5", "local_memory_7x7"
 _FILTERS: dict[tuple[int, ...], str] = {(5, 5): FIVE, (7, 7): SEVEN}
@@ -71,12 +72,16 @@ def kept_by(
     found = family(call)
     if found is None:
         return None
-    if plans is not None:
-        keeping = any(keeps(call, plan) for plan in plans)
+    if plans is None:
+        keeping = _may_keep(call, workspace_bytes) or (benchmark and _was_tried(call))
     else:
-        single = call.w_shape[:2] == (1, 1)
-        keeping = workspace_bytes == 0 and call.w_shape[1] <= _FEW_INPUTS and not single
-    return found if keeping or (benchmark and plans is None and _was_tried(call)) else None
+        keeping = any(keeps(call, plan) for plan in plans)
+    return found if keeping else None
+
+
+def _may_keep(call: Convolution, workspace_bytes: int) -> bool:
+    """Return whether a call with a family may run the engine's second tile."""
+    return workspace_bytes == 0 and call.w_shape[1] <= _FEW_INPUTS and call.w_shape[:2] != (1, 1)
 
 
 def _was_tried(call: Convolution) -> bool:
@@ -94,4 +99,4 @@ def kept_bytes(families: Iterable[str], threads: int) -> int:
     (384, 1010, 0)
     """
     frame = max((FRAME_BYTES[family] for family in families if family in FRAME_BYTES), default=_STACK_BYTES)
-    return -(-frame * threads // _PAGE) * _PAGE - -(-_STACK_BYTES * threads // _PAGE) * _PAGE
+    return up(frame * threads, _PAGE) - up(_STACK_BYTES * threads, _PAGE)
