@@ -20,9 +20,10 @@ import click
 import numpy as np
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
-from analyzer.libraries.cudnn.first_plan import SPLIT, SURE, UNKNOWN_ENGINE, features, group
+from analyzer.libraries.cudnn.first_plan import SPLIT, UNKNOWN_ENGINE, features, group
 from analyzer.libraries.cudnn.on_cublas import ENGINES, PRODUCT, is_single_product, plans_on_cublas
 from analyzer.libraries.cudnn.recorded import RELEASE
+from analyzer.libraries.cudnn.trees import SURE
 from benchmarks import ROOT
 from benchmarks.cudnn.record import write
 
@@ -30,6 +31,10 @@ _HELD_BACK = 5
 _FEWEST = 20  # positive answers, below which a group is a constant
 _ROUNDED = 512
 _KEPT = ROOT / "tests/data/h100/first_plans.json.gz"
+PARAMETERS = {
+    "objective": "binary", "learning_rate": 0.15, "min_data_in_leaf": 5, "lambda_l2": 1.0,
+    "verbose": -1, "num_threads": 1, "seed": 1, "deterministic": True, "force_row_wise": True,
+}  # fmt: skip
 
 
 def answers(files: tuple[Path, ...]) -> Iterator[tuple[Convolution, list[tuple[int, int]]]]:
@@ -115,10 +120,6 @@ def main(name: str, files: tuple[Path, ...], leaves: int, trees: int) -> None:
         if number % (200 * _HELD_BACK) == 0:
             kept.append((list(Question.of(call))[1:10], plans))
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    parameters = {
-        "objective": "binary", "num_leaves": leaves, "learning_rate": 0.15, "min_data_in_leaf": 5, "lambda_l2": 1.0,
-        "verbose": -1, "num_threads": 1, "seed": 1, "deterministic": True, "force_row_wise": True,
-    }  # fmt: skip
     for key, cells in sorted(found.items()):
         known, unknown = np.array([cell[0] for cell in cells]), np.array([cell[1] for cell in cells])
         first, held = (np.array([cell[place] for cell in cells]) for place in (2, 3))
@@ -131,7 +132,7 @@ def main(name: str, files: tuple[Path, ...], leaves: int, trees: int) -> None:
             print(f"{key}: {positive} of {len(first)} first")
         else:
             data = np.concatenate([known[~held], unknown[~held]]), np.tile(first[~held], 2)
-            booster = lightgbm.train(parameters, lightgbm.Dataset(*data), trees)
+            booster = lightgbm.train(PARAMETERS | {"num_leaves": leaves}, lightgbm.Dataset(*data), trees)
             shares = booster.predict(known[held])
             right, sure = (shares >= 0.5) == first[held], np.abs(shares - 0.5) > 0.5 - SURE
             of_these = right[sure].mean() if sure.any() else 1.0

@@ -28,7 +28,7 @@ from analyzer.devices import load
 from analyzer.libraries.cudnn.backend import Cudnn, CudnnError
 from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution, Question
 from analyzer.libraries.cudnn.description import description_of
-from analyzer.libraries.cudnn.on_cublas import is_on_cublas
+from analyzer.libraries.cudnn.on_cublas import is_on_cublas, is_single_product
 
 _TYPES = (("float32", False),) * 5 + (
     ("float32", True), ("float16", False), ("float16", True), ("bfloat16", False), ("bfloat16", True),
@@ -48,6 +48,23 @@ def products(dice: random.Random) -> Convolution:
     return _call(
         dice.choice(OPERATIONS), dtype, last, dice, spatial, (1,) * len(spatial), (0,) * len(spatial)
     )
+
+
+def images(dice: random.Random) -> Convolution:
+    """Products an image, of which some take up to 400 bytes besides."""
+    while True:
+        call = products(dice)
+        if not is_single_product(call):
+            return call
+
+
+def layers(dice: random.Random) -> Convolution:
+    """Products an image as networks have them, channels and positions multiples of 8, mostly of half precision."""
+    while True:
+        call = images(dice)
+        sizes = *call.w_shape[:2], math.prod(call.x_shape[2:])
+        if all(size % 8 == 0 for size in sizes) and (call.dtype != "float32" or dice.random() < 0.3):
+            return call
 
 
 def winograd(dice: random.Random) -> Convolution:
@@ -95,7 +112,7 @@ def grouped(dice: random.Random) -> Convolution:
 
 
 KINDS: dict[str, Callable[[random.Random], Convolution]] = {
-    "products": products, "winograd": winograd, "transforms": transforms,
+    "products": products, "images": images, "layers": layers, "winograd": winograd, "transforms": transforms,
     "oblong": oblong, "grouped": grouped,
 }  # fmt: skip
 

@@ -39,17 +39,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from analyzer.devices import DeviceProfile
-from analyzer.libraries.cudnn import local_memory
+from analyzer.libraries.cudnn import besides, local_memory, on_cublas
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.description import chosen_capability, description_of
 from analyzer.libraries.cudnn.finding import Library, library_for
-from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
-from analyzer.libraries.cudnn.on_cublas import is_on_cublas, product_bytes
+from analyzer.libraries.cudnn.first_plan import UNKNOWN_ENGINE, first_plans
+from analyzer.libraries.cudnn.on_cublas import PRODUCT, is_on_cublas, is_single_product, product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import ENGINES, by_handle
+from analyzer.libraries.cudnn.trees import SURE
 from analyzer.releases import Release
 
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
@@ -327,14 +328,20 @@ class Choices:
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
         """Return the plan with a GPU handle's bytes."""
-        if plan.engine not in ENGINES[call.operation] or not plan.knobs or self._capability[0] != 9:
+        if self._capability[0] != besides.CAPABILITY[0]:
+            return plan
+        if plan.engine == on_cublas.ENGINES[call.operation][PRODUCT] and not is_single_product(call):
+            more, least, most = besides.extra_bytes(call)
+            own = plan.workspace_bytes
+            return plan._replace(workspace_bytes=own + more, between=(own + least, own + most))
+        if plan.engine not in ENGINES[call.operation] or not plan.knobs:
             return plan
         nbytes, proven = by_handle(
             call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.padding,
             call.stride,
             call.dilation, plan.engine, dict(plan.knobs), plan.workspace_bytes, self._sm_count,
         )  # fmt: skip
-        return plan._replace(workspace_bytes=nbytes, bound=not proven)
+        return plan._replace(workspace_bytes=nbytes, between=None if proven else (0, nbytes))
 
 
 def _tried(call: Convolution, plans: Sequence[Plan], trial: bool) -> Workspace:
@@ -411,7 +418,8 @@ def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     if any(plan.split for plan in possible):
         return Workspace(first.workspace_bytes, 0, max(high, most_bytes(call)), UNKNOWN)
     known = high - low < _ROUNDED
-    low = 0 if any(plan.bound for plan in possible) else low
+    ends = [plan.between or (plan.workspace_bytes, plan.workspace_bytes) for plan in possible]
+    low, high = min(least for least, _ in ends), max(most for _, most in ends)
     if known:
         return Workspace(first.workspace_bytes, low, high, ASKED)
     return Workspace(max(first.workspace_bytes, _LEAST), low, high, UNKNOWN)

@@ -131,7 +131,7 @@ class Plan(NamedTuple):
     and the knobs of engines whose bytes depend on who is asked (`splits.py`) or whose kernels keep local
     memory (`local_memory.py`). share_first: of a plan that a list without a GPU lacks (on cuBLAS:
     `first_plan.py`), how likely it is to come before the listed ones; split: its workspace is an estimate, as
-    it may add up parts; bound: it takes at most its workspace."""
+    it may add up parts; between: the least and most it may be where that is not certain."""
 
     engine: int
     workspace_bytes: int
@@ -140,7 +140,7 @@ class Plan(NamedTuple):
     knobs: tuple[tuple[int, int], ...] = ()
     share_first: float | None = None
     split: bool = False
-    bound: bool = False
+    between: tuple[int, int] | None = None
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Plan:

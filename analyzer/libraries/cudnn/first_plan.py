@@ -9,23 +9,15 @@ convolutions like this one such a plan is first. They look at the shapes and at 
 share within `SURE` of 0 or 1 decides; in between the plan is placed by the larger share, and which of the
 two is first counts as unknown.
 
-The tables lie in `recorded/sm90.first.npz`, one for each compute capability. Members: `about` (JSON), and for
-each kind of plan, operation, type and layout that has such an engine, e.g. "product.forward.float32.nchw":
-`.roots` (a tree's first node), `.feature` (a node's, in `FEATURES`; -1: a leaf), `.value` (the limit up to
-which the next node follows; a leaf's addend to the logarithm of the odds), `.right` (the node that follows
-above the limit).
+The tables (`trees.py`) lie in `recorded/sm90.first.npz`, one for each compute capability, with a group for
+each kind of plan, operation, type and layout that has such an engine, e.g. "product.forward.float32.nchw".
 """
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
-from typing import NamedTuple
-
-import numpy as np
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.on_cublas import (
@@ -38,9 +30,8 @@ from analyzer.libraries.cudnn.on_cublas import (
     is_single_product,
     plans_on_cublas,
 )
+from analyzer.libraries.cudnn.trees import SURE, Forest
 
-# How near to 0 or 1 a share decides.
-SURE = 0.01
 _MOST_GROUPS = 8  # with more a handle rarely lists transforms (`transforms.py`)
 _TILE = 128  # of a result's, which one block computes
 FEATURES = (
@@ -62,11 +53,7 @@ class FirstPlans:
     """
 
     def __init__(self, name: str = "") -> None:
-        path = resources.files(__package__).joinpath("recorded", f"{name}.first.npz")
-        self._file = np.load(io.BytesIO(path.read_bytes())) if name and path.is_file() else None
-        members = () if self._file is None else self._file.files
-        self._groups = {member.removesuffix(".roots") for member in members if member.endswith(".roots")}
-        self._trees: dict[str, _Trees] = {}
+        self._forest = Forest(f"{name}.first")
 
     def possible(self, call: Convolution) -> dict[str, Plan]:
         """The plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
@@ -80,7 +67,7 @@ class FirstPlans:
         ours = []
         for kind, plan in self.possible(call).items():
             values = features(call, plans[0], plan)
-            share = self._share(group(kind, call), values)
+            share = self._forest.share(group(kind, call), values)
             if share >= SURE:
                 splits = kind == PRODUCT and is_single_product(call) and self._splits(call, values)
                 ours.append(plan._replace(share_first=share, split=splits))
@@ -104,7 +91,7 @@ class FirstPlans:
     def _splits(self, call: Convolution, values: Sequence[float]) -> bool:
         """Whether a single product's sum may be added up in parts."""
         name = group(SPLIT, call)
-        return name not in self._groups or self._share(name, values) >= SURE
+        return name not in self._forest.groups or self._forest.share(name, values) >= SURE
 
     def _has(self, kind: str, call: Convolution) -> bool:
         """Return whether a handle lists such a plan of convolutions like this one, as far as is known."""
@@ -113,33 +100,7 @@ class FirstPlans:
         half = call.dtype != "float32"
         if half and (kind in (TRANSFORMS, TILES) or (call.channels_last and kind == WINOGRAD)):
             return False
-        return kind == PRODUCT if self._file is None else group(kind, call) in self._groups
-
-    def _share(self, name: str, values: Sequence[float]) -> float:
-        """Return the share of a group's decision trees that say yes for these features."""
-        if self._file is None:
-            return 1.0
-        if name not in self._trees:
-            members = ("roots", "feature", "value", "right")
-            self._trees[name] = _Trees(*(self._file[f"{name}.{each}"].tolist() for each in members))
-        return self._trees[name].share(values)
-
-
-class _Trees(NamedTuple):
-    roots: list[int]
-    feature: list[int]
-    value: list[float]
-    right: list[int]
-
-    def share(self, values: Sequence[float]) -> float:
-        """The sum of the leaves these values lead to, as a share."""
-        odds = 0.0
-        for root in self.roots:
-            node = root
-            while (feature := self.feature[node]) >= 0:
-                node = node + 1 if values[feature] <= self.value[node] else self.right[node]
-            odds += self.value[node]
-        return 1 / (1 + math.exp(-odds))
+        return kind == PRODUCT if self._forest.is_empty else group(kind, call) in self._forest.groups
 
 
 def group(kind: str, call: Convolution) -> str:

@@ -1,0 +1,75 @@
+"""What a product an image on cuBLAS takes besides its results: nothing, 272 or 400 bytes.
+
+On compute capability 9 some of cuBLAS's kernels need a few counters. Which kernel it takes is its own
+heuristic, which a description in a process without a GPU does not run: 134,097 of 757,521 such products that
+an H100's handle put first take them. In half precision it is 272 bytes where positions and input channels are
+multiples of 8, else 400 (all but 26 of 65,579); in float32 always 400. Trees of decisions say in what share
+of products like this one (`trees.py`, `recorded/sm90.besides.npz`); a share within `SURE` of 0 or 1 decides,
+in between both are possible.
+
+Source: cuDNN 9.19 asked by an H100's handle, 28 November 2026 (`python -m benchmarks cudnn unlisted handle
+--kind images`, `layers`). Of every fifth, which the trees were not grown from, 86 to 95 % are right by
+operation and type; without trees, which say nothing of these bytes, 73 to 86 % would be.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from analyzer.libraries.cudnn.convolution import Convolution
+from analyzer.libraries.cudnn.trees import SURE, Forest
+
+CAPABILITY = (9, 0)
+_ALIGNED, _UNALIGNED = 272, 400
+_ALIGNED_ELEMENTS = 8
+# A block's part of a result, rows and columns.
+_TILES = (
+    (64, 64), (128, 128), (128, 64), (64, 128), (64, 256), (256, 64), (256, 128), (128, 256),
+)  # fmt: skip
+
+
+def product_of(call: Convolution) -> tuple[int, int, int]:
+    """Return an image's product: rows and columns of its result, and what is added up for each element."""
+    inputs, outputs, positions = call.x_shape[1], call.w_shape[0], math.prod(call.x_shape[2:])
+    return {
+        "weight": (outputs, inputs, positions),
+        "forward": (outputs, positions, inputs),
+        "data": (inputs, positions, outputs),
+    }[call.operation]
+
+
+def extra_bytes(call: Convolution) -> tuple[int, int, int]:
+    """Return the bytes a product an image takes besides, and the least and most they may be."""
+    share = _forest().share(group(call), features(call))
+    sizes = call.x_shape[1], math.prod(call.x_shape[2:])
+    aligned = call.dtype != "float32" and all(size % _ALIGNED_ELEMENTS == 0 for size in sizes)
+    nbytes = _ALIGNED if aligned else _UNALIGNED
+    return (
+        nbytes if share >= 0.5 else 0,
+        nbytes if share > 1 - SURE else 0,
+        0 if share < SURE else nbytes,
+    )
+
+
+def group(call: Convolution) -> str:
+    """Return which trees apply."""
+    return f"{call.operation}.{call.dtype}"
+
+
+def features(call: Convolution) -> list[float]:
+    """Return what the trees look at, by number: sizes, remainders and blocks of all images' products."""
+    batch, sizes = call.x_shape[0], product_of(call)
+    rows, columns, depth = sizes
+    return [
+        batch, *sizes, *(size % 8 for size in sizes), *(size % 16 for size in sizes),
+        *(-(-rows // high) * -(-columns // wide) * batch for high, wide in _TILES),
+        rows / columns, batch * rows * columns, batch * rows * columns * depth,
+        *(-(-size // side) for side in (64, 128, 256) for size in (rows, columns)),
+        rows % 64, columns % 64, rows % 128, columns % 128, depth % 32, depth % 64,
+    ]  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _forest() -> Forest:
+    return Forest("sm90.besides")
