@@ -40,7 +40,7 @@ from analyzer.runtimes.ranges import (
     kept_and_spare,
     may_be_off,
     orders_range,
-    placed_range,
+    placed_ranges,
     reserved_range,
     under_pressure,
 )
@@ -187,7 +187,7 @@ def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
 _ORDERS = "{}; in others {} to {} MiB are reserved"
 _PLACED = (
     "of two free blocks of one size the one at the lower address serves; where the driver puts memory"
-    " otherwise, {} to {} MiB are reserved"
+    " otherwise, {}"
 )
 
 
@@ -301,14 +301,7 @@ def _assumed(
 ) -> _Assumed:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation, variants = outcome.simulation, Variants(prediction)
-    orders = placed = None
-    if outcome.with_room is None:
-        orders, placed = orders_range(prediction, simulation), placed_range(variants, simulation)
-    said = ((orders, _ORDERS, (prediction.order,)), (placed, _PLACED, ()))
-    notes = tuple(
-        [text.format(*words, *map(_in_mib, ends)) for ends, text, words in said if ends is not None]
-    )
-    ends = (*(orders or ()), *(placed or ()))
+    notes, ends = _rearranged(variants, simulation) if outcome.with_room is None else ((), ())
     if profile.measured:
         if unasked(prediction.events):
             ends += reserved_range(variants, simulation, measured=True)
@@ -334,6 +327,22 @@ def _assumed(
         )
     named = {name: nbytes for name, nbytes in found.items() if nbytes}
     return _Assumed(named, reserved, beside_range(profile, beside), notes)
+
+
+def _rearranged(variants: Variants, simulation: Simulation) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return notes on what other orders of requests and places of segments would make of the peaks, and
+    reserved bytes there."""
+    orders = orders_range(variants.prediction, simulation)
+    notes = [_ORDERS.format(variants.prediction.order, *map(_in_mib, orders))] if orders else []
+    placed = placed_ranges(variants, simulation)
+    named = [] if placed is None else zip(placed, ("allocated", "reserved"), strict=True)
+    parts = [
+        f"{_in_mib(least)} to {_in_mib(most)} MiB are {name}" for (least, most), name in named if least < most
+    ]
+    if parts:
+        notes.append(_PLACED.format(" and ".join(parts)))
+    reserved = placed[1] if placed is not None and placed[1][0] < placed[1][1] else ()
+    return tuple(notes), (*(orders or ()), *reserved)
 
 
 def _certainty(

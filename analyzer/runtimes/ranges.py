@@ -86,18 +86,21 @@ def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None
     return (least, most) if least < most else None
 
 
-def placed_range(variants: Variants, simulation: Simulation) -> Range | None:
-    """Least and most bytes the allocator may hold at its peak, wherever the driver puts its segments; None
-    where that makes no difference, or nobody can tell: what was emulated or extrapolated is not simulated
-    again, and the compiled core does not know every program."""
+def placed_ranges(variants: Variants, simulation: Simulation) -> tuple[Range, Range] | None:
+    """Least and most bytes that are allocated and reserved at the peaks, wherever the driver puts segments:
+    a block that is not split is allocated whole. None where nobody can tell: what was emulated or
+    extrapolated is not simulated again, and the compiled core does not know every program."""
     prediction = variants.prediction
     if prediction.limited is None or not prediction.whole:
         return None
     drawn = min(max(_PLACED_EVENTS // max(len(prediction.events), 1), _FEWEST), _PLACEMENTS)
     spaces = (Ascending(), *(Scattered(Random(seed)) for seed in range(drawn)))
-    found = [variants.placed(space) for space in spaces]
-    ends = [simulation.peak_reserved, *(reserved for reserved in found if reserved is not None)]
-    return (min(ends), max(ends)) if min(ends) < max(ends) else None
+    found = [peaks for peaks in map(variants.placed, spaces) if peaks is not None]
+    if not found:
+        return None
+    allocated = [simulation.peak_allocated, *(peaks.allocated for peaks in found)]
+    reserved = [simulation.peak_reserved, *(peaks.reserved for peaks in found)]
+    return (min(allocated), max(allocated)), (min(reserved), max(reserved))
 
 
 def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:

@@ -67,14 +67,14 @@ class Variants:
         simulation = simulate(self._resized(sizes), allocator)
         return simulation.peak_reserved, simulation.failure is None
 
-    def placed(self, space: AddressSpace) -> int | None:
-        """Return the peak bytes the allocator holds with segments at these addresses; None where addresses
-        decide nothing, the compiled core does not know the program, or a request is larger than any GPU."""
+    def placed(self, space: AddressSpace) -> Peaks | None:
+        """Return the peaks with segments at these addresses; None where addresses decide nothing, the
+        compiled core does not know the program, or a request is larger than any GPU."""
         if self._rows is None or self._rows.settings.ties != "address":
             return None
         if max(self.sizes, default=0) > APART_BYTES:
             return None
-        return self._rows.peaks(np.array(self.sizes, np.int64), None, space).reserved
+        return self._rows.peaks(np.array(self.sizes, np.int64), None, space)
 
     def _resized(self, sizes: Sizes) -> Iterator[AllocationEvent]:
         remaining = iter(sizes)

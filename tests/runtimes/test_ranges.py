@@ -19,7 +19,7 @@ from analyzer.runtimes.ranges import (
     held_under,
     kept_and_spare,
     may_be_off,
-    placed_range,
+    placed_ranges,
     reserved_range,
     under_pressure,
 )
@@ -67,7 +67,7 @@ def test_workspaces_may_be_off_in_different_directions() -> None:
     assert reserved_range(Variants(alike), simulation) == (26 * MIB, 34 * MIB)
 
 
-@pytest.mark.parametrize(("ties", "ends"), [("address", (36 * MIB, 60 * MIB)), ("segment", None)])
+@pytest.mark.parametrize(("ties", "ends"), [("address", (36, 60)), ("segment", None)])
 def test_where_segments_lie_decides_between_equal_blocks(ties: str, ends: tuple[int, int] | None) -> None:
     """A segment of 12 MiB, and one of 24 of which 12 are free: 12 MiB take either. Where they take the first,
     the other soon serves 24 MiB (12 + 24); else these need a segment of their own (12 + 24 + 24)."""
@@ -77,9 +77,24 @@ def test_where_segments_lie_decides_between_equal_blocks(ties: str, ends: tuple[
     device = partial(create, "pytorch", ties=ties, limit_bytes=90 * MIB)
     asked = Prediction(events, device, lambda simulation: 0, limited=lambda nbytes, of_device: device())
     simulation = simulate(asked.events, asked.allocator())
-    assert placed_range(Variants(asked), simulation) == ends
+    found = placed_ranges(Variants(asked), simulation)
+    assert found == (ends and ((36 * MIB, 36 * MIB), tuple(end * MIB for end in ends)))
     for other in (replace(asked, limited=None), replace(asked, whole=False)):  # emulated, extrapolated
-        assert placed_range(Variants(other), simulation) is None
+        assert placed_ranges(Variants(other), simulation) is None
+
+
+def test_a_block_that_is_not_split_is_allocated_whole() -> None:
+    """Two blocks of 12 MiB are free, one a segment, the other the rest of one of 40. Where the first serves,
+    24 MiB get the 25 that are then free behind it, for 1 MiB is not split off; else a segment of 24."""
+    events = (
+        malloc(1, 12), malloc(2, 40), Free(2), malloc(3, 15), malloc(4, 13), Free(1), malloc(5, 12), Free(4),
+        malloc(6, 24), malloc(7, 5),
+    )  # fmt: skip
+    device = partial(create, "pytorch", ties="address")
+    asked = Prediction(events, device, lambda simulation: 0, limited=lambda nbytes, of_device: device())
+    found = placed_ranges(Variants(asked), simulate(asked.events, asked.allocator()))
+    assert found is not None
+    assert found[0] == (56 * MIB, 57 * MIB)
 
 
 def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:

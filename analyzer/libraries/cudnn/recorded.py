@@ -42,7 +42,7 @@ NO_PLAN, NOT_ASKED, AS_FIRST = -1, -2, -3
 AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED)
 # The release all tables are of.
 RELEASE: Release = (9, 19)
-_LARGEST = np.iinfo(np.int32).max
+_MULTIPLIER = np.int64(0x5851F42D4C957F2D)  # odd, so that no power of it is zero
 Integers = npt.NDArray[np.int64]
 
 
@@ -69,8 +69,8 @@ class Record:
     def _read(
         self, group: str, member: str, family: tuple[int, ...], operation: str, figure: str
     ) -> dict[int, int]:
-        row = None if max(family) > _LARGEST else self._rows.get(np.array(family, np.int32).tobytes())
-        if row is None or member not in self._file:
+        row = self._row(family) if member in self._file else None
+        if row is None:
             return {}
         sizes, rows = self._array(member), self._array(f"{group}.family")
         # In the array's own type: for numbers of another one it would be converted whole.
@@ -81,17 +81,29 @@ class Record:
         batches = self._array(f"{group}.batch")[start:stop].tolist()
         return {batch: nbytes for batch, nbytes in zip(batches, found.tolist(), strict=True) if nbytes >= 0}
 
+    def _row(self, family: tuple[int, ...]) -> int | None:
+        """Return the row of a family, None if there is none."""
+        families, hashes = self._array("family"), self._hashes
+        for row in np.flatnonzero(hashes == _hashed(np.array([family], np.int64))).tolist():
+            if tuple(families[row].tolist()) == family:
+                return int(row)
+        return None
+
     @cached_property
-    def _rows(self) -> dict[bytes, int]:
-        """Row of each family, keyed by the bytes of its numbers, which is faster than tuples."""
-        families = self._array("family")
-        raw, width = families.tobytes(), families.dtype.itemsize * families.shape[1]
-        return {raw[start : start + width]: start // width for start in range(0, len(raw), width)}
+    def _hashes(self) -> Integers:
+        """A number for each family: made faster than tuples, and found faster than these."""
+        return _hashed(self._array("family").astype(np.int64))
 
     def _array(self, member: str) -> npt.NDArray[Any]:
         if member not in self._arrays:
             self._arrays[member] = self._file[member]
         return self._arrays[member]
+
+
+def _hashed(families: Integers) -> Integers:
+    """Return one number for each row, modulo 2**64."""
+    with np.errstate(over="ignore"):
+        return families @ np.power(_MULTIPLIER, np.arange(1, families.shape[1] + 1), dtype=np.int64)
 
 
 def member_of(group: str, operation: str, figure: str) -> str:
