@@ -38,7 +38,9 @@ def benchmark_of(profile: DeviceProfile) -> Topic:
 
 def graph_of(launches: Iterable[Mapping[str, Any]]) -> Graph:
     """Return the step as a graph: its operators, kernels and replays, in order."""
-    step = _Step()
+    launches = list(launches)
+    # The graph of a backward pass is called only where autograd keeps what the forward one was called with.
+    step = _Step(any("call" in launch and launch["place"][2] == "backward" for launch in launches))
     for launch in launches:
         step.add(launch)
     step.returned()
@@ -48,9 +50,10 @@ def graph_of(launches: Iterable[Mapping[str, Any]]) -> Graph:
 
 class _Step:
     """A step under construction. A storage is known by its address and size: what lies where another lay is
-    as near in the cache as that was."""
+    as near in the cache as that was. differentiated: it has a backward pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, differentiated: bool) -> None:
+        self._mode = frozenset() if differentiated else frozenset({compiled.INFERENCE})
         self.operators: list[Operator] = []
         self.storages: list[Storage] = []
         self._numbers: dict[tuple[int, int], int] = {}
@@ -59,7 +62,8 @@ class _Step:
     def returned(self) -> None:
         """A compiled graph is over, if one was under way: its results are handed back."""
         if self._called is not None:
-            self._append(self._called, compiled.RETURN, (self._called.get("results", 0),))
+            results = (self._called.get("results", 0),)
+            self._append(self._called, compiled.RETURN, results, settings=self._mode)
         self._called = None
 
     def add(self, launch: Mapping[str, Any], replayed: bool = False) -> None:
@@ -69,11 +73,11 @@ class _Step:
             self.returned()
         settings = frozenset((*launch.get("settings", ()), *((compiled.REPLAYED,) if replayed else ())))
         if "graph" in launch:
-            self._append(launch, compiled.REPLAY, (len(launch["graph"]),), settings=settings)
+            self._append(launch, compiled.REPLAY, (len(launch["graph"]),), settings=settings | self._mode)
             for one in launch["graph"]:
                 self.add(one, replayed=True)
         elif "call" in launch:
-            self._append(launch, compiled.CALL, (launch["call"],))
+            self._append(launch, compiled.CALL, (launch["call"],), settings=self._mode)
             self._called = launch
         elif "kernel" in launch:
             self._kernel(launch, settings)

@@ -6,7 +6,8 @@ can.
 2. A kernel begins when it has been handed over and the one before it on its stream is done, and `_GAP` later
    than that.
 3. The host waits where the program asks for a value (`.item()`, `nonzero`), where it waits for a stream,
-   where it copies from or to pageable memory, and where `_QUEUE` launches are outstanding.
+   where it copies from or to pageable memory, and where `_QUEUE` launches are outstanding. A copy from
+   pageable memory begins when its first part has been copied to the driver's buffer (`traffic.staged`).
 4. **low** and **high** are the step played with all kernels and the host as fast, and as slow, as they may
    be: kernels of one kind by how far one is off where it was left out of the table, divided by the root of
    how many there are, and `_TOGETHER` for what all have in common; other GPUs by `_ELSEWHERE` more.
@@ -26,8 +27,9 @@ from math import exp, sqrt
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph.model import Graph, Moment, Operator, Phase, Run, StreamWait, tensors_in
-from analyzer.timing import compiled, host, table
+from analyzer.timing import compiled, host, table, traffic
 from analyzer.timing.dispatch import plain_name, works_of
+from analyzer.timing.elementwise import size_of
 from analyzer.timing.rates import Rates, rates_of
 from analyzer.timing.residency import Residency
 from analyzer.timing.step_time import StepTime
@@ -61,7 +63,8 @@ _EACH_STEP, _BUSIER = 2.7, 0.5
 class Launch:
     """An operator in time: what it takes of the host, and of the device, on which stream; kernels: how many;
     gap: between them.
-    waits: the host goes on when it is done. kinds: (category, seconds, spread, known) of its works."""
+    waits: the host goes on when it is done. kinds: (category, seconds, spread, known) of its works. staged:
+    what the host takes before the device can begin."""
 
     operator: Operator
     host: float
@@ -70,6 +73,7 @@ class Launch:
     waits: bool
     kinds: tuple[tuple[str, float, float, bool], ...] = ()
     gap: float = _GAP
+    staged: float = 0.0
 
 
 def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
@@ -100,7 +104,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
         host_seconds=handed,
         host_range=(handed * least, handed * most),
         launches=round(sum(launch.kernels for launch in launches.values())),
-        bound=_bound(launches, busy, handed),
+        bound=_bound(launches, handed > busy),
         device=profile.name,
         source=source,
         by_phase=_sums((launch.operator.phase.value, launch.device) for launch in launches.values()),
@@ -169,15 +173,24 @@ def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float
             )
             device, kernels = device + time, kernels + count
             kinds.append((work.kind or work.category, time, max(entry.spread, work.spread), entry.known))
-        waits = name in _ASKS or any(work.category == "host_copy" for work in group)
+        from_host = any(work.category == "host_copy" for work in group)
+        waits = name in _ASKS or from_host
+        staged = traffic.staged(_bytes_of(operator)) * slow if from_host else 0.0
         tensors = len(list(tensors_in(operator.arguments[0]))) if name.startswith(_LISTS) else 0
         handed = compiled.seconds_of(operator)
         if handed is None:
             handed = host.seconds_of(operator, name, kernels, tensors, before)
         gap = compiled.GRAPH_GAP if compiled.REPLAYED in operator.settings else _GAP
-        found[operator.index] = Launch(operator, handed * slow, device, kernels, waits, tuple(kinds), gap)
+        found[operator.index] = Launch(
+            operator, handed * slow, device, kernels, waits, tuple(kinds), gap, staged
+        )
         before = operator
     return found
+
+
+def _bytes_of(operator: Operator) -> int:
+    """Return the bytes of an operator's results."""
+    return sum(tensor.element_count * size_of(tensor) for tensor in operator.outputs if tensor is not None)
 
 
 def _played(moments: list[Moment], launches: dict[int, Launch], device: float, slow: float) -> float:
@@ -198,7 +211,8 @@ def _played(moments: list[Moment], launches: dict[int, Launch], device: float, s
             clock += launch.host * slow
             stream = launch.operator.stream
             if launch.device:
-                free[stream] = max(clock, free[stream]) + launch.device * device + launch.gap * launch.kernels
+                begin = max(clock + launch.staged * slow, free[stream])
+                free[stream] = begin + launch.device * device + launch.gap * launch.kernels
                 if launch.host:  # a graph is one launch, not its nodes
                     queue.append(free[stream])
                 if len(queue) > _QUEUE:
@@ -216,10 +230,9 @@ def _busiest_stream_seconds(launches: dict[int, Launch]) -> float:
     return max(streams.values())
 
 
-def _bound(launches: dict[int, Launch], busy: float, handed: float) -> str:
-    """Return "host" if launching takes longest, else what the kernels mostly do."""
-    gaps = sum(launch.gap * launch.kernels for launch in launches.values())
-    if handed > busy + gaps:
+def _bound(launches: dict[int, Launch], by_host: bool) -> str:
+    """Return "host" if launching takes longer than the device is busy, else what the kernels mostly do."""
+    if by_host:
         return "host"
     computing = moving = 0.0
     for launch in launches.values():

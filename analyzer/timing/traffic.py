@@ -21,6 +21,9 @@ from analyzer.timing.work import Work, log, wide
 _BEGIN = 1.2e-6
 _REACHED = 0.75
 
+# Bytes of a part of the driver's buffer, and bytes a second at which the host copies there.
+_STAGED, _STAGING = 2**20, 13e9
+
 
 def _base(nbytes: float, rates: Rates, kernels: float = 1) -> float:
     """A fixed time, and the bytes over three quarters of a bandwidth; between three quarters of the cache and
@@ -166,3 +169,11 @@ def from_host(nbytes: float, rates: Rates) -> Work:
     """A copy from pageable memory of the host, over PCIe."""
     del rates
     return Work("host_copy", (log(nbytes),), 3e-6 + nbytes / 12e9)
+
+
+def staged(nbytes: float) -> float:
+    """Return what the host takes to copy the first part of so many bytes of pageable memory to the driver's
+    buffer, from where the device reads them: before that the device cannot begin, and then the rest is
+    copied while it reads. The part is 1 MiB: of as much the device's time is that of PCIe alone, of 4 MiB
+    that of the host's copy (`tests/data/h100/timing/pageable.json.gz`)."""
+    return min(nbytes, _STAGED) / _STAGING

@@ -346,13 +346,28 @@ def section(record: Mapping[str, Any]) -> list[str]:
     free = sum(len(program.get("free", ())) for program in record["programs"].values())
     planned = sum(len(program["alternatives"]) for program in record["programs"].values())
     of = record["versions"]
+    again = [(pair, pair["advised_again"]) for _, pair in pairs if "advised_again" in pair]
+    anew = sum("seconds" in row for _, row in again)
+    behind = sum(
+        row["seconds"] > pair["everything_again"]["seconds"]
+        for pair, row in again
+        if "seconds" in row and "seconds" in pair.get("everything_again", {})
+    )
+    answers = {
+        name: [pair["seconds"] for pair in program["pairs"]] for name, program in record["programs"].items()
+    }
+    slowest = max(answers, key=lambda name: max(answers[name]))
     opening = f"""`analyze advise` for {len(pairs)} pairs of a program and a budget (a share of what it takes as it is), each advised way then run under
 `set_per_process_memory_fraction` on one GPU ({of["gpu"]}, torch {of["torch"]}, {of["date"]}): {len(ran)} of {asked} ran; {len(near)} of {asked} took at most
 5 % more than the fastest alternative that ran, or might have, under the same limit; {len(slower)} of {len(compared)} took longer than all blocks computed
 again, where that was said to fit and is another way; {len(within)} of {asked} steps lay within their stated range. The alternatives: the batch divided by 1, 2,
 4; none, half or all of the blocks computed again, with channels-last where it was advised ({free} of {planned} were run without a limit before time was over).
-"not tried": faster without the limit and not tried under it. Five steps a figure: of ways that were run more than once one took {_apart(record):.0%} longer in
-another trial. Dividing the batch is left out under batch norm, which then computes other numbers.
+"not tried": faster without the limit and not tried under it. The advice was asked for on
+{of["date"]}; {len(again)} pairs had been advised the same way before, and their figures are of the first time: run anew on that day, on another machine of
+the kind, {anew} of {len(again)} ran, {behind} longer than all blocks computed again. Five steps a figure: of ways that were run more than once one took {_apart(record):.0%} longer in
+another trial. Dividing the batch is left out under batch norm, which then computes other numbers. An answer took at most {max(answers["gpt2.py"]):.0f} s for
+`gpt2.py` (of the wall, on one of two busy cores) and {max(answers[slowest]):.0f} s for `{slowest}`, of a budget that nothing was found to fit; for the
+configuration of Llama 3 8B (training, batch 4, 2,048 tokens) 155 s, 74 s of them the processor's.
 `python -m benchmarks timing plan FILE` asks, `python -m benchmarks timing advise FILE OUT` measures."""
     head = (
         "program",

@@ -15,6 +15,8 @@ Case = dict[str, Any]
 
 _CASES: dict[str, dict[str, list[Case]]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 SETS, COMPILED = _CASES["eager"], _CASES["compiled"]
+# Ways to run the same few programs, compiled and not.
+WAYS: list[Case] = _CASES["ways"]["alternatives"]
 
 
 def tag(case: Case) -> str:

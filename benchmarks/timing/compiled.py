@@ -3,8 +3,10 @@
 1. Each case (`cases.json`) is compiled in a process of its own, several at once. When one has warmed up, all others are stopped
    (SIGSTOP, their compilers with them) while it is timed, so that neither the device nor the host is shared.
 2. What is measured is what `programs.py` measures, but for **host**: the median of the times until a step has been handed over from
-   an idle device; a compiled step has too few launches to fill the queue. Of development cases kernels are recorded by name, too.
-3. `loops`: what one kernel of Inductor's, one library call, one argument and one CUDA graph take of the host, from chains of them.
+   an idle device, less what the copies of its batch took in that very step, for which the host waits; a compiled step has too few
+   launches to fill the queue. Of development cases kernels are recorded by name, too.
+3. `loops`: what one kernel of Inductor's, one library call, one argument, one layer and one CUDA graph take of the host, from chains of
+   them. `host`: seconds of what `analyze calibrate` times, in a process of its own before all others.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ import click
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.timing.cases import COMPILED, tag
+from analyzer.runs import probes
+from benchmarks.timing.cases import COMPILED, WAYS, tag
 from benchmarks.timing.compiled_step import stepping
 from benchmarks.timing.programs import busy, enqueued, walls_of
+from benchmarks.timing.steps import Copies
 
 _TOGETHER, _TIMED_S, _POLL_S = 12, 60, 0.05
 LOOPS = "loops"
@@ -37,7 +41,8 @@ LOOPS = "loops"
 def measured(case: dict[str, Any], by_kernel: bool, ready: Callable[[], None]) -> dict[str, Any]:
     """The row of one case. ready: called when it has warmed up; returns when nothing else runs."""
     begin = time.perf_counter()
-    step = stepping(case)
+    copies = Copies()
+    step = stepping(case, copies)
     first = enqueued(step, 5)
     row: dict[str, Any] = {
         "case": case,
@@ -47,14 +52,22 @@ def measured(case: dict[str, Any], by_kernel: bool, ready: Callable[[], None]) -
     ready()
     enqueued(step, 3)
     walls = walls_of(step, 3)
-    row |= {"wall": min(walls), "walls": walls, "enqueue": statistics.median(enqueued(step, 7))}
+    handed, moved = [], []
+    for _ in range(9):
+        copies.seconds = 0.0
+        handed += enqueued(step, 1)
+        moved.append(copies.seconds)
+    row |= {
+        "wall": min(walls), "walls": walls, "enqueue": statistics.median(handed), "copied": statistics.median(moved),
+        "host": statistics.median(all_of - part for all_of, part in zip(handed, moved, strict=True)),
+    }  # fmt: skip
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()
         torch.cuda.synchronize()
     row |= busy(profiler, False)
     if by_kernel:
         row["by_kernel"] = by_name(profiler)
-    row["peak"] = torch.cuda.max_memory_allocated()
+    row["peak"], row["reserved"] = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     return row
 
 
@@ -76,6 +89,8 @@ def by_name(profiler: Any) -> dict[str, list[int]]:
 def _chain(kind: str, count: int) -> tuple[Callable[..., Any], list[torch.Tensor]]:
     """A function of which Inductor makes so many launches of a kind, and its arguments."""
     x = torch.randn(64, 64, device="cuda", requires_grad=True)
+    if kind == "modules":  # guards of modules, besides arguments
+        return torch.nn.Sequential(*(torch.nn.Linear(64, 64, device="cuda") for _ in range(count))), [x]
     if kind == "products":
 
         def chain(x: torch.Tensor) -> torch.Tensor:
@@ -129,7 +144,12 @@ def loops(ready: Callable[[], None]) -> dict[str, Any]:
     """Host seconds by "kind count mode gradients"; "graph": seconds of replayed graphs by their nodes."""
     calls: dict[str, tuple[Callable[[], Any], list[torch.Tensor]]] = {}
     for mode in ("default", "reduce-overhead"):
-        for kind, counts in (("products", (4, 64)), ("kernels", (4, 64)), ("weights", (4, 64))):
+        for kind, counts in (
+            ("products", (4, 64)),
+            ("kernels", (4, 64)),
+            ("weights", (4, 64)),
+            ("modules", (4, 64)),
+        ):
             for count in counts:
                 chain, arguments = _chain(kind, count)
                 compiled = torch.compile(chain, mode=None if mode == "default" else mode, dynamic=False)
@@ -144,10 +164,9 @@ def loops(ready: Callable[[], None]) -> dict[str, Any]:
                     with torch.no_grad():
                         return call()
 
-                calls[f"{kind} {count} {mode}"], calls[f"{kind} {count} {mode} no_grad"] = (
-                    (call, arguments),
-                    (plain, []),
-                )
+                leaves = [*arguments, *(chain.parameters() if isinstance(chain, torch.nn.Module) else ())]
+                calls[f"{kind} {count} {mode}"] = call, leaves
+                calls[f"{kind} {count} {mode} no_grad"] = plain, []
     found: dict[str, Any] = {}
     for name, (call, leaves) in calls.items():
         try:
@@ -256,6 +275,19 @@ def _timed(name: str, running: dict[str, subprocess.Popen[bytes]], folder: Path)
     _signal(process, signal.SIGKILL)
 
 
+def listed(only: str) -> list[dict[str, Any]]:
+    """The loops, unless only models are asked for whose name has this in it, and the cases: those that compile longest first."""
+    jobs: list[dict[str, Any]] = [{"set": LOOPS}] if not only else []
+    groups = {**COMPILED, "ways": WAYS}
+    jobs += [
+        {"set": name, "case": case}
+        for name, cases in groups.items()
+        for case in cases
+        if only in case["model"]
+    ]
+    return sorted(jobs, key=lambda job: job["set"] != LOOPS and job["case"]["mode"] == "infer")
+
+
 @click.group()
 def cli() -> None:
     """Compiled steps."""
@@ -265,6 +297,13 @@ def cli() -> None:
 @click.argument("job", type=Path)
 def _worker(job: Path) -> None:
     worker(job)
+
+
+@cli.command("host")
+@click.argument("out", type=Path)
+def _host(out: Path) -> None:
+    seconds = [probes.run({"name": "host"})["seconds"] for _ in range(2)][-1]  # warm
+    out.write_text(json.dumps(seconds), "utf-8")
 
 
 @cli.command("compiled")
@@ -280,15 +319,12 @@ def main(folder: Path, seconds: float, together: int, only: str) -> None:
     begin = time.monotonic()
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
-    jobs: list[dict[str, Any]] = [{"set": LOOPS}] if not only else []
-    jobs += [
-        {"set": name, "case": case}
-        for name, cases in COMPILED.items()
-        for case in cases
-        if only in case["model"]
-    ]
-    # Those that compile longest begin first.
-    jobs.sort(key=lambda job: job["set"] != LOOPS and job["case"]["mode"] == "infer")
+    # In a process of its own, before anything is compiled or profiled.
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.timing.compiled", "host", str(work / "host.out")], check=True
+    )
+    host = json.loads((work / "host.out").read_text("utf-8"))
+    jobs = listed(only)
     waiting = [f"{number:02d}" for number in range(len(jobs))]
     for name, job in zip(waiting, jobs, strict=True):
         (work / f"{name}.json").write_text(json.dumps(job), "utf-8")
@@ -324,7 +360,7 @@ def main(folder: Path, seconds: float, together: int, only: str) -> None:
                     ],
                     flush=True,
                 )
-                write(folder / "compiled.json.gz", {"versions": versions(), "rows": rows})
+                write(folder / "compiled.json.gz", {"versions": versions(), "host": host, "rows": rows})
     finally:
         for process in running.values():
             _signal(process, signal.SIGKILL)

@@ -26,7 +26,7 @@ from analyzer.emulation.step import time_of
 from analyzer.timing.host import factor_of
 from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
-from benchmarks.timing.cases import COMPILED, tag
+from benchmarks.timing.cases import COMPILED, WAYS, tag
 from benchmarks.timing.pack import RAW
 from benchmarks.timing.score import HEAD, PAGE, Row, cells, summary
 
@@ -51,7 +51,7 @@ def rows() -> list[Row]:
                         group,
                         case,
                         sum(row["streams"].values()),
-                        row["enqueue"] - row["host_copies"],
+                        row["host"],
                         row["wall"],
                         said,
                     )
@@ -59,8 +59,9 @@ def rows() -> list[Row]:
     return found
 
 
-def emulated(python: str, case: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    """What the last of five steps of a case gives the device, emulated as an H100 by this Python's PyTorch."""
+def emulated(python: str, case: dict[str, Any]) -> tuple[Sequence[dict[str, Any]], int]:
+    """What the last of five steps of a case gives the device, and the bytes its allocator reserves, emulated as an H100 by this
+    Python's PyTorch."""
     from analyzer.options import Options
     from analyzer.ranks import Rank
     from analyzer.runs.emulated import of_script
@@ -71,8 +72,7 @@ def emulated(python: str, case: dict[str, Any]) -> Sequence[dict[str, Any]]:
         found = of_script(
             SCRIPT, [str(job)], Options(device=DEVICE), python, {"OMP_NUM_THREADS": "1"}, Rank()
         )
-    launches: Sequence[dict[str, Any]] = found.seen.get("launches", ())
-    return launches
+    return found.seen.get("launches", ()), found.estimate.peak_reserved
 
 
 @click.command("compiled_emulate")
@@ -81,11 +81,20 @@ def emulated(python: str, case: dict[str, Any]) -> Sequence[dict[str, Any]]:
 @click.option("--only", default="", help="cases whose line has this in it")
 def emulate(python: str, together: int, only: str) -> None:
     """Emulate the cases with this Python's PyTorch, and record what each step gives the device."""
-    found = read(LAUNCHES) if LAUNCHES.exists() else {"cases": {}}
-    chosen = [case for cases in COMPILED.values() for case in cases if only in tag(case)]
+    found = read(LAUNCHES) if LAUNCHES.exists() else {"cases": {}, "reserved": {}}
+    ways = [case for case in WAYS if "compile" in case]
+    chosen = [
+        case
+        for case in (*(case for cases in COMPILED.values() for case in cases), *ways)
+        if only in tag(case)
+    ]
     with ProcessPoolExecutor(together) as pool:
-        for case, launches in zip(chosen, pool.map(functools.partial(emulated, python), chosen), strict=True):
+        for case, (launches, held) in zip(
+            chosen, pool.map(functools.partial(emulated, python), chosen), strict=True
+        ):
             found["cases"][tag(case)] = launches
+            if case in WAYS:
+                found["reserved"][tag(case)] = held
             print(f"{tag(case)}: {len(launches)}", flush=True)
             write(LAUNCHES, found)
 

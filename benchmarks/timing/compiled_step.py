@@ -20,13 +20,15 @@ from benchmarks.timing import steps
 ZOOS = {"development": "development", "held_out_3": "held_out_3"}
 
 
-def stepping(case: dict[str, Any]) -> Callable[[], None]:
-    """What runs a step of the case on the GPU."""
+def stepping(
+    case: dict[str, Any], copied: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> Callable[[], None]:
+    """What runs a step of the case on the GPU. copied: as `steps.stepping` has it."""
     torchvision_cpu.enable()
     models = importlib.import_module(f"benchmarks.networks.{ZOOS.get(case['zoo'], 'held_out')}")
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = bool(case.get("tf32"))
-    return steps.stepping(models, case, case["batch"])
+    return steps.stepping(models, case, case["batch"], copied)
 
 
 if __name__ == "__main__":

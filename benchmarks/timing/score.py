@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ import torch
 
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.timing.step import step_time
 from analyzer.timing.step_time import StepTime
 from benchmarks import ROOT
 from benchmarks.accuracy.predict import inputs_of, model_of, targets_of
@@ -63,8 +64,8 @@ class Row:
         return bound, least <= self.device <= most, said.low <= self.wall <= said.high
 
 
-def predicted(case: Case) -> StepTime | None:
-    """What the analyzer says of a case."""
+def predicted(case: Case, host_factor: float | None = None) -> StepTime | None:
+    """What the analyzer says of a case. host_factor: of the machine's host; None: nobody measured it."""
     models = zoo(case["zoo"])
     make_model, make_batch, loss = models.M[case["model"]]
     train = case["mode"] == "train"
@@ -83,7 +84,10 @@ def predicted(case: Case) -> StepTime | None:
                 channels_last=bool(case.get("channels_last")),
                 device="h100",
             )
-            return analysis(model_of(make_model, case).train(train), options).estimate.step_seconds
+            found = analysis(model_of(make_model, case).train(train), options)
+            if host_factor is None:
+                return found.estimate.step_seconds
+            return step_time(found.graph, replace(found.profile, host_factor=host_factor))
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
@@ -186,6 +190,7 @@ def page(found: Sequence[Row]) -> str:
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
     for name, command in (
         ("compiled", "compiled_table"),
+        ("ways", "compiled_ways_table"),
         ("advice", "advice_table"),
         ("strategies", "strategies_table"),
     ):

@@ -6,6 +6,7 @@ PyTorch alone is imported: an emulated program runs it too.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -15,8 +16,31 @@ import torch
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def stepping(models: ModuleType, case: dict[str, Any], batch: int) -> Callable[[], None]:
-    """What runs a step of the case on the GPU, at a batch: a model of `models`, compiled where the case says so ("compile": a mode)."""
+class Copies:
+    """Copies a batch to the GPU, and adds up what that took of the host."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy on the GPU."""
+        begin = time.perf_counter()
+        copied = tensor.to("cuda")
+        self.seconds += time.perf_counter() - begin
+        return copied
+
+
+def stepping(
+    models: ModuleType,
+    case: dict[str, Any],
+    batch: int,
+    copied: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Callable[[], None]:
+    """What runs a step of the case on the GPU, at a batch: a model of `models`, compiled where the case says so ("compile": a mode;
+    "budget": its `activation_memory_budget`; "micro": micro-batches of a step, among which the batch is divided). copied: what copies
+    a tensor of the batch; None: `to`."""
+    batch, micro = batch // case.get("micro", 1), case.get("micro", 1)
+    copied = copied or _copied
     make_model, make_batch, loss = models.M[case["model"]]
     dtype, train, amp = TYPES.get(case.get("dtype", "")), case["mode"] == "train", case.get("amp")
     try:
@@ -36,26 +60,40 @@ def stepping(models: ModuleType, case: dict[str, Any], batch: int) -> Callable[[
     if dtype and target.is_floating_point():
         target = target.to(dtype)
     optimizer = models.OPT[case["opt"]](model.parameters()) if train else None
+    if "budget" in case:
+        from torch._functorch import config
+
+        config.activation_memory_budget = case["budget"]
     mode = case.get("compile")
     called = model if mode is None else torch.compile(model, mode=None if mode == "default" else mode)
 
     def under() -> Any:
         return torch.autocast("cuda", dtype=TYPES[amp]) if amp else contextlib.nullcontext()
 
-    def step() -> None:
-        xs = [x.to("cuda") for x in inputs]
+    def prepared() -> list[torch.Tensor]:
+        xs = [copied(x) for x in inputs]
         if case.get("channels_last"):
             xs = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in xs]
+        return xs
+
+    def step() -> None:
         if optimizer is None:
+            xs = prepared()
             with torch.no_grad(), under():
                 called(*xs)
             return
-        y = target.to("cuda")
-        optimizer.zero_grad()
-        with under():
-            out = called(*xs)
-            value = loss(out[0] if isinstance(out, tuple) else out, y)
-        value.backward()
+        for number in range(micro):
+            xs, y = prepared(), copied(target)
+            if not number:
+                optimizer.zero_grad()
+            with under():
+                out = called(*xs)
+                value = loss(out[0] if isinstance(out, tuple) else out, y)
+            (value if micro == 1 else value / micro).backward()
         optimizer.step()
 
     return step
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to("cuda")

@@ -14,7 +14,8 @@ from analyzer.timing import compiled
 from analyzer.timing.dispatch import works_of
 from analyzer.timing.step import step_time
 from analyzer.timing.traffic import vectors
-from benchmarks.timing import compiled_score
+from benchmarks.timing import compiled_score, compiled_ways
+from benchmarks.timing.strategies import pairs_of
 from tests.timing.graphs import H100, h100, storage, tensor
 
 PLACE = ["net.py:3", "layer", "forward"]
@@ -79,12 +80,30 @@ def operator(name: str, *numbers: int, **more: Any) -> Operator:
 
 
 def test_what_compiled_code_takes_of_the_host() -> None:
-    call, back = operator(compiled.CALL, 10), operator(compiled.RETURN, 30)
-    assert compiled.seconds_of(back) == pytest.approx(3 * (compiled.seconds_of(call) or 0.0))
-    one, many = (compiled.seconds_of(operator(compiled.REPLAY, count)) for count in (1, 1001))
-    assert one is not None and many is not None and many - one == pytest.approx(330e-6)
+    few, many = (compiled.seconds_of(operator(compiled.CALL, count)) or 0.0 for count in (10, 40))
+    assert many - few == pytest.approx(compiled.seconds_of(operator(compiled.RETURN, 30)))
+    one, many = (compiled.seconds_of(operator(compiled.REPLAY, count)) or 0.0 for count in (1, 1001))
+    assert many - one == pytest.approx(330e-6)
     assert compiled.seconds_of(operator("aten::mm.out", settings=frozenset({compiled.REPLAYED}))) == 0.0
     assert compiled.seconds_of(operator("aten::mm.out")) is None
+
+
+def test_what_compiled_code_hands_over_takes_as_long_whatever_it_is() -> None:
+    """A kernel that is named after the convolution before it is none."""
+    fused = operator("inductor::triton_poi_fused_convolution_relu_0", domain=compiled.DOMAIN)
+    called = frozenset({compiled.COMPILED})
+    library = [operator(name, settings=called) for name in ("aten::convolution.default", "aten::mm.out")]
+    assert len({compiled.seconds_of(one) for one in (fused, *library)}) == 1
+
+
+def test_a_call_without_a_backward_pass_takes_less_of_the_host() -> None:
+    forward = {"call": 100, "results": 1, "place": PLACE}
+    backward = {"call": 2, "results": 2, "place": (*PLACE[:2], "backward")}
+    plain = graph_of([forward]).operators
+    trained = graph_of([forward, backward]).operators
+    assert len(plain) == 2 and len(trained) == 4
+    for without, kept in zip(plain, trained, strict=False):
+        assert (compiled.seconds_of(without) or 0.0) < (compiled.seconds_of(kept) or 0.0)
 
 
 def product(at: int, *settings: str) -> dict[str, Any]:
@@ -162,8 +181,35 @@ def test_measured_compiled_steps_lie_where_the_page_says() -> None:
     assert "| gpt2 8 train adamw compile=default |" in text and text in compiled_score.PAGE.read_text(
         encoding="utf-8"
     )
-    slower = time_of(
-        compiled_score.read(compiled_score.LAUNCHES)["cases"]["mnist_fc 8192 train sgd compile=default"],
-        replace(H100, host_factor=2.0),
+    launches = compiled_score.read(compiled_score.LAUNCHES)["cases"][
+        "mnist_fc 8192 train sgd compile=default"
+    ]
+    slow, quick = (time_of(launches, replace(H100, host_factor=factor)) for factor in (2.0, 0.5))
+    assert slow is not None and quick is not None
+    assert (slow.bound, quick.bound) == ("host", "memory")
+    assert slow.host_seconds == pytest.approx(4 * quick.host_seconds)
+
+
+def test_of_compiled_ways_the_faster_is_named() -> None:
+    found = compiled_ways.ways()
+    pairs = pairs_of([one.way for one in found])
+    assert len(found) == 15 and len(pairs) > 20
+    assert np.mean([quick.said < slow.said for quick, slow in pairs]) > 0.9
+    text = "\n\n".join(compiled_ways.section(found))
+    assert text in compiled_score.PAGE.read_text(encoding="utf-8")
+
+
+def test_a_choice_is_the_fastest_of_those_that_are_said_to_fit() -> None:
+    def one(said: float, walls: tuple[float, ...], held: int, says: int | None) -> compiled_ways.Compiled:
+        return compiled_ways.Compiled(
+            compiled_ways.Timed("net", {}, walls, said, said, said, "host"), held, says
+        )
+
+    quick, slow, plain = (
+        one(1.0, (1.0, 9.0, 1.1), 30, 20),
+        one(2.0, (2.0,), 10, 10),
+        one(0.5, (3.0,), 5, None),
     )
-    assert slower is not None and slower.bound == "memory"
+    assert quick.way.measured == 1.1
+    # At 30 both fit; at 10 the slow one alone. What was not emulated is no choice.
+    assert compiled_ways.advised([quick, slow, plain]) == [("net", 10, slow, slow), ("net", 30, quick, quick)]

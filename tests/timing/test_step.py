@@ -13,6 +13,7 @@ from analyzer.graph.communicator import Communicator
 from analyzer.timing.residency import Residency
 from analyzer.timing.step import step_time
 from analyzer.timing.step_time import StepTime
+from analyzer.timing.traffic import staged
 from tests.timing.graphs import H100, call, products, storage, tensor
 from tests.values import not_values
 
@@ -126,3 +127,25 @@ def test_a_slower_host_hands_over_more_slowly() -> None:
     assert own is not None
     assert own.host_seconds == pytest.approx(2 * timed(graph).host_seconds)
     assert own.device_seconds == timed(graph).device_seconds
+
+
+def test_a_copy_from_the_host_begins_when_its_first_part_is_in_the_drivers_buffer() -> None:
+    """Which is copied while the device still works on something else."""
+    elements = 1 << 18
+    copied = call(0, "aten::_to_copy.default", (tensor(0, elements),), (tensor(1, elements),))
+    product = products(1, 4096).operators[0]
+    memory = (storage(0, 4 * elements, on_device=False), storage(1, 4 * elements))
+    alone = timed(Graph("pytorch", memory, (copied,), (Run(0),)))
+    staging = staged(4 * elements)
+    assert staging == pytest.approx(2**20 / 13e9)
+    assert staged(100 * 2**20) == staging  # the rest is copied meanwhile
+    assert alone.seconds == pytest.approx(alone.host_seconds + staging + alone.device_seconds, abs=2e-6)
+    moved = dataclasses.replace(
+        product,
+        index=1,
+        arguments=(tensor(2, 4096, 4096), tensor(3, 4096, 4096)),
+        outputs=(tensor(4, 4096, 4096),),
+    )
+    larger = tuple(storage(number, 4 * 4096 * 4096) for number in (2, 3, 4))
+    both = timed(Graph("pytorch", (*memory, *larger), (copied, moved), (Run(0), Run(1))))
+    assert both.seconds == pytest.approx(both.device_seconds, rel=0.01)
