@@ -28,9 +28,9 @@ def test_a_seed_gives_programs_that_python_reads() -> None:
 
 
 @pytest.mark.parametrize("part", range(6))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_recorded_programs_have_the_peaks_that_were_emulated(tmp_path: Path, part: int) -> None:
-    """Half of those recorded, in parts; as an H100, by torch 2.11 with a cuDNN that was asked."""
+    """A sixth of those recorded, half with `-m campaign`, in parts; as an H100, by torch 2.11 with a cuDNN that was asked."""
     script = tmp_path / "program.py"
     wrong = []
     for row in RECORDED[part::12]:

@@ -21,6 +21,7 @@ from analyzer.devices import loader
 from analyzer.report import json as json_report
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
+from tests import forked
 from tests.paths import MODELS, ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -42,18 +43,23 @@ def copy(tmp_path: Path) -> Path:
 
 
 def analyze(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own, with the packages in `folder` before this checkout's."""
+    """The command line in a process of its own, with the packages in `folder` before this checkout's, begun anew where
+    `analyzer` is one of them."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
-    ran = subprocess.run(
-        [sys.executable, "-m", "analyzer.cli", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
+    words = ("-m", "analyzer.cli", *arguments)
+    if (folder / "analyzer").exists():
+        ran = subprocess.run(
+            [sys.executable, *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=300,
+            check=False,
+        )
+    else:
+        ran = forked.ran(*words, folder=folder, variables=environment)
     assert ran.returncode == code, ran.stderr
     return ran
 

@@ -170,6 +170,8 @@ def test_code_says_the_words_of_a_rule_not_its_number() -> None:
     being_rebuilt = ROOT / "analyzer/capture/pytorch"
     for path in sorted([*(ROOT / "analyzer").rglob("*.py"), *(ROOT / "analyzer_plugins").rglob("*.py")]):
         text = path.read_text()
+        if not re.search(r"\b[Rr]ules? \d", text):
+            continue
         tree = ast.parse(text)
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         said = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]

@@ -325,7 +325,8 @@ _LEFT = "data"
 
 
 def from_dict(content: Any) -> DeviceProfile:
-    """A profile from its JSON content. Raises OptionError naming the field."""
+    """A profile from its JSON content. Raises OptionError naming the field, or for an unknown compute
+    capability."""
     if not isinstance(content, dict):
         raise OptionError("it must be a JSON object", f"fields: {', '.join(CHECKS)}")
     content = {name: value for name, value in content.items() if name != _LEFT}
@@ -358,4 +359,6 @@ def from_dict(content: Any) -> DeviceProfile:
         "nccl": tuple(Topology(**part) for part in content.get("nccl", ())),
         "releases": {**RECORDED, **{name: parse(text) for name, text in content.get("releases", {}).items()}},
     }
-    return DeviceProfile(**fields)
+    profile = DeviceProfile(**fields)
+    _ = profile.architecture  # which refuses a compute capability that is not known
+    return profile

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from analyzer.devices.architectures import Architecture, architecture_of
 from analyzer.devices.topology import Topology
 from analyzer.releases import RECORDED, Release
 
@@ -73,6 +74,11 @@ class DeviceProfile:
     cudnn_device: Mapping[str, Any] = field(default_factory=dict)
     releases: Mapping[str, Release] = field(default_factory=lambda: RECORDED)
     host_factor: float | None = None
+
+    @property
+    def architecture(self) -> Architecture:
+        """What GPUs of this compute capability have in common."""
+        return architecture_of(self.compute_capability)
 
     @property
     def usable_bytes(self) -> int:

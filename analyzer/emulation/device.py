@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
-from analyzer.devices.architectures import ARCHITECTURES
 from analyzer.devices.topology import BEHIND_SWITCHES
 from analyzer.errors import OptionError
 
@@ -15,16 +14,13 @@ KNOWN_BYTES = 65536 * 8
 
 def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> str:
     """The device as `native/device.c` reads it. cuda: the release PyTorch was built with. Raises OptionError
-    for a compute capability that is not known."""
-    emulated = {number: found for number, found in ARCHITECTURES.items() if found.l2_bytes}
-    sm = emulated.get(profile.compute_capability)
-    if sm is None:
-        major, minor = profile.compute_capability
+    for a compute capability that is not known, or whose L2 cache is not."""
+    sm, (major, minor) = profile.architecture, profile.compute_capability
+    if not sm.l2_bytes:
         raise OptionError(
-            f"{profile.name} has compute capability {major}.{minor}, which is not emulated",
-            f"one of {', '.join(f'{a}.{b}' for a, b in emulated)}",
+            f"{profile.name} has compute capability {major}.{minor}, whose L2 cache is not known",
+            "profiles of other GPUs are emulated: analyze devices",
         )
-    major, minor = profile.compute_capability
     modules = profile.modules_bytes
     fields = {
         "count": count,

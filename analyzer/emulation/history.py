@@ -54,7 +54,7 @@ def estimate_of(
         allocator=_none,
         device_used=lambda simulation: besides + simulation.peak_reserved,
         simulation=simulation,
-        describe=lambda malloc: _described(malloc, places),
+        describe=lambda malloc: places.get(malloc.key, Description(malloc.label)),
     )
     empty = Graph("pytorch", (), (), ())
     captured = Captured(
@@ -208,7 +208,3 @@ def _failing(found: Mapping[str, Any], simulation: Simulation, profile: DevicePr
         simulation,
         failure=Failure(len(simulation.allocated), malloc, allocated, reserved, profile.capacity_bytes),
     )
-
-
-def _described(malloc: Malloc, places: Mapping[int, Description]) -> Description:
-    return places.get(malloc.key, Description(malloc.label))

@@ -258,17 +258,13 @@ def _at_a_rate(
         if rate[0] >= wanted or not fits or rate[0] <= before:
             best = _faster(best, _advice(target, trials, numbers))
             break
-        best, before = replace(_alone(base), analyses=trials.count), rate[0]
+        best, before = Advice(base, (base,), notes=(), analyses=trials.count), rate[0]
         batch *= 2
         gc.collect()
     if best is None:
         raise OptionError("not even one sample runs", notes[-1] if notes else "see: analyze TARGET")
     speed = _rate(best)
     return replace(best, wanted=wanted, reached=speed >= wanted, notes=(*best.notes, *notes))
-
-
-def _alone(base: Way) -> Advice:
-    return Advice(base, (base,), notes=())
 
 
 def _rate(advice: Advice) -> float:

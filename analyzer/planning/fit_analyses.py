@@ -73,14 +73,9 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),
         failure=None if beyond is None else beyond.out_of_memory,
         look_beyond=None if beyond is None else lambda: beyond,
-        verdict=_verdict(at, first.estimate),
+        verdict=(at if at is not None else first.estimate).verdict(),
         reserved_range=at.reserved_range if at is not None else (room, room),
     )
-
-
-def _verdict(at: Estimate | None, one: Estimate) -> str:
-    """Return `Fit.verdict` of the answer's estimate, or of one sample's if there is no answer."""
-    return at.verdict() if at is not None else one.verdict()
 
 
 def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:

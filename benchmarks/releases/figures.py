@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from analyzer.capture.pytorch.kernels.attention import CUDNN_DROPS_OUT, PREFERS_CUDNN, WIDE_HEADS
+from analyzer.capture.pytorch.kernels.attention import CUDNN_DROPS_OUT, PREFERS_CUDNN
 from analyzer.capture.pytorch.kernels.decisions import HAS_KERNELS
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE
 from analyzer.devices import load
@@ -40,10 +40,14 @@ def predicted(device: str, name: str, releases: list[str]) -> Iterator[list[int]
             device=device,
             release={"torch": release},
         )
-        alike = tuple(
-            parse(release) in span
-            for span in (HAS_KERNELS, PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS, SLICES_WHOLE)
+        spans = (
+            HAS_KERNELS,
+            PREFERS_CUDNN,
+            CUDNN_DROPS_OUT,
+            SLICES_WHOLE,
+            load(device).architecture.wide_heads,
         )
+        alike = tuple(parse(release) in span for span in spans)
         if alike not in captures:
             captures[alike] = captured_pytorch(model.train(train), options, runtime)
         profile = runtime.profile(load(device), options)

@@ -82,7 +82,7 @@ def tiles(allocator: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
 def test_invariants(kind: str, steps: list[int | float]) -> None:
     name, options, step = KINDS[kind]

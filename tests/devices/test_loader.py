@@ -76,7 +76,7 @@ def test_paths_are_told_from_names(tmp_path: Path) -> None:
 
 
 H200: dict[str, Any] = {
-    "name": "x", "capacity_bytes": 1, "compute_capability": [0, 0], "sm_count": 1, "max_threads_per_sm": 1,
+    "name": "x", "capacity_bytes": 1, "compute_capability": [9, 0], "sm_count": 1, "max_threads_per_sm": 1,
     "context_bytes": 0, "modules_bytes": {}, "cublas_workspace_bytes": 0, "cublaslt_workspace_bytes": 0,
     "sources": {},
 }  # fmt: skip
@@ -89,7 +89,7 @@ def test_a_profile_may_name_tables_nobody_reads_any_more() -> None:
 
 def test_the_least_a_profile_may_say() -> None:
     profile = loader.from_dict(H200)
-    assert (profile.capacity_bytes, profile.sm_count, profile.compute_capability) == (1, 1, (0, 0))
+    assert (profile.capacity_bytes, profile.sm_count, profile.compute_capability) == (1, 1, (9, 0))
     assert (profile.measured, profile.per_thread_modules, profile.nvml_names) == (False, (), ())
     whole = loader.from_dict({**H200, "per_thread_modules": ["a"], "nvml_names": ["b"], "measured": True})
     assert (whole.measured, whole.per_thread_modules, whole.nvml_names) == (True, ("a",), ("b",))

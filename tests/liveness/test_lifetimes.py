@@ -233,7 +233,7 @@ def is_live(graph: Graph, policy: Policy, storage: int, position: int) -> bool:
     return step is None or position <= max(p for p, s in runs if s == step)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(programs())
 def test_against_the_definitions(graph: Graph) -> None:
     for policy in POLICIES:
@@ -251,7 +251,7 @@ def test_against_the_definitions(graph: Graph) -> None:
             assert sum(graph.storages[i].nbytes for i in found.members) == found.nbytes
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(programs())
 def test_policies_are_ordered(graph: Graph) -> None:
     ranges = {policy: lifetimes(graph, policy) for policy in POLICIES}
@@ -261,7 +261,7 @@ def test_policies_are_ordered(graph: Graph) -> None:
     assert nbytes == sorted(nbytes)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(programs())
 def test_saved_for_backward_against_the_definition(graph: Graph) -> None:
     """At each end of a forward pass: born in forward or loss by then, read in backward after it."""

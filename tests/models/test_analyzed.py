@@ -10,6 +10,9 @@ from tests.models.model_files import NAMES, load
 from tests.paths import MODELS
 from tests.report.adding_up import adds_up
 
+# A convolutional network, and a transformer whose embedding is its last layer too; the others with `-m campaign`.
+QUICK = ("cnn", "gpt2")
+
 
 def run(name: str, **options: object) -> Estimate:
     attribute = options.pop("attribute", "")
@@ -17,8 +20,9 @@ def run(name: str, **options: object) -> Estimate:
     return analyze(target, **{"batch": 2, "device": "h200", **options})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.campaign) for name in NAMES]
+)
 def test_both_modes(name: str) -> None:
     infer, train = run(name, mode="infer"), run(name, mode="train")
     with torch.device("meta"):

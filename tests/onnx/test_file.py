@@ -355,7 +355,7 @@ OPERATORS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_well_formed_nonsense(data: st.DataObject) -> None:
     """Valid protobuf with wrong numbers, names, and missing, doubled or reordered parts: captured, planned, or refused."""

@@ -28,8 +28,7 @@ CASES = json.loads((DATA / "configurations.json").read_text())
 QUICK = ("lora_gc",)
 # What is quick here, of every kind; the others with `-m campaign`.
 QUICK_CASES = (
-    "full_adamw_8bit", "vision_train",
-    "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k", "moe_full", "hybrid_qwen3_next",
+    "vision_train", "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k", "moe_full", "hybrid_qwen3_next",
     "stored_8bit_infer", "stored_fp8_dequantized_experts",
 )  # fmt: skip
 # transformers loads experts in threads, in an order only a run has: what is allocated at the most may then lie in other blocks.
@@ -190,7 +189,8 @@ def test_weights_of_8_bits_as_pytorchs_own_binary_takes_them(tmp_path: Path) -> 
     assert (estimate.peak_allocated, estimate.peak_reserved) == (219_169_792, 255_852_544)
 
 
-@pytest.mark.parametrize("spread", ["ddp:2", "fsdp2:4", "fsdp2:2,mixed=bf16,rank=1"])
+@pytest.mark.parametrize("spread", ["ddp:2", "fsdp2:2,mixed=bf16,rank=1", "fsdp2:4"])
+@pytest.mark.sampled(2)
 def test_one_rank_of_a_spread_configuration(tmp_path: Path, spread: str) -> None:
     """The same bytes as the script by itself under torchrun; of a sharded model a rank has its share of weights and states."""
     from analyzer.options import Options

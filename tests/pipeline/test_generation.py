@@ -80,7 +80,7 @@ def test_as_when_every_token_is_run(
 
 
 T5 = {
-    "model_type": "t5", "vocab_size": 2048, "d_model": 128, "d_ff": 256, "d_kv": 32, "num_layers": 2, "num_heads": 4,
+    "model_type": "t5", "vocab_size": 2048, "d_model": 128, "d_ff": 256, "d_kv": 32, "num_layers": 1, "num_heads": 4,
     "decoder_start_token_id": 0, "architectures": ["T5ForConditionalGeneration"], "torch_dtype": "bfloat16",
 }  # fmt: skip
 BART = {

@@ -20,6 +20,7 @@ from analyzer.report import json as json_report
 from analyzer.results.difference import Change
 from analyzer.results.estimate import TensorRow
 from analyzer.testing.plugin import Budget
+from tests import forked
 from tests.paths import ROOT
 from tests.report.estimates import MIB, TRAINING
 
@@ -287,23 +288,9 @@ def test_the_plugin_holds_a_budget(tmp_path: Path) -> None:
         "    with pytest.raises(pytest.UsageError):\n"
         "        gpu_memory_budget.check('net.py')\n"
     )
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "analyzer.testing.plugin",
-            "-q",
-            "--strict-markers",
-            "test_it.py",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-m", "pytest", "-p", "analyzer.testing.plugin", "-q", "--strict-markers", "test_it.py")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    run = forked.ran(*words, folder=tmp_path, variables=environment)
     assert "2 failed, 2 passed" in run.stdout, run.stdout + run.stderr
     told = run.stdout.splitlines()
     (over,) = [line for line in told if line.startswith("expected at most 700.0 MiB, needs 8")]

@@ -69,7 +69,7 @@ def test_the_workflow(grown: Path) -> None:
 def test_the_budget_in_a_test(grown: Path) -> None:
     (grown / "test_memory.py").write_text(block("python", "import pytest\n").replace("16GiB", "512MiB"))
     words = ("-m", "pytest", "-p", "analyzer.testing.plugin", "-q", "--strict-markers", "test_memory.py")
-    result = ran(grown, sys.executable, *words)
+    result = forked.ran(*words, folder=grown, variables=ENVIRONMENT)
     assert result.returncode == 1
     assert re.search(
         r"(?m)^expected at most 512\.0 MiB, needs .* MiB: \w[\w ]* in [\w.]+ \+\d", result.stdout

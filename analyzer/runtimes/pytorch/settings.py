@@ -17,7 +17,7 @@ from analyzer.allocators.pytorch.asynchronous import NOTE as ASYNC_NOTE
 from analyzer.allocators.pytorch.settings import settings_from_conf, ties_of
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
-from analyzer.releases import RECORDED, Span, written
+from analyzer.releases import RECORDED, written
 
 _SET_BY_MONAI = ":4096:8"
 # Streams of PyTorch's pools: all are made when a program asks for the first (`initDeviceStreamState`,
@@ -25,7 +25,6 @@ _SET_BY_MONAI = ":4096:8"
 STREAM_POOL_BYTES = 70 << 20
 # 4096 KiB x 2 + 16 KiB x 8 (`getChosenWorkspaceSize`, aten/src/ATen/cuda/CublasHandlePool.cpp).
 _SMALL_WORKSPACE_BYTES = 8_519_680
-_LARGE_ON_HOPPER_ALONE = Span(until=(2, 11))
 KNOWN = ("cublas_workspace", "alloc_conf")
 
 
@@ -89,10 +88,10 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
 
 
 def _by_release(device: DeviceProfile) -> DeviceProfile:
-    """Until torch 2.11 the larger workspace was for compute capability 9.x alone (PyTorch's own binaries,
-    `tests/data/releases`). A profile measured on its GPU keeps its value."""
-    major, _ = device.compute_capability
-    if device.measured or major < 10 or device.releases["torch"] not in _LARGE_ON_HOPPER_ALONE:
+    """The profile with the smaller workspace where its release is not yet one that gives its architecture the
+    larger. A profile measured on its GPU keeps its value."""
+    large = device.architecture.large_workspace
+    if device.measured or large is None or device.releases["torch"] in large:
         return device
     smaller = min(device.cublas_workspace_bytes, _SMALL_WORKSPACE_BYTES)
     return dataclasses.replace(device, cublas_workspace_bytes=smaller)

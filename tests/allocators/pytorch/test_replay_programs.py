@@ -39,12 +39,16 @@ def replayed(history: History, space: AddressSpace | None) -> PyTorchAllocator:
     return allocator
 
 
+# Of the public programs every third, the others with `-m campaign`; of those written to be unlike each other all.
 @pytest.mark.parametrize(
     ("of", "name"),
     [
-        (of, name)
-        for of in ("whole_programs", "kinds_of_programs", "ranks", "public", "public_2")
-        for name in names(of)
+        *((of, name) for of in ("whole_programs", "kinds_of_programs", "ranks") for name in names(of)),
+        *(
+            pytest.param("public", name, marks=[pytest.mark.campaign] if number % 3 else [])
+            for number, name in enumerate(names("public"))
+        ),
+        *(("public_2", name) for name in names("public_2")),
     ],
 )
 def test_every_exchange_with_the_driver_and_the_peaks(of: str, name: str) -> None:

@@ -37,7 +37,7 @@ def _as_observed() -> Iterator[None]:
     ("device", "name"),
     [pytest.param(*case, marks=[] if case in SAMPLED else [pytest.mark.campaign]) for case in CASES],
 )
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 def test_every_release_to_the_byte(device: str, name: str) -> None:
     """All figures are the binary's, but where `benchmarks/releases/causes.json` says why not."""
     seen = {release: of[device][name] for release, of in OBSERVED.items() if name in of.get(device, {})}

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from analyzer.devices import DeviceProfile, load, names
+from analyzer.devices.architectures import Architecture, architecture_of
 
 _Answer = TypeVar("_Answer")
 
@@ -30,10 +31,10 @@ class CompatibleDevices:
         self._own = device.compute_capability
         self.capabilities = _known()
 
-    def decided(self, decide: Callable[[tuple[int, int]], _Answer]) -> _Answer:
-        """Return `decide` of the device's capability; drop capabilities with other answers."""
-        others = {capability: decide(capability) for capability in self.capabilities - {self._own}}
-        found = decide(self._own)
+    def decided(self, decide: Callable[[Architecture], _Answer]) -> _Answer:
+        """Return `decide` of the device's architecture; drop capabilities with other answers."""
+        others = {number: decide(architecture_of(number)) for number in self.capabilities - {self._own}}
+        found = decide(self.device.architecture)
         self.capabilities -= {capability for capability, other in others.items() if other != found}
         return found
 

@@ -28,7 +28,7 @@ from analyzer.capture.pytorch.kernels.attention import KEEPS_PROJECTIONS, Attent
 from analyzer.capture.pytorch.kernels.detection import loading
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.parts import wraps
-from analyzer.devices.architectures import ARCHITECTURES
+from analyzer.devices.architectures import Architecture
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -260,8 +260,7 @@ def _state(*_: Any, **__: Any) -> torch.Tensor:
 
 def _properties(device: DeviceProfile) -> types.SimpleNamespace:
     """`torch.cuda.get_device_properties`."""
-    architecture = ARCHITECTURES.get(device.compute_capability)
-    shared = architecture.block_shared_bytes if architecture else _STATIC_SHARED_BYTES
+    shared = device.architecture.block_shared_bytes
     return types.SimpleNamespace(
         name=device.name,
         major=device.compute_capability[0],
@@ -294,8 +293,8 @@ def _attention(choice: AttentionChoice) -> dict[str, Any]:
     return {f"backends.cuda.can_use_{name}_attention": asks(name) for name in ("flash", "efficient", "cudnn")}
 
 
-def _is_ampere(capability: tuple[int, int]) -> bool:
-    return capability >= (8, 0)
+def _is_ampere(architecture: Architecture) -> bool:
+    return architecture.ampere
 
 
 def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:

@@ -41,11 +41,11 @@ from analyzer.releases import Span
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.compatible import CompatibleDevices
+    from analyzer.devices.architectures import Architecture
 
 aten = torch.ops.aten
-# Releases that prefer cuDNN where it can; that take it with dropout; that take it for wide heads on compute
-# capability 10.x.
-PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS = Span(since=(2, 11)), Span(until=(2, 11)), Span(since=(2, 14))
+# Releases that prefer cuDNN where it can; that take it with dropout.
+PREFERS_CUDNN, CUDNN_DROPS_OUT = Span(since=(2, 11)), Span(until=(2, 11))
 # Three dimensions are heads of one batch: PyTorch 2.15's own host code.
 TAKES_ONE_BATCH = Span(since=(2, 15))
 KEEPS_PROJECTIONS = Span(until=(2, 11))
@@ -82,8 +82,8 @@ class AttentionChoice:
     def backend(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> str:
         """Return the kernel chosen for these arguments: "cudnn", "flash", "efficient" or "math"."""
 
-        def decide(capability: tuple[int, int]) -> str:
-            self._capability = capability
+        def decide(architecture: Architecture) -> str:
+            self._architecture = architecture
             return self._backend(q, k, v, mask, dropout_p, is_causal, gqa)
 
         return self._alike.decided(decide)
@@ -91,8 +91,8 @@ class AttentionChoice:
     def takes(self, name: str, asked: Any) -> bool:
         """Return whether the "cudnn", "flash" or "efficient" kernel takes a call (`SDPAParams`)."""
 
-        def decide(capability: tuple[int, int]) -> bool:
-            self._capability = capability
+        def decide(architecture: Architecture) -> bool:
+            self._architecture = architecture
             call = (asked.query, asked.key, asked.value, asked.attn_mask, asked.dropout, asked.is_causal)
             return bool(getattr(self, f"_{name}")(*call, asked.enable_gqa))
 
@@ -102,7 +102,7 @@ class AttentionChoice:
         self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
     ) -> str:
         order = ["flash", "efficient"]
-        if self._capability[0] in (9, 10) and self._release in PREFERS_CUDNN:
+        if self._architecture.prefers_cudnn and self._release in PREFERS_CUDNN:
             order.insert(0, "cudnn")
         if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
             return "math"
@@ -125,13 +125,13 @@ class AttentionChoice:
         return all(t.stride(-1) == 1 or t.size(-1) == 1 for t in (q, k, v))
 
     def _half(self, q: Any, k: Any, v: Any) -> bool:
-        allowed = _HALF if self._capability >= (8, 0) else (torch.float16,)
+        allowed = _HALF if self._architecture.ampere else (torch.float16,)
         return q.dtype in allowed and q.dtype == k.dtype == v.dtype
 
     def _cudnn(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
         if (
             not torch.backends.cuda.cudnn_sdp_enabled()
-            or self._capability < (8, 0)
+            or not self._architecture.ampere
             or not self._half(q, k, v)
         ):
             return False
@@ -139,8 +139,7 @@ class AttentionChoice:
             return False
         if dropout_p and self._release not in CUDNN_DROPS_OUT:
             return False
-        wide = self._capability == (9, 0) or (self._capability[0] == 10 and self._release in WIDE_HEADS)
-        widest = 256 if wide else 128
+        widest = 256 if self._release in self._architecture.wide_heads else 128
         sizes = q.size(3) <= widest and v.size(3) <= widest and q.size(3) % 8 == 0 and v.size(3) % 8 == 0
         lengths = k.size(2) != 1 and not (dropout_p and q.size(2) == 1)
         return sizes and lengths and self._dense(q, k, v, mask, gqa, True)
@@ -148,7 +147,7 @@ class AttentionChoice:
     def _flash(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
         if (
             not torch.backends.cuda.flash_sdp_enabled()
-            or self._capability < (8, 0)
+            or not self._architecture.ampere
             or not self._half(q, k, v)
         ):
             return False
@@ -156,9 +155,9 @@ class AttentionChoice:
             return False
         if is_causal and q.size(2) != k.size(2):
             return False
-        narrow = (8, 6) <= self._capability <= (8, 9) or self._capability[0] == 12
         grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-        if narrow and grad and not (q.size(3) <= 192 or (not dropout_p and q.size(3) > 224)):
+        narrow = grad and self._architecture.narrow_backward
+        if narrow and not (q.size(3) <= 192 or (not dropout_p and q.size(3) > 224)):
             return False
         return self._dense(q, k, v, mask, gqa, True)
 
@@ -167,15 +166,13 @@ class AttentionChoice:
     ) -> bool:
         if not torch.backends.cuda.mem_efficient_sdp_enabled():
             return False
-        allowed = (*_HALF, torch.float32) if self._capability >= (8, 0) else (torch.float16, torch.float32)
+        allowed = (*_HALF, torch.float32) if self._architecture.ampere else (torch.float16, torch.float32)
         if q.dtype not in allowed or not (q.dtype == k.dtype == v.dtype):
             return False
         if mask is not None and mask.requires_grad and not torch.is_grad_enabled():
             return False
         bits = 16 if q.dtype in _HALF else 32
-        alignment = 4 if self._capability >= (8, 0) else 1
-        if self._capability >= (8, 0) or (self._capability >= (7, 0) and bits == 16):
-            alignment = max(alignment, 128 // bits)
+        alignment = 128 // bits if self._architecture.ampere or bits == 16 else 1
         if q.size(3) != k.size(3) or q.size(3) % alignment or v.size(3) % alignment:
             return False
         if any(t.stride(-1) != 1 for t in (q, k, v)):

@@ -151,7 +151,7 @@ class Products:
             f"products with weights of 8 bits are those of {_REPOSITORY}, which the package kernels fetches"
             " on the GPU's machine"
         )
-        if self._largest and device.compute_capability[0] in (9, 10):
+        if self._largest and device.architecture.grouped_products:
             most = self._largest * _DEEPGEMM_BYTES / _MIB
             self._recorder.caveat(
                 "beside a CUDA toolkit transformers runs DeepGEMM's kernels instead, which write a product's"

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _MODULE = "torch.nn.attention.flex_attention"
 _NAME = "flex_attention_hop"
 _MOST_ROWS_IN_PIECES = 127
-_CLEARING_BYTES = {(9, 0): 62_914_560}  # measured on an H200
-_MOST_CLEARING_BYTES = 128 << 20
 
 
 Timed = Callable[[torch.Tensor, Any], None]
@@ -65,7 +63,7 @@ def compiled_flex(device: DeviceProfile) -> Iterator[None]:
 
 def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[..., Any]:
     """Return the replacement of the attention operator, which allocates as the compiled kernels do."""
-    clearing = _CLEARING_BYTES.get(device.compute_capability, _MOST_CLEARING_BYTES)
+    clearing = device.architecture.cleared_bytes
     compiled: set[Any] = set()
 
     def timed(tensor: torch.Tensor, key: Any) -> None:

@@ -50,7 +50,7 @@ def assign(graph: RuntimeGraph, provider: str) -> None:
         names = [name for name in node.inputs if name]
         if not names or not any(name in on_host for name in names):
             continue
-        if not all(name in on_host or _small_constant(graph, name) for name in names):
+        if not all(name in on_host or name in graph.initializers for name in names):
             continue
         if not all(
             graph.values[name].dtype in _SMALL_TYPES | {"float32", "float64"} for name in node.outputs if name
@@ -60,7 +60,3 @@ def assign(graph: RuntimeGraph, provider: str) -> None:
             continue
         node.provider = "cpu"
         on_host.update(name for name in node.outputs if name)
-
-
-def _small_constant(graph: RuntimeGraph, name: str) -> bool:
-    return name in graph.initializers

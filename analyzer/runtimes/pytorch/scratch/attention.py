@@ -156,13 +156,12 @@ def _efficient_workspace(
     _, heads, _, size = query.shape
     (batch, queries, keys), value_size = sequences, value.shape[3]
     largest, half = max(size, value_size), query.dtype in _HALF
-    roomy = device.compute_capability in ((8, 0), (9, 0), (10, 0)) or (
-        device.compute_capability[0] == 7 and half
-    )
+    architecture = device.architecture
+    roomy = architecture.roomy_tiles == "all" or (architecture.roomy_tiles == "half" and half)
     block_i = 128 if largest > 64 and roomy else 64
     most = next((limit for limit in (32, 64, 128) if largest <= limit), 1 << 16)
     in_registers = half and most <= block_i
-    block_j = 128 if in_registers and device.compute_capability >= (8, 0) and most > 64 else 64
+    block_j = 128 if in_registers and architecture.ampere and most > 64 else 64
     elements = -(-queries // block_i) * -(-size // block_j) * (block_i * block_j + 4)
     if half and not in_registers:
         elements += _round_up(keys, block_j) * (_round_up(size, block_i) + _round_up(value_size, block_i))

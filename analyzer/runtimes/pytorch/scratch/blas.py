@@ -269,8 +269,7 @@ def grouped(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.outputs()
     first, second, offsets = present(operator, "self"), present(operator, "mat2"), operator.tensor("offs")
     result = present(operator, 0)
-    major, _ = device.compute_capability
-    if major not in (9, 10) or {first.dtype, second.dtype, result.dtype} != {"bfloat16"}:
+    if not device.architecture.grouped_products or {first.dtype, second.dtype, result.dtype} != {"bfloat16"}:
         take_workspace(script, device)
         return
     ragged = len(first.shape) == len(second.shape) == 2

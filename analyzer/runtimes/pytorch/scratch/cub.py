@@ -105,8 +105,8 @@ _AMPERE = replace(
     changes=256 * 15,
     by_key=256 * 15,
 )
-# From a compute capability on.
-_SINCE = {(10, 0): _BLACKWELL, (9, 0): _HOPPER, (8, 6): _ADA, (8, 0): _AMPERE, (0, 0): _TURING}
+# By architecture (`Architecture.cub`).
+_TILES = {"turing": _TURING, "ampere": _AMPERE, "ada": _ADA, "hopper": _HOPPER, "blackwell": _BLACKWELL}
 # A pass: bits of a key, and what its scan works on at once. Blocks are started five times as often as run at
 # once.
 _PASS_BITS, _PASS_SCAN_TILE, _PASS_WAVES = {1: 5, 2: 7}, 512 * 11, 5
@@ -126,7 +126,7 @@ _LATER_UNIQUE, _LATER_DISTINCT = Span(since=(2, 13)), Span(since=(2, 15))
 
 def tiles_of(device: DeviceProfile) -> Tiles:
     """Return the tiles of the code that runs on a device."""
-    return next(tiles for since, tiles in _SINCE.items() if device.compute_capability >= since)
+    return _TILES[device.architecture.cub]
 
 
 def aliased_bytes(*parts: int) -> int:

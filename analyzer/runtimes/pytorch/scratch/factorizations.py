@@ -63,12 +63,12 @@ class _Blocks:
 
 
 _WIDEST, _TALL_ROWS = 32, 1024
-# By compute capability.
+# By architecture (`Architecture.lu`).
 _BLOCKS = {
-    (8, 0): _Blocks((44, 44, 24, 16), 10, 512, (56, 256), (64, 256)),
-    (8, 9): _Blocks((40, 32, 20, 24), 12, 256, (104, 384), (104, 256)),
-    (9, 0): _Blocks((52, 36, 52, 24), 10, 512, (40, 256), (64, 256)),
-    (10, 0): _Blocks((48, 32, 32, 28), 10, 512, (72, 256), (64, 256)),
+    "ampere": _Blocks((44, 44, 24, 16), 10, 512, (56, 256), (64, 256)),
+    "ada": _Blocks((40, 32, 20, 24), 12, 256, (104, 384), (104, 256)),
+    "hopper": _Blocks((52, 36, 52, 24), 10, 512, (40, 256), (64, 256)),
+    "blackwell": _Blocks((48, 32, 32, 28), 10, 512, (72, 256), (64, 256)),
 }
 ELEMENTS = {
     "float32": cusolver.ELEMENTS["S"],
@@ -310,7 +310,7 @@ def _in_blocks(script: Script, device: DeviceProfile, matrix: TensorMeta) -> Non
     each update of the columns to the right of a block a product (`LUWorkspace`, `lu_batched_blas3_kernel`,
     LURecBlas3Kernel.cu)."""
     rows, count, of = matrix.shape[-1], count_of(matrix), ELEMENTS[matrix.dtype]
-    blocks = _BLOCKS.get(device.compute_capability, _BLOCKS[8, 0])
+    blocks = _BLOCKS[device.architecture.lu]
     narrow = min(blocks.narrow[list(ELEMENTS).index(matrix.dtype)], _WIDEST)
 
     def updates(start: int, width: int) -> int:

@@ -71,9 +71,8 @@ def _algorithm(layer: Recurrent, device: DeviceProfile, backward: bool) -> Algor
     kind = layer.mode.partition("_")[0]
     if layer.hidden <= _SMALL[kind][backward]:
         return "small"
-    major, minor = device.compute_capability
     single = layer.layers == 1 and layer.directions == 1 and layer.hidden <= _WIDEST_STATIC
-    large = major >= 8 and minor != 6 and device.sm_count >= 98
+    large = device.architecture.persistent_layers and device.sm_count >= 98
     if not (layer.dtype == "float16" and single and large and kind != "GRU"):
         return "standard"
     if layer.hidden % 128 or layer.inputs % 128 or layer.batch % 8 or layer.batch > 128:

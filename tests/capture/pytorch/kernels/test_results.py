@@ -121,10 +121,12 @@ def computed(name: str, args: Any, kwargs: Any) -> list[Any]:
     return [described(t) for t in leaves if isinstance(t, torch.Tensor)]
 
 
-def test_every_recorded_call() -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.campaign)])
+def test_every_recorded_call(every: int) -> None:
+    """Every third here, of all operators; all of them with `-m campaign`."""
     differing: dict[str, list[Any]] = collections.defaultdict(list)
     checked = 0
-    for name, arguments, keywords, results in distinct():
+    for name, arguments, keywords, results in sorted(distinct(), key=lambda call: call[0])[::every]:
         try:
             args, kwargs = rebuilt(arguments), {key: rebuilt(value) for key, value in keywords.items()}
         except CutShort:
@@ -145,10 +147,10 @@ def test_every_recorded_call() -> None:
         + collections.Counter(LYING)
         + collections.Counter(WRONG)
     )
-    assert counts == known, {
+    assert counts == known if every == 1 else counts <= known, {
         name: found[:2] for name, found in differing.items() if counts[name] != known[name]
     }
-    assert checked > 24_000 and len({call[0] for call in distinct()}) > 550
+    assert checked > 24_000 // every and len({call[0] for call in distinct()}) > 550
 
 
 class TestChannelsLast:
