@@ -20,9 +20,8 @@ from analyzer.libraries.cudnn.besides import features, group
 from analyzer.libraries.cudnn.convolution import Question
 from analyzer.libraries.cudnn.on_cublas import ENGINES, PRODUCT, is_single_product, product_bytes
 from analyzer.libraries.cudnn.recorded import RELEASE
-from analyzer.libraries.cudnn.trees import SURE
 from benchmarks import ROOT
-from benchmarks.cudnn.grow import PARAMETERS, answers, flat
+from benchmarks.cudnn.grow import PARAMETERS, answers, flat, judged
 from benchmarks.cudnn.record import write
 
 _HELD_BACK, _KEPT_OF = 5, 1000
@@ -57,15 +56,8 @@ def main(files: tuple[Path, ...]) -> None:
             _TREES,
         )
         shares = booster.predict(data[held])
-        right, sure = (shares >= 0.5) == some[held], np.abs(shares - 0.5) > 0.5 - SURE
-        print(
-            f"{key}: {some.sum()} of {len(some)} take some, right in {100 * right.mean():.2f} % of {held.sum()} held back, "
-            f"sure in {100 * sure.mean():.1f} %, of these right in {100 * right[sure].mean():.2f} %",
-            flush=True,
-        )
-        grown = flat(booster)
-        grown["value"] = (grown["value"].view(np.uint32) & np.uint32(_BITS)).view(np.float32)
-        arrays |= {f"{key}.{member}": array for member, array in grown.items()}
+        print(f"{key}: {some.sum()} of {len(some)} take some, {judged(shares, some[held])}", flush=True)
+        arrays |= {f"{key}.{member}": array for member, array in flat(booster, _BITS).items()}
     about = {"cudnn": ".".join(map(str, RELEASE)), "method": __doc__ or "", "calls": str(count)}
     write(ROOT / "analyzer/libraries/cudnn/recorded/sm90.besides.npz", arrays, about)
     _KEPT.write_bytes(gzip.compress(json.dumps(kept).encode(), mtime=0))

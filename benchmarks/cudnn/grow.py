@@ -30,6 +30,7 @@ from benchmarks.cudnn.record import write
 _HELD_BACK = 5
 _FEWEST = 20  # positive answers, below which a group is a constant
 _ROUNDED = 512
+_BITS = 0xFFFFFC00  # 14 significant ones
 _KEPT = ROOT / "tests/data/h100/first_plans.json.gz"
 PARAMETERS = {
     "objective": "binary", "learning_rate": 0.15, "min_data_in_leaf": 5, "lambda_l2": 1.0,
@@ -70,8 +71,18 @@ def rows(
             yield group(SPLIT, call), *looks, abs(nbytes - plan.workspace_bytes) >= _ROUNDED
 
 
-def flat(booster: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """A grown ensemble as `first_plan.py` reads it."""
+def judged(shares: np.ndarray[Any, Any], answers: np.ndarray[Any, Any]) -> str:
+    """In what share of the convolutions held back the decision is right, and how many of those are right that are sure."""
+    right, sure = (shares >= 0.5) == answers, np.abs(shares - 0.5) > 0.5 - SURE
+    of_these = right[sure].mean() if sure.any() else 1.0
+    return (
+        f"right in {100 * right.mean():.2f} % of {len(answers)} held back, sure in {100 * sure.mean():.1f} %, of these right in "
+        f"{100 * of_these:.2f} %"
+    )
+
+
+def flat(booster: Any, bits: int = _BITS) -> dict[str, np.ndarray[Any, Any]]:
+    """A grown ensemble as `trees.py` reads it. bits: as of `arrays_of`."""
     roots, feature, value, right = [], [], [], []
 
     def walk(node: dict[str, Any]) -> None:
@@ -88,16 +99,16 @@ def flat(booster: Any) -> dict[str, np.ndarray[Any, Any]]:
     for tree in booster.dump_model()["tree_info"]:
         roots.append(len(feature))
         walk(tree["tree_structure"])
-    return arrays_of(roots, feature, value, right)
+    return arrays_of(roots, feature, value, right, bits)
 
 
 def arrays_of(
-    roots: list[int], feature: list[int], value: list[float], right: list[int]
+    roots: list[int], feature: list[int], value: list[float], right: list[int], bits: int = _BITS
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Nodes by member of a table; their values in 14 significant bits, which pack better."""
+    """Nodes by member of a table; bits: those of their values, float32, that are kept: fewer pack better."""
     return {
         "roots": np.array(roots, np.int32), "feature": np.array(feature, np.int8),
-        "value": (np.array(value, np.float32).view(np.uint32) & np.uint32(0xFFFFFC00)).view(np.float32),
+        "value": (np.array(value, np.float32).view(np.uint32) & np.uint32(bits)).view(np.float32),
         "right": np.array(right, np.int32),
     }  # fmt: skip
 
@@ -134,13 +145,7 @@ def main(name: str, files: tuple[Path, ...], leaves: int, trees: int) -> None:
             data = np.concatenate([known[~held], unknown[~held]]), np.tile(first[~held], 2)
             booster = lightgbm.train(PARAMETERS | {"num_leaves": leaves}, lightgbm.Dataset(*data), trees)
             shares = booster.predict(known[held])
-            right, sure = (shares >= 0.5) == first[held], np.abs(shares - 0.5) > 0.5 - SURE
-            of_these = right[sure].mean() if sure.any() else 1.0
-            print(
-                f"{key}: {positive} of {len(first)} first, right in {100 * right.mean():.2f} % of {held.sum()} held back, sure in "
-                f"{100 * sure.mean():.1f} %, of these right in {100 * of_these:.2f} %",
-                flush=True,
-            )
+            print(f"{key}: {positive} of {len(first)} first, {judged(shares, first[held])}", flush=True)
             grown = flat(booster)
         arrays |= {f"{key}.{member}": array for member, array in grown.items()}
     about = {"cudnn": ".".join(map(str, RELEASE)), "method": __doc__ or "", "calls": str(number + 1)}

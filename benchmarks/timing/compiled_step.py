@@ -21,7 +21,7 @@ ZOOS = {"development": "development", "held_out_3": "held_out_3"}
 
 
 def stepping(
-    case: dict[str, Any], copied: Callable[[torch.Tensor], torch.Tensor] | None = None
+    case: dict[str, Any], copied: Callable[[torch.Tensor], torch.Tensor] = steps.to_gpu
 ) -> Callable[[], None]:
     """What runs a step of the case on the GPU. copied: as `steps.stepping` has it."""
     torchvision_cpu.enable()

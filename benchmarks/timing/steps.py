@@ -30,17 +30,22 @@ class Copies:
         return copied
 
 
+def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy on the GPU."""
+    return tensor.to("cuda")
+
+
 def stepping(
     models: ModuleType,
     case: dict[str, Any],
     batch: int,
-    copied: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    copied: Callable[[torch.Tensor], torch.Tensor] = to_gpu,
 ) -> Callable[[], None]:
     """What runs a step of the case on the GPU, at a batch: a model of `models`, compiled where the case says so ("compile": a mode;
     "budget": its `activation_memory_budget`; "micro": micro-batches of a step, among which the batch is divided). copied: what copies
-    a tensor of the batch; None: `to`."""
-    batch, micro = batch // case.get("micro", 1), case.get("micro", 1)
-    copied = copied or _copied
+    a tensor of the batch."""
+    micro = case.get("micro", 1)
+    batch //= micro
     make_model, make_batch, loss = models.M[case["model"]]
     dtype, train, amp = TYPES.get(case.get("dtype", "")), case["mode"] == "train", case.get("amp")
     try:
@@ -93,7 +98,3 @@ def stepping(
         optimizer.step()
 
     return step
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to("cuda")

@@ -20,7 +20,6 @@ from functools import lru_cache
 from analyzer.libraries.cudnn.convolution import Convolution
 from analyzer.libraries.cudnn.trees import SURE, Forest
 
-CAPABILITY = (9, 0)
 _ALIGNED, _UNALIGNED = 272, 400
 _ALIGNED_ELEMENTS = 8
 # A block's part of a result, rows and columns.

@@ -100,7 +100,8 @@ class FirstPlans:
         half = call.dtype != "float32"
         if half and (kind in (TRANSFORMS, TILES) or (call.channels_last and kind == WINOGRAD)):
             return False
-        return kind == PRODUCT if self._forest.is_empty else group(kind, call) in self._forest.groups
+        known = self._forest.groups
+        return group(kind, call) in known if known else kind == PRODUCT
 
 
 def group(kind: str, call: Convolution) -> str:

@@ -40,11 +40,6 @@ class Forest:
             self._trees[group] = _Trees(*(self._file[f"{group}.{each}"].tolist() for each in members))
         return self._trees[group].share(values)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no table."""
-        return self._file is None
-
 
 class _Trees(NamedTuple):
     roots: list[int]
