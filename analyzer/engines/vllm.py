@@ -9,7 +9,7 @@
    independent, so treat like DP=1", `v1/engine/core.py`): one is started, and stands for all.
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py`; beside public runs on H100s: `python -m benchmarks serving
-score`. Not modelled: kernels that only a GPU builds or tunes (FlashInfer's, DeepGEMM's), whose choice is what
+score`; beside the same release (0.22.1) on one of ours: `python -m benchmarks serving beside`. Not modelled: kernels that only a GPU builds or tunes (FlashInfer's, DeepGEMM's), whose choice is what
 the engine takes without them.
 """
 
@@ -148,7 +148,7 @@ def engine_memory(
         error=None if error_of is None else (error_of["kind"], error_of["message"]),
         needed=max(part.get("needed", 0) for part in seen),
         peak_reserved=ran.peak_reserved,
-        notes=(*_beside(alone, engines), *ran.notes),
+        notes=(*_beside(alone, engines), *first.get("notes", ()), *ran.notes),
     )
     return replace(said, changes=changes(said, profile))
 

@@ -37,6 +37,11 @@ SHAPES = (
     (2100, 16),
     (5000, 6),
 )
+# Parameters of 8 bytes, kernels, graphs.
+PARAMETERS = (
+    *((pointers, 64, 256) for pointers in (1, 128, 144, 160, 192, 256, 384, 500)),
+    *((1, nodes, 512) for nodes in (1, 4, 8, 9, 12, 13, 16, 17, 24, 25, 32, 33, 48, 64)),
+)
 SIZES = 51
 _DEPENDENT = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 Say = Callable[..., None]
@@ -93,6 +98,7 @@ def setup() -> tuple[Any, Any]:
     out, stream = torch.empty(1 << 20, dtype=torch.int32, device="cuda"), torch.cuda.Stream()
     with torch.cuda.stream(stream):
         plain(out)()
+        out.fill_(0)  # a kernel of PyTorch's own, as the first capture launches
     torch.cuda.synchronize()
     return out, stream
 
@@ -172,18 +178,20 @@ def branches(say: Say, _: Any) -> None:
         series(say, "branches a layer", lambda forked=forked: forked(8), 32, stream, width=width)
 
 
-def parameters(say: Say, _: Any) -> None:
+def parameters(say: Say, which: tuple[int, int, int]) -> None:
+    """Graphs of so many kernels that have so many parameters of 8 bytes each."""
+    pointers, nodes, count = which
     out, stream = setup()
-    for count in (1, 32, 128, 500):
-        kernel = plain(out, count)
-        series(
-            say,
-            "parameters",
-            lambda kernel=kernel: [kernel() for _ in range(64)],
-            32,
-            stream,
-            parameter_bytes=8 * count,
-        )
+    kernel = plain(out, pointers)
+    series(
+        say,
+        "parameters",
+        lambda: [kernel() for _ in range(nodes)],
+        count,
+        stream,
+        parameter_bytes=8 * pointers,
+        nodes=nodes,
+    )
 
 
 def kinds(say: Say, _: Any) -> None:
@@ -244,7 +252,7 @@ def engine(say: Say, layers: int) -> None:
 
 
 PLAN: tuple[tuple[Callable[[Say, Any], None], Any], ...] = (
-    (flags, None), *((shapes, shape) for shape in SHAPES), (engine, 32), (engine, 8), (branches, None), (parameters, None), (kinds, None),
+    (flags, None), *((shapes, shape) for shape in SHAPES), (engine, 32), (engine, 8), (branches, None), *((parameters, each) for each in PARAMETERS), (kinds, None),
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ import click
 
 from benchmarks import ROOT
 from benchmarks.harness.pages import prose
+from benchmarks.serving import beside
 
 _TEXT = prose(__file__)
 
@@ -227,7 +228,8 @@ def table(found_in: Path) -> None:
     """Write the page."""
     rows, found = logged(), json.loads(found_in.read_text())
     found = {name: found[name] for name in rows if name in found}
-    text = _TEXT["head"] + "".join(f"- {said}\n" for said in verdicts(rows, found)) + _TEXT["graphs"]
+    text = _TEXT["head"] + "".join(f"- {said}\n" for said in verdicts(rows, found))
+    text += _TEXT["beside"] + "\n" + "".join(beside.rows()) + _TEXT["graphs"]
     text += "\nLogged / started, GiB:\n\n| run | tokens logged | started | weights | activation | non-torch | KV cache | graphs, estimated | graphs, taken | time | host memory |\n"
     text += "|---|---|---|---|---|---|---|---|---|---|---|\n" + "".join(
         line(name, rows[name], said) + "\n" for name, said in found.items()

@@ -70,8 +70,23 @@ def test_modules_that_are_not_there_in_binary_are_launches(
     module: Any = JitSpec(is_aot=False).build_and_load()
     module.all_reduce(1, 2)
     assert launches == [(1, 2)] and "FlashInfer's comm is not compiled" in capsys.readouterr().err
+    assert len(answers.notes) == 1 and "memory of its own is not counted" in answers.notes[0]
     with pytest.raises(AttributeError):
         _ = module.__iter__  # what Python asks of an object is no kernel
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("has", [False, True])
+def test_flashinfers_experts_are_taken_where_they_come_compiled(
+    answers: Any, monkeypatch: pytest.MonkeyPatch, has: bool, compiled: bool
+) -> None:
+    """Without their binaries the engine finds none, and where it could have had some that is a note."""
+    placed(monkeypatch, "vllm.utils.flashinfer", has_flashinfer_cutlass_fused_moe=lambda: has)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: "found" if compiled else None)
+    answers.answer_experts()
+    asked = sys.modules["vllm.utils.flashinfer"].has_flashinfer_cutlass_fused_moe
+    assert asked() is (has and compiled) and asked() is (has and compiled)
+    assert len(answers.notes) == (has and not compiled)
 
 
 @pytest.mark.parametrize(("said", "then"), [([], ["layers."]), (["self_attn.q_proj"], ["self_attn.q_proj"])])

@@ -230,8 +230,9 @@ void process_library(int which) {
    besides (1, 2, 4, ... 64 streams, and PyTorch's 128 alone and behind those: to the page); an instance takes 104 KiB and 2.5 KiB for
    each kernel (256 instances of 8 to 256 kernels: within 3 %; of 700, 24 % less than measured), whatever flag instantiates them, by CUDA
    12.8's runtime as by 13.0's, and nothing when they are uploaded (benchmarks/serving/graphs.py, tests/data/h100/graphs.jsonl). There
-   kernels with 4,000 bytes of parameters, and graphs that fork into several streams, took up to seven times as much; neither is
-   counted here, and other drivers take more for a kernel (analyzer/results/serving.py). */
+   kernels with more than 1,152 bytes of parameters took 1.1 KiB more, with 3,072 and 4,000 bytes 6.3, and graphs that fork into several
+   streams up to seven times as much; neither is counted here, and other drivers take more for a kernel (analyzer/results/serving.py).
+   The graphs of an engine on an H100 took 5 % more than this says, of one that forks 20 % (docs/evidence/SERVING.md). */
 enum { STREAMS_A_PAGE = 4, STREAM = 48 * 1024, INSTANCE = 104 * 1024, KERNEL_NODE = 2560 };
 static void grown(Space *s, uint64_t *pages_held, uint64_t needed) {
   if (needed <= *pages_held) return;

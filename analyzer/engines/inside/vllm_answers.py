@@ -4,7 +4,8 @@
    answers is taken from there, the rest from the library.
 2. FlashInfer compiles kernels for the GPU at hand when they are first asked for, which takes a compiler and
    minutes. Kernels compute nothing here: each function of such a module is one launch on the current stream,
-   and writes where its caller said.
+   and writes where its caller said. Its experts have a workspace of a size that only they know: vLLM takes
+   Triton's instead, as it does where there is no FlashInfer.
 3. Which layers GPTQ quantized the engine reads from the weights' files. Where there are none it is the layers
    of the transformer's blocks, as GPTQ does unless it is told otherwise.
 4. What a model's class can do vLLM asks in a process of its own, which imports all of vLLM once more, so that
@@ -24,6 +25,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +34,8 @@ _REGISTRY = "vllm.model_executor.models.registry"
 _BENCHMARKS = "torch._inductor.runtime.benchmarking"
 # How often Inductor runs what it times; 5 and 100 of its own.
 _SELDOM = {"estimation_iters": 1, "memory_warmup_iters": 1, "benchmark_iters": 1}
+_FLASHINFER = "vllm.utils.flashinfer"
+_EXPERTS = "has_flashinfer_cutlass_fused_moe"
 _QUANTIZATION = "vllm.model_executor.layers.quantization"
 _VLLM = "vllm.distributed.device_communicators"
 # Classes that open a library by its path: module, class, and the function that finds the path.
@@ -40,6 +44,16 @@ _OPENED = (
     (f"{_VLLM}.cuda_wrapper", "CudaRTLibrary", ""),
     ("flashinfer.comm.cuda_ipc", "CudaRTLibrary", ""),
 )
+
+
+notes: list[str] = []  # what is not as on a GPU, for who reads the figures
+
+
+def note(text: str) -> None:
+    """Say on stderr, and keep for the report, what is not as on a GPU."""
+    if text not in notes:
+        notes.append(text)
+        print(f"analyze serve: {text}", file=sys.stderr)
 
 
 def answer_all() -> None:
@@ -133,10 +147,30 @@ def answer_flashinfer() -> None:
     def build_and_load(self: Any) -> Any:
         if self.is_aot:
             return built(self)
-        print(f"analyze serve: FlashInfer's {self.name} is not compiled and does nothing", file=sys.stderr)
+        note(f"FlashInfer's {self.name} is not compiled and does nothing: memory of its own is not counted")
         return Launches(self.name)
 
     JitSpec.build_and_load = build_and_load
+    answer_experts()
+
+
+def answer_experts() -> None:
+    """Let vLLM find FlashInfer without its experts, unless they come compiled (`flashinfer-jit-cache`)."""
+    try:
+        module: Any = importlib.import_module(_FLASHINFER)
+        has = getattr(module, _EXPERTS)
+    except (ImportError, AttributeError):
+        return
+    if importlib.util.find_spec("flashinfer_jit_cache") is not None:
+        return
+
+    @functools.wraps(has)
+    def has_flashinfer_cutlass_fused_moe() -> bool:
+        if has():
+            note("FlashInfer's experts are compiled where a GPU is: if vLLM prefers them, Triton's are taken")
+        return False
+
+    setattr(module, _EXPERTS, has_flashinfer_cutlass_fused_moe)
 
 
 def answer_gptq() -> None:

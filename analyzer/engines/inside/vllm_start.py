@@ -2,9 +2,9 @@
 OUT MODEL [ARGUMENT ...]`, with vLLM's own arguments, in an environment that has vLLM, under the emulated
 runtime.
 
-OUT: a JSON file with "version", "torch", "settings", "ranks" (of this process: bytes by the name of the
-term), "blocks", "block_tokens", "tokens", "concurrency", "length", and "error" where the engine ended in one.
-Terms that a release of vLLM does not have are left out.
+OUT: a JSON file with "version", "torch", "settings", "notes", "ranks" (of this process: bytes by the name of
+the term), "blocks", "block_tokens", "tokens", "concurrency", "length", and "error" where the engine ended in
+one. Terms that a release of vLLM does not have are left out.
 
 Weights are random (`--load-format dummy`) and nothing is tokenized, so a folder with a `config.json` is
 enough; a model that sees images has its processor and tokenizer beside it. Each rank is a process that
@@ -74,10 +74,9 @@ class CacheSize(logging.Handler):
 
 def watch(seen: dict[str, Any]) -> None:
     """Keep what the worker finds out, also where the engine ends in an error behind it."""
-    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
     from vllm.v1.worker.gpu_worker import Worker
 
-    available, capture = Worker.determine_available_memory, GPUModelRunner.capture_model
+    available = Worker.determine_available_memory
 
     @functools.wraps(available)
     def determine_available_memory(self: Any) -> int:
@@ -93,18 +92,24 @@ def watch(seen: dict[str, Any]) -> None:
             "cache": left,
         }
         seen["ranks"] = [{name: int(value) for name, value in terms.items() if value is not None}]
+        watch_capture(self.model_runner, seen["ranks"][0])
         return left
 
-    @functools.wraps(capture)
-    def capture_model(self: Any) -> int:
-        taken: int = capture(self)
-        seen["ranks"][0]["graphs"] = int(taken)
+    Worker.determine_available_memory = determine_available_memory
+
+
+def watch_capture(runner: Any, rank: dict[str, int]) -> None:
+    """Keep what the CUDA graphs of a model runner take, of whichever class it is (0.20 has two)."""
+    capture = runner.capture_model
+
+    def capture_model() -> int:
+        taken: int = capture()
+        rank["graphs"] = int(taken)
         if (nodes := graph_nodes()) is not None:
-            seen["ranks"][0]["graph_nodes"] = nodes
+            rank["graph_nodes"] = nodes
         return taken
 
-    Worker.determine_available_memory = determine_available_memory
-    GPUModelRunner.capture_model = capture_model
+    runner.capture_model = capture_model
 
 
 def graph_nodes() -> int | None:
@@ -126,9 +131,9 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     from vllm.usage.usage_lib import UsageContext
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.llm_engine import LLMEngine
-    from vllm_answers import answer_all
+    from vllm_answers import answer_all, notes
 
-    seen |= {"version": vllm.__version__, "torch": torch.__version__}
+    seen |= {"version": vllm.__version__, "torch": torch.__version__, "notes": notes}
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
     parser.error = refuse
     chosen = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *arguments]))
