@@ -9,8 +9,9 @@
    independent, so treat like DP=1", `v1/engine/core.py`): one is started, and stands for all.
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py`; beside public runs on H100s: `python -m benchmarks serving
-score`; beside the same release (0.22.1) on one of ours: `python -m benchmarks serving beside`. Not modelled: kernels that only a GPU builds or tunes (FlashInfer's, DeepGEMM's), whose choice is what
-the engine takes without them.
+score`; beside the same release (0.22.1) on one of ours: `python -m benchmarks serving beside`. Not modelled:
+kernels that only a GPU builds or tunes (FlashInfer's, DeepGEMM's), whose choice is what the engine takes
+without them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from analyzer.ranks import Rank
 from analyzer.recipes.config import opened
 from analyzer.results.serving import EngineMemory, RankMemory
 
-RELEASE = "0.19.0"  # the one that was compared with GPUs
+RELEASE = "0.19.0"  # the one of the public runs
 _START = Path(__file__).parent / "inside" / "vllm_start.py"
 _PARALLEL = ("--tensor-parallel-size", "--pipeline-parallel-size")
 _DATA = "--data-parallel-size"
