@@ -86,8 +86,8 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators or not graph.operators:
         return None
-    moments = _last_step(graph)
-    launches = _launches(graph, moments, rates, profile.host_factor or 1.0)
+    moments = last_step(graph)
+    launches = launches_of(graph, moments, rates, profile.host_factor or 1.0)
     kinds = [kind for launch in launches.values() for kind in launch.kinds]
     if not kinds:
         return None
@@ -126,7 +126,7 @@ def operator_seconds(
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators:
         return None
-    launches = _launches(graph, moments, rates, profile.host_factor or 1.0)
+    launches = launches_of(graph, moments, rates, profile.host_factor or 1.0)
     return {index: (launch.host, launch.device) for index, launch in launches.items()}
 
 
@@ -136,11 +136,11 @@ def device_seconds(graph: Graph, profile: DeviceProfile) -> float | None:
     rates = rates_of(profile)
     if rates is None:
         return None
-    launches = _launches(graph, graph.program, rates, 1.0).values()
+    launches = launches_of(graph, graph.program, rates, 1.0).values()
     return sum(launch.device + launch.gap * launch.kernels for launch in launches)
 
 
-def _last_step(graph: Graph) -> list[Moment]:
+def last_step(graph: Graph) -> list[Moment]:
     """Return the moments of the last whole iteration: of the last optimizer step, if there is one."""
     operators = graph.operators
     trained = (operator.step for operator in operators if operator.phase is Phase.OPTIMIZER)
@@ -153,7 +153,7 @@ def _last_step(graph: Graph) -> list[Moment]:
     return list(graph.program[places[0] : places[-1] + 1]) if places else []
 
 
-def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float) -> dict[int, Launch]:
+def launches_of(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float) -> dict[int, Launch]:
     """Return the work of every operator of the step, on a host so many times as slow; the cache holds nothing
     of the previous iteration."""
     operators = graph.operators
