@@ -22,8 +22,9 @@ import click
 
 from analyzer.planning.advisor.compiled import BUDGETS, chosen
 from benchmarks import ROOT
+from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
-from benchmarks.timing.advise import DEVICE, target_of
+from benchmarks.timing.advise import DEVICE, PAGE, target_of
 
 PROGRAMS: dict[str, dict[str, Any]] = {
     "gpt2.py": {"batch": 4, "mode": "train", "optimizer": "adamw_fused", "amp": "bf16"},
@@ -33,6 +34,8 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 SHARES = (1.0, 0.85, 0.7)
 ADVICE = "advice"
 RECORD = ROOT / "tests/data/h100/timing/advise_compiled.json.gz"
+_TEXT = pages.prose(__file__)
+_HELD = 1.02
 _WARM, _TIMED, _GROUPS, _AGAIN = 5, 5, 3, 2
 _NEAR = 1.05
 
@@ -212,3 +215,113 @@ def main(file: Path, folder: Path, seconds: float, together: int) -> None:
         )
 
     run_all(jobs(planned), folder, seconds, together, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A program under a limit: the budget that is named (None: nothing was said to fit), what it took, said with its range, and seconds of
+    every budget that ran there. begun: the named one's, with the limit from the beginning; None: it ran out."""
+
+    program: str
+    limit: int
+    named: float | None
+    said: tuple[float, float, float] | None
+    begun: float | None
+    there: Mapping[float, float]
+
+    @property
+    def best(self) -> float | None:
+        """The fastest that ran there."""
+        return min([*self.there.values(), *([self.begun] if self.begun else [])], default=None)
+
+
+def pairs_recorded(record: Mapping[str, Any]) -> list[Pair]:
+    """Every program and limit of the record, but those whose named budget was not reached."""
+    found = []
+    for name, program in record["programs"].items():
+        rows = [row for row in record["rows"] if row.get("program") == name and "error" not in row]
+        for planned in program["pairs"]:
+            limit, named = planned["limit"], planned["named"]
+            there = {
+                row["budget"]: row["seconds"][str(limit)]
+                for row in rows
+                if not row["from_the_start"] and str(limit) in row["seconds"]
+            }
+            own = [
+                row
+                for row in rows
+                if row["from_the_start"] and row["budget"] == named and row["limits"] == [limit]
+            ]
+            if named is None:
+                found.append(Pair(name, limit, None, None, None, there))
+            elif own:
+                low, middle, high = (program["taken"][str(named)]["said"][place] for place in (1, 0, 2))
+                found.append(Pair(name, limit, named, (middle, low, high), own[0]["seconds"].get("0"), there))
+    return found
+
+
+def section(record: Mapping[str, Any]) -> str:
+    """The page's part."""
+    pairs = pairs_recorded(record)
+    named = [pair for pair in pairs if pair.named is not None]
+    ran = [pair for pair in named if pair.begun]
+    near = [pair for pair in ran if (pair.begun or 0) <= _NEAR * (pair.best or 0)]
+    compared = [pair for pair in ran if pair.there and min(pair.there) < (pair.named or 0)]
+    behind = [pair for pair in compared if (pair.begun or 0) > pair.there[min(pair.there)]]
+    within = [pair for pair in ran if pair.said and pair.said[1] <= (pair.begun or 0) <= pair.said[2]]
+    free = [row for row in record["rows"] if "error" not in row and not row["from_the_start"]]
+    said = {
+        (row["program"], row["budget"]): record["programs"][row["program"]]["taken"][str(row["budget"])][
+            "reserved"
+        ]
+        for row in free
+    }
+    held = [row for row in free if row["reserved"] <= _HELD * said[row["program"], row["budget"]]]
+    none = [pair for pair in pairs if pair.named is None]
+    planned = sum(
+        pair["named"] is not None for program in record["programs"].values() for pair in program["pairs"]
+    )
+    missing = (
+        f"{planned - len(named)} more were not reached in the time there was. "
+        if planned > len(named)
+        else ""
+    )
+    versions = record["versions"]
+    text = _TEXT["opening"].format(
+        programs=len(record["programs"]), limits=len(pairs), of=f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}",
+        ran=len(ran), named=len(named), near=len(near), behind=len(behind), compared=len(compared), within=len(within), emulated=len(free),
+        held=len(held), none=len(none), none_ran=sum(bool(pair.there) for pair in none), missing=missing,
+    )  # fmt: skip
+    lines = [
+        [
+            pair.program, f"{pair.limit / 2**20:,.0f}", "nothing" if pair.named is None else str(pair.named),
+            "" if pair.said is None else "{:.2f} ({:.2f} to {:.2f})".format(*(1e3 * value for value in pair.said)),
+            "" if pair.named is None else _ms(pair.begun) or "out of memory", _ms(pair.best),
+            ", ".join(f"{budget}: {_ms(seconds)}" for budget, seconds in sorted(pair.there.items(), reverse=True)),
+        ]
+        for pair in pairs
+    ]  # fmt: skip
+    budgets = [
+        [
+            row["program"], str(row["budget"]), f"{said[row['program'], row['budget']] / 2**20:,.0f} / {row['reserved'] / 2**20:,.0f}",
+            "{:.2f}".format(1e3 * record["programs"][row["program"]]["taken"][str(row["budget"])]["said"][0]), _ms(row["seconds"].get("0")),
+        ]
+        for row in sorted(free, key=lambda row: (row["program"], -row["budget"]))
+    ]  # fmt: skip
+    return "\n\n".join(
+        [
+            text,
+            pages.table(("program", "limit MiB", "named", "said ms (range)", "measured", "best", "by budget, under the limit"), lines, "lrrrrrl").rstrip(),
+            pages.table(("program", "budget", "reserved MiB, said / measured", "said ms", "measured"), budgets, "lrrrr").rstrip(),
+        ]
+    )  # fmt: skip
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:.2f}"
+
+
+@click.command("compiled_advice_table")
+def table() -> None:
+    """Write the record's part of docs/evidence/TIMING.md."""
+    pages.write_part(PAGE, "compiled_advice", section(read(RECORD)))
