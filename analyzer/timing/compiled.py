@@ -6,13 +6,13 @@
    less.
 2. Its own code hands over Inductor's kernels and library calls one by one, convolutions too, about as fast in
    either pass: "launch".
-3. A CUDA graph is one launch ("replay"), of which each node takes some ("node"); what it replays takes nothing
-   more of the host, and kernels follow each other sooner.
+3. A CUDA graph is one launch ("replay"), of which each node takes some ("node"); what it replays takes
+   nothing more of the host, and kernels follow each other sooner.
 
 Seconds are those of the host of `host.py`, and lie in its range.
 
-Source: `compiled.json`, which `python -m benchmarks timing compiled_host` writes out of what was recorded on an
-H100 (`tests/data/h100/timing/compiled.json.gz`). Of 1, chains of 4 and of 64 products and layers, each
+Source: `compiled.json`, which `python -m benchmarks timing compiled_host` writes out of what was recorded on
+an H100 (`tests/data/h100/timing/compiled.json.gz`). Of 1, chains of 4 and of 64 products and layers, each
 replayed as a CUDA graph, so that little but calls and their values is left, over the factor by which that
 machine's host was the faster (0.81, by `host.LOOPS`); a backward pass's, less the empty one's of
 `host.json.gz`. A launch is the least squares of the compiled development cases' host time, less all the

@@ -98,6 +98,14 @@ def _chain(kind: str, count: int) -> tuple[Callable[..., Any], list[torch.Tensor
             for _ in range(count):
                 x = x @ x
             return x
+    elif kind == "convolutions":
+        x = torch.randn(2, 16, 8, 8, device="cuda", requires_grad=True)
+        kernel = torch.randn(16, 16, 1, 1, device="cuda")
+
+        def chain(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                x = torch.conv2d(x, kernel)
+            return x
     elif kind == "kernels":  # a product between them, so that they are not fused
 
         def chain(x: torch.Tensor) -> torch.Tensor:
@@ -150,6 +158,7 @@ def loops(ready: Callable[[], None]) -> dict[str, Any]:
             ("kernels", (4, 64)),
             ("weights", (4, 64)),
             ("modules", (4, 64)),
+            ("convolutions", (4, 64)),
         ):
             for count in counts:
                 chain, arguments = _chain(kind, count)

@@ -75,7 +75,30 @@ def record(folder: Path) -> None:
         content = read(folder / name)
         known["rows"] += [row for row in content["rows"] if row.get("set") == DRAWN]
         known["versions"] = content["versions"]
+        known |= {"host": content["host"]} if "host" in content else {}
     write(RECORD, known)
+
+
+def calibrated(rows: Sequence[Row]) -> list[Row]:
+    """The same cases as rules say them now, of that machine's own host, by the loops that `analyze calibrate` times."""
+    from dataclasses import replace
+
+    from analyzer.devices import load
+    from analyzer.emulation.step import time_of
+    from analyzer.timing.host import factor_of
+    from benchmarks.timing.compiled_score import DEVICE, LAUNCHES
+
+    factor, launches, found = factor_of(read(RECORD)["host"]), read(LAUNCHES)["cases"], list[Row]()
+    profile = replace(load(DEVICE), host_factor=factor)
+    for row in rows:
+        said = (
+            time_of(launches[tag(row.case)], profile)
+            if "compile" in row.case
+            else predicted(row.case, factor)
+        )
+        if said is not None:
+            found.append(replace(row, said=said))
+    return found
 
 
 def rows() -> tuple[list[Row], list[Row], list[str]]:
@@ -109,20 +132,30 @@ def rows() -> tuple[list[Row], list[Row], list[str]]:
 
 def section(eager: Sequence[Row], compiled: Sequence[Row], without: Sequence[str]) -> str:
     """The part's text."""
+    from analyzer.timing.host import factor_of
+
     known = read(RECORD)
+    own = calibrated(eager), calibrated(compiled)
     versions = known["versions"]
     head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
     lines = [
         (name, *summary(group)[-1][1:])
-        for name, group in (("eager", eager), ("compiled", compiled), ("all", [*eager, *compiled]))
-        if group
+        for name, group in (
+            ("eager, as said", eager),
+            ("compiled, as said", compiled),
+            ("all, as said", [*eager, *compiled]),
+            ("all, of its host", [*own[0], *own[1]]),
+        )
     ]
     reasons = [f"`{name}`: {_why(known, name)}" for name in without]
     return "\n\n".join(
         [
             _TEXT["opening"].format(
-                of=of, count=len(eager) + len(compiled) + len(without), without="; ".join(reasons) or "none"
+                of=of,
+                count=len(eager) + len(compiled) + len(without),
+                without="; ".join(reasons) or "none",
+                factor=factor_of(known["host"]),
             ),
             pages.table(HEAD, lines, "lrrrrrrr").rstrip(),
             pages.table(head, [cells(row, _DIGITS) for row in (*eager, *compiled)], "lrrrrrrrrrll").rstrip(),

@@ -195,8 +195,10 @@ def sentence() -> str:
         )  # type: ignore[return-value]
 
     plain, last, earlier = of({}), of({"channels_last": True}), of({"channels_last": True}, True)
+    calls = {order: 1e6 * sum(map(sum, each.values())) for order, each in content["calls"].items()}
     threads = str(content["threads"])
     copy = 1e3 * statistics.median(content["batch"][threads])
     return f"""Of ResNet-50 (batch 64, profiled in both orders, `python -m benchmarks timing layouts OUT`) the host takes {plain[0]:.1f} ms to hand a step over in
 the usual order and {last[0]:.1f} ms in channels-last, the device {plain[1]:.1f} and {last[1]:.1f} ms. Steps timed before 28 November 2026 made the batch contiguous on the host in
-each step, as no loader's batch needs: {earlier[0]:.1f} ms in the same run, and {copy:.1f} ms by itself with {threads} threads."""
+each step, as no loader's batch needs: {earlier[0]:.1f} ms in the same run, and {copy:.1f} ms by itself with {threads} threads. The calls it is made of (convolutions,
+batch norm, ReLU, sums; forward and backward) take {calls["first"]:.0f} us of the host in the usual order and {calls["last"]:.0f} in channels-last."""
