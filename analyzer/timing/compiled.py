@@ -1,25 +1,32 @@
 """What a compiled program takes of the host.
 
-1. A compiled graph is called: guards are checked, its results are wrapped (`_CALL`). Each argument is
+1. A compiled graph is called: guards are checked, its results are wrapped ("call"). Each argument is
    checked, too; with a backward pass what that needs is kept, and each gradient is added to its parameter's:
-   so much for each argument and each result (`_VALUE`). A pass without gradients (`INFERENCE`) takes far
+   so much for each argument and each result ("value"). A pass without gradients (`INFERENCE`) takes far
    less.
 2. Its own code hands over Inductor's kernels and library calls one by one, convolutions too, about as fast in
-   either pass: `_LAUNCH`.
-3. A CUDA graph is one launch (`_REPLAY`), of which each node takes `_NODE`; what it replays takes nothing
-   more of the host, and kernels follow each other sooner.
+   either pass: "launch".
+3. A CUDA graph is one launch ("replay"), of which each node takes some ("node"); what it replays takes
+   nothing more of the host, and kernels follow each other sooner.
 
 Seconds are those of the host of `host.py`, and lie in its range.
 
-Source: of 1, chains of 4 and of 64 products and layers, each replayed as a CUDA graph, so that little but
-calls and their arguments is left ("loops" in `tests/data/h100/timing/compiled.json.gz`), over the factor by
-which that machine's host was the faster (0.81, by `host.LOOPS`); a backward pass's, less the empty one's of
-`host.json.gz`. `_LAUNCH` is the least squares of the compiled development cases' host time, less all the
-others. Of a graph, graphs of 1 to 1,000 kernels ("graph" there).
+Source: `compiled.json`, which `python -m benchmarks timing compiled_host` writes out of what was recorded on
+an H100 (`tests/data/h100/timing/compiled.json.gz`). Of 1, chains of 4 and of 64 products and layers, each
+replayed as a CUDA graph, so that little but calls and their values is left, over the factor by which that
+machine's host was the faster (0.81, by `host.LOOPS`); a backward pass's, less the empty one's of
+`host.json.gz`. A launch is the least squares of the compiled development cases' host time, less all the
+others. Of a graph, graphs of 1 and of 1,000 kernels.
 Not modelled: graph breaks, of which each is a call; what a program's own code takes around them.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from analyzer.graph.model import Operator, Phase
 
@@ -27,25 +34,37 @@ DOMAIN = "inductor"
 CALL, RETURN, REPLAY = "inductor::call", "inductor::return", "cuda::graph"
 COMPILED, REPLAYED, INFERENCE = "compiled", "replayed", "inference"
 GRAPH_GAP = 0.23e-6
+_FILE = Path(__file__).with_suffix(".json")
 _MICRO = 1e-6
-# Forward with gradients, backward, without gradients.
-_CALL = (228.0, 390.0, 99.0)
-_VALUE = (2.7, 7.4, 1.9)
-_LAUNCH = 33.4
-_REPLAY, _NODE = 7.0, 0.33
 
 
-def seconds_of(operator: Operator) -> float | None:
-    """Return the host's seconds of what compiled code does; None for an operator of other code."""
+@cache
+def _recorded() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def is_launch(operator: Operator) -> bool:
+    """Return whether compiled code hands the operator over by itself: a kernel, or a library call."""
+    if REPLAYED in operator.settings or operator.name in (CALL, RETURN, REPLAY):
+        return False
+    return operator.domain == DOMAIN or COMPILED in operator.settings
+
+
+def seconds_of(operator: Operator, figures: Mapping[str, Any] | None = None) -> float | None:
+    """Return the host's seconds of what compiled code does; None for an operator of other code. figures:
+    microseconds, the recorded ones by default."""
     if REPLAYED in operator.settings:
         return 0.0
+    taken = _recorded() if figures is None else figures
     numbers = [value for value in operator.arguments if isinstance(value, int)]
     if operator.name in (CALL, RETURN):
-        kind = 2 if INFERENCE in operator.settings else int(operator.phase is Phase.BACKWARD)
-        called = _CALL[kind] if operator.name == CALL else 0.0
-        return (called + _VALUE[kind] * sum(numbers)) * _MICRO
+        backward = operator.phase is Phase.BACKWARD
+        which = "inference" if INFERENCE in operator.settings else "backward" if backward else "forward"
+        called = taken["call"][which] if operator.name == CALL else 0.0
+        return float(called + taken["value"][which] * sum(numbers)) * _MICRO
     if operator.name == REPLAY:
-        return (_REPLAY + _NODE * sum(numbers)) * _MICRO
-    if operator.domain == DOMAIN or COMPILED in operator.settings:
-        return _LAUNCH * _MICRO
+        return float(taken["replay"] + taken["node"] * sum(numbers)) * _MICRO
+    if is_launch(operator):
+        return float(taken["launch"]) * _MICRO
     return None

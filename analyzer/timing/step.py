@@ -7,10 +7,14 @@ can.
    than that.
 3. The host waits where the program asks for a value (`.item()`, `nonzero`), where it waits for a stream,
    where it copies from or to pageable memory, and where `_QUEUE` launches are outstanding. A copy from
-   pageable memory begins when its first part has been copied to the driver's buffer (`traffic.staged`).
+   pageable memory begins when its first part has been copied to the driver's buffer (`traffic.from_host`).
 4. **low** and **high** are the step played with all kernels and the host as fast, and as slow, as they may
    be: kernels of one kind by how far one is off where it was left out of the table, divided by the root of
-   how many there are, and `_TOGETHER` for what all have in common; other GPUs by `_ELSEWHERE` more.
+   how many there are, and `_TOGETHER` for what all have in common; other GPUs by `_ELSEWHERE` more. Copies
+   from pageable memory are off together: what they take depends on the process (where its memory lies, what
+   of it the host's caches hold). 38.5 MB took 6.1 and
+   6.2 ms in one process, 4.0 to 6.7 ms in different ones of one machine
+   (`pageable.json.gz`, `compiled.json.gz`).
 
 Source: `_GAP`, of 500 kernels in a queue that was full before (`host.json.gz`, "gap"). When the host waits:
 CUDA C++ Programming Guide, "API synchronization behavior"; the queue's length was seen on an H100.
@@ -29,7 +33,6 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph.model import Graph, Moment, Operator, Phase, Run, StreamWait, tensors_in
 from analyzer.timing import compiled, host, table, traffic
 from analyzer.timing.dispatch import plain_name, works_of
-from analyzer.timing.elementwise import size_of
 from analyzer.timing.rates import Rates, rates_of
 from analyzer.timing.residency import Residency
 from analyzer.timing.step_time import StepTime
@@ -48,6 +51,7 @@ _ASKS = frozenset(
         "equal",
     }
 )
+_TOGETHER_OFF = frozenset({traffic.HOST_COPY})
 _LISTS = ("_foreach", "_fused_a", "_fused_s")
 _COMPUTES = frozenset({"mm", "bmm", "grouped", "conv", "attention", "recurrent"})
 # What the smallest kernels took longer with an empty cache (1.1 and 1.4 us): their code was not there, as
@@ -82,8 +86,8 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators or not graph.operators:
         return None
-    moments = _last_step(graph)
-    launches = _launches(graph, moments, rates, profile.host_factor or 1.0)
+    moments = last_step(graph)
+    launches = launches_of(graph, moments, rates, profile.host_factor or 1.0)
     kinds = [kind for launch in launches.values() for kind in launch.kinds]
     if not kinds:
         return None
@@ -122,7 +126,7 @@ def operator_seconds(
     rates = rates_of(profile)
     if rates is None or graph.framework != "pytorch" or graph.communicators:
         return None
-    launches = _launches(graph, moments, rates, profile.host_factor or 1.0)
+    launches = launches_of(graph, moments, rates, profile.host_factor or 1.0)
     return {index: (launch.host, launch.device) for index, launch in launches.items()}
 
 
@@ -132,11 +136,11 @@ def device_seconds(graph: Graph, profile: DeviceProfile) -> float | None:
     rates = rates_of(profile)
     if rates is None:
         return None
-    launches = _launches(graph, graph.program, rates, 1.0).values()
+    launches = launches_of(graph, graph.program, rates, 1.0).values()
     return sum(launch.device + launch.gap * launch.kernels for launch in launches)
 
 
-def _last_step(graph: Graph) -> list[Moment]:
+def last_step(graph: Graph) -> list[Moment]:
     """Return the moments of the last whole iteration: of the last optimizer step, if there is one."""
     operators = graph.operators
     trained = (operator.step for operator in operators if operator.phase is Phase.OPTIMIZER)
@@ -149,7 +153,7 @@ def _last_step(graph: Graph) -> list[Moment]:
     return list(graph.program[places[0] : places[-1] + 1]) if places else []
 
 
-def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float) -> dict[int, Launch]:
+def launches_of(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float) -> dict[int, Launch]:
     """Return the work of every operator of the step, on a host so many times as slow; the cache holds nothing
     of the previous iteration."""
     operators = graph.operators
@@ -173,9 +177,8 @@ def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float
             )
             device, kernels = device + time, kernels + count
             kinds.append((work.kind or work.category, time, max(entry.spread, work.spread), entry.known))
-        from_host = any(work.category == "host_copy" for work in group)
-        waits = name in _ASKS or from_host
-        staged = traffic.staged(_bytes_of(operator)) * slow if from_host else 0.0
+        waits = name in _ASKS or any(work.category == traffic.HOST_COPY for work in group)
+        staged = sum(work.staged for work in group) * slow
         tensors = len(list(tensors_in(operator.arguments[0]))) if name.startswith(_LISTS) else 0
         handed = compiled.seconds_of(operator)
         if handed is None:
@@ -186,11 +189,6 @@ def _launches(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: float
         )
         before = operator
     return found
-
-
-def _bytes_of(operator: Operator) -> int:
-    """Return the bytes of an operator's results."""
-    return sum(tensor.element_count * size_of(tensor) for tensor in operator.outputs if tensor is not None)
 
 
 def _played(moments: list[Moment], launches: dict[int, Launch], device: float, slow: float) -> float:
@@ -252,7 +250,8 @@ def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tup
     for category, time, spread, known in kinds:
         squares[category] += time * spread * (1 if known else 2)
         counts[category] += 1
-    apart = sqrt(sum((value / sqrt(counts[category])) ** 2 for category, value in squares.items())) / total
+    alone = {category: 1 if category in _TOGETHER_OFF else count for category, count in counts.items()}
+    apart = sqrt(sum((value / sqrt(alone[category])) ** 2 for category, value in squares.items())) / total
     off = _TOGETHER + 1.3 * apart + (0.0 if measured else _ELSEWHERE)
     return exp(off), exp(-off)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from analyzer.timing.rates import Rates
 from analyzer.timing.work import Work, log, wide
 
+HOST_COPY = "host_copy"
 _BEGIN = 1.2e-6
 _REACHED = 0.75
 
@@ -166,14 +167,10 @@ def recurrent(name: str, itemsize: int, part: str, sizes: tuple[int, int, int, i
 
 
 def from_host(nbytes: float, rates: Rates) -> Work:
-    """A copy from pageable memory of the host, over PCIe."""
+    """A copy from pageable memory of the host, over PCIe. Before the device can begin, the host copies the
+    first part to the driver's buffer, from where the device reads; then it copies the rest while the device
+    reads. The part is 1 MiB: of as much the device's time is that of PCIe alone, of 4 MiB that of the host's
+    copy (`tests/data/h100/timing/pageable.json.gz`)."""
     del rates
-    return Work("host_copy", (log(nbytes),), 3e-6 + nbytes / 12e9)
-
-
-def staged(nbytes: float) -> float:
-    """Return what the host takes to copy the first part of so many bytes of pageable memory to the driver's
-    buffer, from where the device reads them: before that the device cannot begin, and then the rest is
-    copied while it reads. The part is 1 MiB: of as much the device's time is that of PCIe alone, of 4 MiB
-    that of the host's copy (`tests/data/h100/timing/pageable.json.gz`)."""
-    return min(nbytes, _STAGED) / _STAGING
+    staged = min(nbytes, _STAGED) / _STAGING
+    return Work(HOST_COPY, (log(nbytes),), 3e-6 + nbytes / 12e9, staged=staged)

@@ -14,7 +14,8 @@ class Work:
     place: where it lies among them: logarithms to base two of its sizes, equally many for a category. base:
     seconds by formula, of which the table says by what factor the measured ones differ. moved: bytes read,
     which may lie in the cache. repeats: how often a recurrent layer's kernels run, 0 for others. kind: what
-    it counts as, where not as its category; spread: how far it may be off at least, as a logarithm.
+    it counts as, where not as its category; spread: how far it may be off at least, as a logarithm. staged:
+    seconds the host takes before the device can begin.
     """
 
     category: str
@@ -24,6 +25,7 @@ class Work:
     repeats: float = 0.0
     kind: str = ""
     spread: float = 0.0
+    staged: float = 0.0
 
 
 def log(value: float) -> float:

@@ -330,6 +330,8 @@ def _row(name: str, program: Mapping[str, Any], pair: Mapping[str, Any]) -> list
 
 def section(record: Mapping[str, Any]) -> list[str]:
     """The page's part on advice: how it did in all, and a row a pair."""
+    from benchmarks.timing.answers import recorded
+
     pairs = [(program, pair) for program in record["programs"].values() for pair in program["pairs"]]
     ran = [(program, pair) for program, pair in pairs if "seconds" in pair.get("advised", {})]
     near = [
@@ -364,10 +366,12 @@ again, where that was said to fit and is another way; {len(within)} of {asked} s
 4; none, half or all of the blocks computed again, with channels-last where it was advised ({free} of {planned} were run without a limit before time was over).
 "not tried": faster without the limit and not tried under it. The advice was asked for on
 {of["date"]}; {len(again)} pairs had been advised the same way before, and their figures are of the first time: run anew on that day, on another machine of
-the kind, {anew} of {len(again)} ran, {behind} longer than all blocks computed again. Five steps a figure: of ways that were run more than once one took {_apart(record):.0%} longer in
-another trial. Dividing the batch is left out under batch norm, which then computes other numbers. An answer took at most {max(answers["gpt2.py"]):.0f} s for
-`gpt2.py` (of the wall, on one of two busy cores) and {max(answers[slowest]):.0f} s for `{slowest}`, of a budget that nothing was found to fit; for the
-configuration of Llama 3 8B (training, batch 4, 2,048 tokens) 155 s, 74 s of them the processor's.
+the kind, {anew} of {len(again)} ran, {behind} longer than all blocks computed again. The pairs of `resnet50.py` and `vit_b_16.py`, which are advised channels-last, and
+their alternatives were run anew later that day, since steps had made the batch contiguous on the host ("Which way is faster"): three groups of five
+steps a figure, where the others' have one. Of ways that were run more than once one took {_apart(record):.0%} longer in
+another trial. Dividing the batch is left out under batch norm, which then computes other numbers. When the
+pairs were asked, an answer took at most {max(answers["gpt2.py"]):.0f} s for `gpt2.py` (of the wall, on one of two busy cores) and {max(answers[slowest]):.0f} s for `{slowest}`, of a budget
+that nothing was found to fit. Asked again as commands (`python -m benchmarks timing answers`): {recorded()}; Llama in training, batch 4, 2,048 tokens.
 `python -m benchmarks timing plan FILE` asks, `python -m benchmarks timing advise FILE OUT` measures."""
     head = (
         "program",

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from analyzer.runs import probes
+from benchmarks.timing import advise_compiled
 from benchmarks.timing.cases import COMPILED, WAYS, tag
 from benchmarks.timing.compiled_step import stepping
 from benchmarks.timing.programs import busy, enqueued, walls_of
@@ -97,6 +98,14 @@ def _chain(kind: str, count: int) -> tuple[Callable[..., Any], list[torch.Tensor
             for _ in range(count):
                 x = x @ x
             return x
+    elif kind == "convolutions":
+        x = torch.randn(2, 16, 8, 8, device="cuda", requires_grad=True)
+        kernel = torch.randn(16, 16, 1, 1, device="cuda")
+
+        def chain(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                x = torch.conv2d(x, kernel)
+            return x
     elif kind == "kernels":  # a product between them, so that they are not fused
 
         def chain(x: torch.Tensor) -> torch.Tensor:
@@ -149,6 +158,7 @@ def loops(ready: Callable[[], None]) -> dict[str, Any]:
             ("kernels", (4, 64)),
             ("weights", (4, 64)),
             ("modules", (4, 64)),
+            ("convolutions", (4, 64)),
         ):
             for count in counts:
                 chain, arguments = _chain(kind, count)
@@ -232,6 +242,8 @@ def worker(job: Path) -> None:
 
     if content["set"] == LOOPS:
         row: dict[str, Any] = {"loops": loops(ready)}
+    elif content["set"] == advise_compiled.ADVICE:
+        row = advise_compiled.measured(content, ready)
     else:
         row = measured(content["case"], content["set"] == "development", ready)
     row["set"] = content["set"]
@@ -275,15 +287,16 @@ def _timed(name: str, running: dict[str, subprocess.Popen[bytes]], folder: Path)
     _signal(process, signal.SIGKILL)
 
 
-def listed(only: str) -> list[dict[str, Any]]:
-    """The loops, unless only models are asked for whose name has this in it, and the cases: those that compile longest first."""
-    jobs: list[dict[str, Any]] = [{"set": LOOPS}] if not only else []
+def listed(only: str, group: str = "") -> list[dict[str, Any]]:
+    """The loops, unless only models are asked for whose name has this in it, or a set, and the cases: those that compile longest
+    first."""
+    jobs: list[dict[str, Any]] = [{"set": LOOPS}] if not only and not group else []
     groups = {**COMPILED, "ways": WAYS}
     jobs += [
         {"set": name, "case": case}
         for name, cases in groups.items()
         for case in cases
-        if only in case["model"]
+        if only in case["model"] and group in ("", name)
     ]
     return sorted(jobs, key=lambda job: job["set"] != LOOPS and job["case"]["mode"] == "infer")
 
@@ -311,7 +324,8 @@ def _host(out: Path) -> None:
 @click.option("--seconds", default=540.0, help="no result is waited for after these")
 @click.option("--together", default=_TOGETHER, help="processes at once")
 @click.option("--only", default="", help="cases whose model has this in it")
-def main(folder: Path, seconds: float, together: int, only: str) -> None:
+@click.option("--set", "group", default="", help="these cases alone")
+def main(folder: Path, seconds: float, together: int, only: str, group: str) -> None:
     """Measure the cases of `cases.json`, and the loops: compiled.json.gz."""
     from benchmarks.harness.files import write
     from benchmarks.timing.measure import versions
@@ -324,15 +338,28 @@ def main(folder: Path, seconds: float, together: int, only: str) -> None:
         [sys.executable, "-m", "benchmarks.timing.compiled", "host", str(work / "host.out")], check=True
     )
     host = json.loads((work / "host.out").read_text("utf-8"))
-    jobs = listed(only)
-    waiting = [f"{number:02d}" for number in range(len(jobs))]
-    for name, job in zip(waiting, jobs, strict=True):
-        (work / f"{name}.json").write_text(json.dumps(job), "utf-8")
-    order, running, rows = (
-        dict(zip(waiting, jobs, strict=True)),
-        dict[str, subprocess.Popen[bytes]](),
-        list[dict[str, Any]](),
-    )
+
+    def keep(rows: Sequence[dict[str, Any]]) -> None:
+        write(folder / "compiled.json.gz", {"versions": versions(), "host": host, "rows": list(rows)})
+
+    run_all(listed(only, group), folder, seconds - (time.monotonic() - begin), together, keep)
+
+
+def run_all(
+    jobs: Sequence[dict[str, Any]],
+    folder: Path,
+    seconds: float,
+    together: int,
+    keep: Callable[[Sequence[dict[str, Any]]], None],
+) -> None:
+    """Run each job in a process of its own, so many at once, for so many seconds in all. keep: called with the rows so far, whenever
+    there is one more. Files lie in the folder's `work`."""
+    begin, work = time.monotonic(), folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    order = {f"{number:02d}": job for number, job in enumerate(jobs)}
+    for name, what in order.items():
+        (work / f"{name}.json").write_text(json.dumps(what), "utf-8")
+    waiting, running, rows = list(order), dict[str, subprocess.Popen[bytes]](), list[dict[str, Any]]()
     try:
         while (waiting or running) and time.monotonic() - begin < seconds:
             while waiting and len(running) < together:
@@ -346,33 +373,24 @@ def main(folder: Path, seconds: float, together: int, only: str) -> None:
                 elif running[name].poll() is None:
                     continue
                 running.pop(name)
-                what = order[name]
-                if job.with_suffix(".row").exists():
-                    rows.append(json.loads(job.with_suffix(".row").read_text("utf-8")))
-                else:
-                    rows.append(
-                        {**what, "error": job.with_suffix(".log").read_text("utf-8", "replace")[-600:]}
-                    )
+                rows.append(_row(order[name], job))
                 said = rows[-1].get("error", rows[-1].get("wall", ""))
-                print(
-                    f"{time.monotonic() - begin:.0f} s: {tag(what['case']) if 'case' in what else LOOPS}: {said}"[
-                        :300
-                    ],
-                    flush=True,
-                )
-                write(folder / "compiled.json.gz", {"versions": versions(), "host": host, "rows": rows})
+                named = tag(order[name]["case"]) if "case" in order[name] else LOOPS
+                print(f"{time.monotonic() - begin:.0f} s: {named}: {said}"[:300], flush=True)
+                keep(rows)
     finally:
         for process in running.values():
             _signal(process, signal.SIGKILL)
-    print(
-        json.dumps(
-            {
-                "rows": len(rows),
-                "failed": sum("error" in row for row in rows),
-                "left": len(waiting) + len(running),
-            }
-        )
-    )
+    failed = sum("error" in row for row in rows)
+    print(json.dumps({"rows": len(rows), "failed": failed, "left": len(waiting) + len(running)}))
+
+
+def _row(what: dict[str, Any], job: Path) -> dict[str, Any]:
+    """What a process has measured; the end of what it said, where it has ended without."""
+    if job.with_suffix(".row").exists():
+        found: dict[str, Any] = json.loads(job.with_suffix(".row").read_text("utf-8"))
+        return found
+    return {**what, "error": job.with_suffix(".log").read_text("utf-8", "replace")[-600:]}
 
 
 if __name__ == "__main__":

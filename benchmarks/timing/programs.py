@@ -149,23 +149,27 @@ def _by_operator(device: list[Any], launches: dict[int, int], calls: list[Any]) 
     return dict(found)
 
 
+def _mixed(folder: Path, begin: float) -> None:
+    """Time the kernels that `shapes.mixed` lists, for 40 seconds: mixed.json.gz."""
+    meter = Meter(elements=2**27)
+    meter.measure(list(mixed()), begin + 40)
+    write(folder / "mixed.json.gz", {"versions": versions(), "rows": meter.rows, "failed": meter.failed})
+    seconds = time.monotonic() - begin
+    print(f"mixed: {len(meter.rows)} rows, {len(meter.failed)} failed, {seconds:.0f} s", flush=True)
+
+
 @click.command("programs")
 @click.argument("folder", type=Path)
 @click.option("--seconds", default=300.0, help="no case is begun after these")
-def main(folder: Path, seconds: float) -> None:
+@click.option("--set", "only", default="", help="these cases alone, and no kernels")
+def main(folder: Path, seconds: float, only: str) -> None:
     """Measure the steps of `cases.json`, and what `shapes.mixed` lists: programs.json.gz, mixed.json.gz."""
     warnings.simplefilter("ignore")
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    meter = Meter(elements=2**27)
-    meter.measure(list(mixed()), begin + 40)
-    write(folder / "mixed.json.gz", {"versions": versions(), "rows": meter.rows, "failed": meter.failed})
-    print(
-        f"mixed: {len(meter.rows)} rows, {len(meter.failed)} failed, {time.monotonic() - begin:.0f} s",
-        flush=True,
-    )
-    del meter
-    chosen = [(name, case) for name, cases in SETS.items() for case in cases]
+    if not only:
+        _mixed(folder, begin)
+    chosen = [(name, case) for name, cases in SETS.items() for case in cases if only in ("", name)]
     random.Random(1).shuffle(chosen)
     rows = []
     for name, case in chosen:
@@ -189,7 +193,7 @@ def main(folder: Path, seconds: float) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         print(f"{tag(case)}: {said} ({time.monotonic() - at:.1f} s)", flush=True)
-        if len(rows) % 12 == 0:
+        if only or len(rows) % 12 == 0:
             write(folder / "programs.json.gz", {"versions": versions(), "rows": rows})
     write(folder / "programs.json.gz", {"versions": versions(), "rows": rows})
     print(json.dumps({"rows": len(rows), "seconds": round(time.monotonic() - begin)}))

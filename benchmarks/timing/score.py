@@ -191,6 +191,8 @@ def page(found: Sequence[Row]) -> str:
     for name, command in (
         ("compiled", "compiled_table"),
         ("ways", "compiled_ways_table"),
+        ("compiled_advice", "compiled_advice_table"),
+        ("fresh", "fresh_table"),
         ("advice", "advice_table"),
         ("strategies", "strategies_table"),
     ):

@@ -26,6 +26,7 @@ import click
 from benchmarks import ROOT
 from benchmarks.harness import files, pages
 from benchmarks.timing import advise
+from benchmarks.timing.layouts import sentence
 
 RECORD = ROOT / "tests/data/h100/timing/strategies.json.gz"
 _APART, _GROUPS = 1.05, 3
@@ -133,14 +134,14 @@ def section(ways: Sequence[Way], versions: Mapping[str, str]) -> list[str]:
     sure = [pair for pair in pairs if is_apart(*pair)]
     good = [pair for pair in sure if pair in right]
     within = sum(way.low <= way.measured <= way.high for way in ways)
+    fewest, trials_at_most = (choose(len(way.trials) for way in ways) for choose in (min, max))
     most = max(max(way.trials) / min(way.trials) - 1 for way in ways)
     opening = f"""{len(ways)} ways to run five programs, the advice's alternatives, each without a limit on one GPU ({versions["gpu"]}, torch {versions["torch"]},
-{versions["date"]}), in two to three trials, of which the mean counts; a way took up to {most:.0%} longer in one trial than in another. Of {len(pairs)} pairs
+{versions["date"]} and later), in {fewest} to {trials_at_most} trials, of which the mean counts; a way took up to {most:.0%} longer in one trial than in another. Of {len(pairs)} pairs
 of ways of one program whose steps differ by more than 5 %, **the faster is named in {len(right) / len(pairs):.1%}** ({len(right)}); of those {len(sure)} in which every
 trial of the one was faster than every trial of the other, in {len(good) / max(len(sure), 1):.1%} ({len(good)}). {within} of {len(ways)} steps lie in their range.
-No figure is fitted to these steps. What goes wrong most is the order of channels alone: where host and device take about as long,
-channels last took longer than it is said to. Of ResNet-50 profiled in both orders (`channels_last.json.gz`) the device took what is said (32.2 and 42.0 ms), and
-the optimizer's kernels are the same; it is the host that took 32 ms in place of 25 to hand the step over, for which no rule is known. `python -m benchmarks timing strategies OUT` measures, `python -m benchmarks timing strategies_table` predicts anew and writes this."""
+No figure is fitted to these steps. {sentence()}
+Trials of channels-last ways from before do not count. `python -m benchmarks timing strategies OUT` measures, `python -m benchmarks timing strategies_table` predicts anew and writes this."""
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for pair in pairs:
         for row in ("program", pair[0].program), ("differ in", kind_of(*pair)):

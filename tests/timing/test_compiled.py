@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from analyzer.emulation.step import graph_of, time_of
 from analyzer.graph import Graph, Operator
@@ -14,7 +19,7 @@ from analyzer.timing import compiled
 from analyzer.timing.dispatch import works_of
 from analyzer.timing.step import step_time
 from analyzer.timing.traffic import vectors
-from benchmarks.timing import compiled_score, compiled_ways
+from benchmarks.timing import compiled_host, compiled_score, compiled_ways
 from benchmarks.timing.strategies import pairs_of
 from tests.timing.graphs import H100, h100, storage, tensor
 
@@ -83,9 +88,54 @@ def test_what_compiled_code_takes_of_the_host() -> None:
     few, many = (compiled.seconds_of(operator(compiled.CALL, count)) or 0.0 for count in (10, 40))
     assert many - few == pytest.approx(compiled.seconds_of(operator(compiled.RETURN, 30)))
     one, many = (compiled.seconds_of(operator(compiled.REPLAY, count)) or 0.0 for count in (1, 1001))
-    assert many - one == pytest.approx(330e-6)
+    node = json.loads(compiled_host.FILE.read_text("utf-8"))["node"]
+    assert many - one == pytest.approx(1000e-6 * node)
     assert compiled.seconds_of(operator("aten::mm.out", settings=frozenset({compiled.REPLAYED}))) == 0.0
     assert compiled.seconds_of(operator("aten::mm.out")) is None
+
+
+def test_the_hosts_figures_are_those_of_the_record() -> None:
+    """Worked out again from the loops, the graphs and the development cases."""
+    assert json.loads(compiled_host.FILE.read_text("utf-8")) == compiled_host.figures()
+
+
+@pytest.mark.parametrize("kind", ["weights", "modules"])
+def test_a_chain_has_as_many_values_as_its_graphs(kind: str) -> None:
+    """Arguments and results of AOTAutograd's graphs, counted."""
+    counts: list[int] = []
+
+    def counting(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        (results,) = next(node.args for node in graph.graph.nodes if node.op == "output")
+        counts.append(len(inputs) + len(results))
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(
+        fw_compiler=counting,
+        bw_compiler=counting,
+        inference_compiler=counting,
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    links = 3
+    layers = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(links)))
+    weights = [torch.randn(8, 8, requires_grad=True) for _ in range(links)]
+
+    def chain(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        for weight in weights:
+            x = x @ weight
+        return x
+
+    torch._dynamo.reset()
+    called = torch.compile(layers if kind == "modules" else chain, backend=backend, dynamic=False)
+    given = [torch.randn(8, 8, requires_grad=True), *(weights if kind == "weights" else [])]
+    called(*given).sum().backward()
+    with torch.no_grad():
+        called(*given)
+    torch._dynamo.reset()
+    values = compiled_host.VALUES[kind]
+    assert counts == [
+        values[which][0] * links + values[which][1]
+        for which in (compiled_host.FORWARD, compiled_host.BACKWARD, compiled_host.INFERENCE)
+    ]
 
 
 def test_what_compiled_code_hands_over_takes_as_long_whatever_it_is() -> None:

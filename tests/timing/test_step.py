@@ -10,10 +10,11 @@ import pytest
 from analyzer.devices import load
 from analyzer.graph import Graph, Phase, Run, StreamWait
 from analyzer.graph.communicator import Communicator
+from analyzer.timing.rates import rates_of
 from analyzer.timing.residency import Residency
 from analyzer.timing.step import step_time
 from analyzer.timing.step_time import StepTime
-from analyzer.timing.traffic import staged
+from analyzer.timing.traffic import from_host
 from tests.timing.graphs import H100, call, products, storage, tensor
 from tests.values import not_values
 
@@ -136,9 +137,11 @@ def test_a_copy_from_the_host_begins_when_its_first_part_is_in_the_drivers_buffe
     product = products(1, 4096).operators[0]
     memory = (storage(0, 4 * elements, on_device=False), storage(1, 4 * elements))
     alone = timed(Graph("pytorch", memory, (copied,), (Run(0),)))
-    staging = staged(4 * elements)
+    rates = rates_of(H100)
+    assert rates is not None
+    staging = from_host(4 * elements, rates).staged
     assert staging == pytest.approx(2**20 / 13e9)
-    assert staged(100 * 2**20) == staging  # the rest is copied meanwhile
+    assert from_host(100 * 2**20, rates).staged == staging  # the rest is copied meanwhile
     assert alone.seconds == pytest.approx(alone.host_seconds + staging + alone.device_seconds, abs=2e-6)
     moved = dataclasses.replace(
         product,
@@ -149,3 +152,18 @@ def test_a_copy_from_the_host_begins_when_its_first_part_is_in_the_drivers_buffe
     larger = tuple(storage(number, 4 * 4096 * 4096) for number in (2, 3, 4))
     both = timed(Graph("pytorch", (*memory, *larger), (copied, moved), (Run(0), Run(1))))
     assert both.seconds == pytest.approx(both.device_seconds, rel=0.01)
+
+
+def test_copies_from_the_host_are_off_together() -> None:
+    """What pageable memory takes depends on the process: two copies are as uncertain as one of both."""
+    whole, half = (
+        call(0, "aten::_to_copy.default", (tensor(0, elements),), (tensor(1, elements),))
+        for elements in (2**23, 2**22)
+    )
+    memory = (storage(0, 2**25, on_device=False), storage(1, 2**25))
+    one = timed(Graph("pytorch", memory, (whole,), (Run(0),)))
+    halves = (half, dataclasses.replace(half, index=1))
+    two = timed(Graph("pytorch", memory, halves, (Run(0), Run(1))))
+    assert two.device_range[1] / two.device_seconds == pytest.approx(
+        one.device_range[1] / one.device_seconds, rel=0.02
+    )

@@ -14,10 +14,13 @@ from analyzer.emulation import launch, library
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.planning.advise import advise
 from analyzer.planning.advisor import compiled
-from analyzer.planning.advisor.compiled import BUDGETS, chosen
+from analyzer.planning.advisor.compiled import BUDGETS, RESERVED, chosen
 from analyzer.report import formats
 from analyzer.results.advice import Advice
 from analyzer.results.estimate import Estimate
+from benchmarks.harness.files import read
+from benchmarks.timing.compiled_ways import ways
+from benchmarks.timing.pack import RAW
 from tests.paths import MODELS
 
 MIB = 1 << 20
@@ -83,6 +86,45 @@ def test_without_a_time_and_of_equally_fast_ones_the_largest_is_named(
         and found.best.typed == "torch._functorch.config.activation_memory_budget = 0.5"
     )
     assert ("no time is known" in found.notes[0]) == (not seconds)
+
+
+def test_one_that_fits_whatever_is_reserved_goes_before_a_faster_one_near_the_limit(
+    estimate: Estimate,
+) -> None:
+    """What allocators of compiled programs reserved was up to 1.042 times what is said."""
+    near, under = 990 * MIB, 940 * MIB
+    time = estimate.step_seconds
+    assert time is not None
+
+    def taken(budget: float, smallest: int = under) -> Estimate:
+        size, seconds = (near, 1.0) if budget == BUDGETS[0] else (smallest, 2.0)
+        return dataclasses.replace(
+            estimate,
+            device_used=size,
+            peak_reserved=size,
+            step_seconds=dataclasses.replace(time, seconds=seconds),
+        )
+
+    found = chosen(taken)
+    assert found.best is not None and found.best.name.endswith(str(BUDGETS[1]))
+    assert found.best.verdict == "fits" and found.ways[-1].verdict == "may not fit"
+    none = chosen(lambda budget: taken(budget, near))
+    assert none.best is not None and none.best.name.endswith(str(BUDGETS[0]))
+    assert "allocators of compiled programs reserved 93 to 104 % of what is said here" in none.notes
+
+
+def test_what_allocators_reserved_lies_in_the_range() -> None:
+    """Of every compiled program whose reserved bytes were recorded, measured beside said."""
+    record = read(RAW / "advise_compiled.json.gz")
+    pairs = [
+        (row["reserved"], record["programs"][row["program"]]["taken"][str(row["budget"])]["reserved"])
+        for row in record["rows"]
+        if not row["from_the_start"]
+    ]
+    pairs += [(one.held, one.said) for one in ways() if one.said is not None]
+    assert len(pairs) == 22
+    shares = [measured / said for measured, said in pairs]
+    assert (pytest.approx(min(shares), abs=0.005), pytest.approx(max(shares), abs=0.005)) == RESERVED
 
 
 def test_a_smaller_budget_is_not_taken_to_take_less(estimate: Estimate) -> None:

@@ -3,7 +3,8 @@
 1. The model moves to the device; the optimizer is made.
 2. Each iteration, for each accumulated micro-batch: the batch moves to the device (inputs in one list, then
    targets), gradients are zeroed before the first micro-batch, forward, loss, backward; the optimizer steps
-   after the last one.
+   after the last one. A loader delivers contiguous batches, before the first iteration: channels-last is made
+   on the device.
 3. Nothing is deleted between iterations: the previous `out`, `loss`, inputs and targets live until they are
    reassigned.
 4. AMP: forward and loss under `torch.autocast("cuda")`; float16 training scales the loss with a `GradScaler`.
@@ -16,7 +17,7 @@ program. Local variables are what keeps tensors alive, so their names and reassi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,6 +81,7 @@ def run(step: Step, recorder: Watcher) -> None:
     """Run `step` while `recorder` watches."""
     amp = step.amp
     recorder.mark("start")
+    batch = delivered(step.inputs)
     placed = step.place(step.model)
     model = placed.model
     _label_model(step.model, recorder)
@@ -95,7 +97,7 @@ def run(step: Step, recorder: Watcher) -> None:
         recorder.step = iteration
         for micro in range(step.grad_accumulation):
             recorder.phase = Phase.INPUT
-            xs = [_to_device(x) for x in step.inputs]
+            xs = [x.to("cuda") for x in batch]
             xs = [
                 x.contiguous(memory_format=torch.channels_last) if channels_last_like(s) else x
                 for x, s in zip(xs, step.inputs, strict=True)
@@ -143,9 +145,10 @@ def run(step: Step, recorder: Watcher) -> None:
                 recorder.mark(f"{iteration}.step")
 
 
-def _to_device(x: torch.Tensor) -> torch.Tensor:
-    """A loader delivers contiguous batches; channels-last is made on the device."""
-    return (x.contiguous() if channels_last_like(x) else x).to("cuda")
+def delivered(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return the inputs as a loader delivers them: contiguous. In every step that would take the host time of
+    its own (`benchmarks/timing/layouts.py`)."""
+    return [x.contiguous() if channels_last_like(x) else x for x in inputs]
 
 
 def _label_model(model: torch.nn.Module, recorder: Watcher) -> None:
