@@ -12,7 +12,6 @@ whose weights are nearest, and the first rank's cache.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import subprocess
@@ -28,7 +27,8 @@ import click
 
 from benchmarks import ROOT
 from benchmarks.harness.pages import prose
-from benchmarks.serving import beside
+from benchmarks.serving import beside, minors
+from benchmarks.serving.host import watched
 
 _TEXT = prose(__file__)
 
@@ -131,33 +131,6 @@ def started(names: tuple[str, ...], python: Path | None, found_in: Path) -> dict
     return found
 
 
-def watched(process: subprocess.Popen[bytes]) -> int:
-    """The most memory of the host that it and what it starts hold at a time (proportional set size), every five seconds; waits for it."""
-    most = 0
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5)
-            return most
-        parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
-        tree = {process.pid}
-        while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
-            tree |= more
-        most = max(most, sum(map(_held, tree)))
-
-
-def _parent(place: Path) -> int:
-    with contextlib.suppress(OSError):
-        return int((place / "stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
-def _held(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        return 1024 * int(text.partition("Pss:")[2].split()[0])
-    return 0
-
-
 def line(name: str, row: dict[str, str], found: dict[str, Any]) -> str:
     """One row of the table."""
     rank = shown(row, found)
@@ -229,7 +202,8 @@ def table(found_in: Path) -> None:
     rows, found = logged(), json.loads(found_in.read_text())
     found = {name: found[name] for name in rows if name in found}
     text = _TEXT["head"] + "".join(f"- {said}\n" for said in verdicts(rows, found))
-    text += _TEXT["beside"] + "\n" + "".join(beside.rows()) + _TEXT["graphs"]
+    text += _TEXT["beside"] + "\n" + "".join(beside.rows())
+    text += _TEXT["minors"] + "\n" + "".join(minors.rows()) + _TEXT["graphs"]
     text += "\nLogged / started, GiB:\n\n| run | tokens logged | started | weights | activation | non-torch | KV cache | graphs, estimated | graphs, taken | time | host memory |\n"
     text += "|---|---|---|---|---|---|---|---|---|---|---|\n" + "".join(
         line(name, rows[name], said) + "\n" for name, said in found.items()
