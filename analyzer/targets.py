@@ -173,6 +173,7 @@ def describe_error(error: BaseException, path: Path | str | None) -> str:
 
 
 def _require_file(path: Path) -> None:
+    """Raise TargetError for a folder, a missing file (with names like it) or no regular file."""
     if path.is_dir():
         inside = sorted(p.name for p in path.iterdir() if p.suffix in (".onnx", ".py", ".pt2"))[:3]
         raise TargetError(
@@ -253,6 +254,7 @@ def _attribute_hint(target: Target, part: str, public: list[str], namespace: Mod
 
 
 def _call_factory(found: Any, target: Target) -> Any:
+    """Return what the attribute makes. Raises TargetError if it is no callable or needs arguments."""
     if not callable(found):
         hint = f"{target.attr} must be a torch.nn.Module, or a class or function that makes one"
         raise TargetError(f"{target.name}: {target.attr} is {_kind_of(found)}, which is no model", hint)
@@ -275,6 +277,8 @@ def _call_factory(found: Any, target: Target) -> Any:
 def _batch_maker(
     function: Callable[..., Any], target: Target, real: bool
 ) -> Callable[..., tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]]:
+    """Wrap `make_batch`: made on `meta` if it can be, its return checked and as (inputs, targets)."""
+
     @functools.wraps(function)
     def make_batch(batch: int, *length: int) -> tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]:
         import torch
@@ -315,6 +319,7 @@ def arguments(part: Any) -> tuple[Any, ...] | Mapping[str, Any]:
 
 
 def _exported(target: Target) -> Program:
+    """Return an exported program as a module, its examples resized for other batches. Raises TargetError."""
     import torch
 
     with _reporting(

@@ -119,6 +119,8 @@ class _Builder:
     def _add_storage(
         self, name: str, value: ValueType, seen: ValueType | None, category: Category
     ) -> TensorMeta:
+        """Append the storage of a value and return its tensor; an unknown size is noted, and taken as a
+        scalar's."""
         sizes = value.sizes
         if sizes is None or (not value.dtype and value.kind == "tensor"):
             sizes = sizes or ()
@@ -176,6 +178,7 @@ class _Builder:
                 self.program.append(Death(values[name].storage))
 
     def _add_operator(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
+        """Append a node as an operator; what its subgraphs read from outside are further arguments."""
         node = scope.structure.nodes[place]
         keywords = {attribute.name: plain(attribute) for attribute in node.attribute}
         captured = reads(scope.structure, place)

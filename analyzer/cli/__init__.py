@@ -46,6 +46,7 @@ class Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command before a TARGET that names none. Raises UsageError without arguments."""
         if ctx.resilient_parsing and not args:  # a shell asks for completions
             return super().parse_args(ctx, args)
         if not args:

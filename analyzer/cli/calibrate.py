@@ -61,6 +61,7 @@ def command(output: Path, name: str | None, ranks: int, quiet: bool) -> int:
 
 
 def _text(found: Calibration) -> str:
+    """Return the profile written, how many operators were predicted exactly, and each that was not."""
     from analyzer.report.words import mib
 
     lines = [f"{found.profile}: written"]

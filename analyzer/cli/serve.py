@@ -177,6 +177,7 @@ def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int |
 
 
 def _arithmetic(config: str, options: dict[str, Any]) -> int:
+    """Estimate the serving from the configuration alone; return 0 if at least one request fits, else 1."""
     with working(config, options["quiet"]) as tell:
         from analyzer.devices import parse_size
         from analyzer.pipeline.serving import serving

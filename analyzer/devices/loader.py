@@ -206,6 +206,7 @@ def _known(name: str) -> DeviceProfile:
 
 
 def _read_profile(path: Path) -> DeviceProfile:
+    """Return the profile in a JSON file. Raises OptionError, which names the file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -234,6 +235,7 @@ def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _is_topologies(value: Any) -> bool:
+    """Return whether a JSON value is a list of `Topology`, each with all its fields and at least one rank."""
     names = {entry.name: entry.type for entry in dataclasses.fields(Topology)}
     return isinstance(value, list) and all(
         isinstance(part, dict)

@@ -99,8 +99,8 @@ def held(
     environment: Mapping[str, str],
     job: Rank = ALONE,
 ) -> Held:
-    """What one rank of a program holds at most that accounts for its memory itself, so that its history is
-    not kept. Takes and raises what `followed` does."""
+    """Return the most one rank holds, of a program that accounts for its memory itself: its history is not
+    kept. Takes and raises what `followed` does."""
     profile, _ = resolve(options.device)
     found, doubts, _ = _seen(replace(program, history=False), options, profile, python, environment, job)
     notes = (*doubts, _one_of(job)) if job.world_size > 1 else doubts

@@ -144,6 +144,7 @@ def is_recorded(plan: FourierPlan) -> bool:
 
 
 def _is_recorded(length: int, plan: FourierPlan) -> bool:
+    """Return whether cuFFT's work area for this length was measured, or follows from measured ones."""
     if _is_power_of_two(length):
         above, below = _POWERS_BETWEEN[plan.real_bytes]
         return length <= _LONGEST_POWER[plan.real_bytes] and not above < length < below

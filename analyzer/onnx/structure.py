@@ -168,6 +168,7 @@ def _check_unique_producer(
     initializers: Mapping[str, Any],
     inputs: Mapping[str, Any],
 ) -> None:
+    """Raise TargetError if another node, an initializer or an input has the same name."""
     if name in producers or name in initializers or name in inputs:
         first = producers.get(name)
         other = (
@@ -236,6 +237,7 @@ def _ordered(
 def _cycle_error(
     node: Any, made: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> TargetError:
+    """Return the error for a graph with a cycle, found by walking back from a node that is never ready."""
     seen: dict[int, Any] = {}
     while id(node) not in seen:
         seen[id(node)] = node

@@ -207,6 +207,7 @@ class Peers:
         return "; ".join(others) or "no rank says it"
 
     def _start(self, rank: int) -> None:
+        """Start the process that follows another rank, and send it its work."""
         ours, theirs = Pipe()
         with theirs:
             output = subprocess.DEVNULL if self._quiet else None

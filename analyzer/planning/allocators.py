@@ -123,6 +123,7 @@ def parse_choice(text: str) -> Choice:
 
 
 def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
+    """Return the program's figures under one allocator with its settings."""
     if choice.allocator == ASYNCHRONOUS:
         return _lower_bound(choice, analysis, available)
     allocator = _allocator(choice, analysis, available)
@@ -140,6 +141,7 @@ def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
 
 
 def _allocator(choice: Choice, analysis: Analysis, available: int) -> Any:
+    """Return a new allocator; settings that name a device quantity get its bytes. Raises OptionError."""
     major = analysis.profile.compute_capability[0]
     from_device = {
         _AVAILABLE: available,

@@ -134,6 +134,7 @@ def _list(content: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -
 
 
 def _options(given: Any, where: str) -> dict[str, Any]:
+    """Return a cell's options. Raises OptionError for what is no mapping, or an unknown name."""
     if not isinstance(given, Mapping):
         raise OptionError(f"{where} is no mapping", "write option: value")
     known = [

@@ -88,6 +88,7 @@ def what_if(
 def _side_by_side(
     target: Any, options: Options, searches: _Searches | None, progress: Callable[[str], None] | None
 ) -> list[Strategy]:
+    """Return the target as it is, then its variants: those that fail last, the most saved first."""
     base = _analysed(target, options, progress, searches=searches)
     trained = options.mode == "train" and base.graph.framework == "pytorch"
     cheap = recomputable_bytes(base.graph) if trained else 0
@@ -204,6 +205,7 @@ def _analysed(
     changes: Mapping[str, Any] = MappingProxyType({}),
     searches: _Searches | None = None,
 ) -> Analysis:
+    """Return the analysis under some options, from a search's own capture where there is one."""
     batch = options.batch
     if batch is not None and searches is not None:
         subject = searches.subject(options, changes)
@@ -224,6 +226,7 @@ def _strategy(
     needs: bool = True,
     searches: _Searches | None = None,
 ) -> Strategy:
+    """Return a variant beside `base`: bytes saved, and the share of operations more than `work`."""
     name, cost, changes = variant
     typed = changed(options, changes)
     try:

@@ -54,6 +54,7 @@ def auto_class(recipe: Recipe) -> str:
 
 
 def _import_lines(recipe: Recipe) -> Iterator[str]:
+    """Yield the imports, the process group of a job of several ranks, and the configuration."""
     yield (
         f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by'
         ' analyze."""'
@@ -100,6 +101,7 @@ def _safe(text: str) -> str:
 
 
 def _loading_lines(recipe: Recipe) -> Iterator[str]:
+    """Yield how the model, and a reference model, are made or loaded from a checkpoint without weights."""
     auto, dtype = auto_class(recipe), f"torch.{recipe.dtype}"
     attention = f", attn_implementation={recipe.attn!r}" if recipe.attn else ""
     if recipe.sharded:
@@ -154,6 +156,7 @@ def _loading_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def _adapter_lines(recipe: Recipe) -> Iterator[str]:
+    """Yield LoRA, gradient checkpointing, and the mode; a TRL trainer does these itself."""
     placed = ".cuda()" if recipe.load == "cpu" else ""
     if recipe.task in trainers.TRAINERS:  # which adapts the model itself, and sets its mode
         if placed:
@@ -219,6 +222,7 @@ def _closing_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def _training_loop(recipe: Recipe) -> str:
+    """Return the training loop: optimizer, gradient accumulation, scaled loss under fp16."""
     scaled = recipe.amp == "fp16"
     backward = "scaler.scale(loss).backward()" if scaled else "loss.backward()"
     lines = ["trained = [p for p in model.parameters() if p.requires_grad]"]
@@ -254,6 +258,7 @@ def _inference_loop(recipe: Recipe) -> str:
 
 
 def _generation_loop(recipe: Recipe) -> str:
+    """Return the call of `generate` with the recipe's cache, prompt and beams."""
     cache = repr(None if recipe.cache == "dynamic" else recipe.cache)
     if (
         recipe.cache == "quantized"

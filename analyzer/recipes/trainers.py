@@ -77,6 +77,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
 
 
 def _samples_source(recipe: Recipe) -> str:
+    """Return the expression for `count` samples with the columns that the task's trainer reads."""
     half = recipe.length // 2
     if recipe.task == "sft":
         length = max(recipe.length // _DOCUMENTS, 1) if recipe.packed else recipe.length

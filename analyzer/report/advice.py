@@ -71,6 +71,7 @@ def _reached(advice: Advice, found: Estimate) -> str:
 
 
 def _nothing(advice: Advice, base: Estimate, need: str) -> str:
+    """Return why nothing that was tried fits: the bound proves it, or else what takes least."""
     bound = advice.bound
     if bound is not None and advice.missing_bytes:
         return (

@@ -320,6 +320,7 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
 
 
 def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
+    """Return two lines on the request that found no room: what, where, and what was free."""
     what = clean(failed.operator).removeprefix("aten::").removesuffix(".default") or clean(failed.label)
     where = ", ".join(filter(None, (clean(failed.module), clean(failed.source))))
     pieces = f"{failed.free_count} pieces, the largest {size(failed.largest_free_bytes)}"

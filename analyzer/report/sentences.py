@@ -90,6 +90,7 @@ def _ended(failed: OutOfMemory) -> str:
 
 
 def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
+    """Return whether it surely fits `limit`, and the sentence that says so; `words`: verdict to wording."""
     used, rest, verdict = _used(estimate), limit - estimate.device_used, estimate.verdict(limit)
     if verdict == "may not fit" and estimate.at_least:
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"

@@ -101,6 +101,7 @@ def advice(
 
 
 def _advice(strategy: Strategy | None, base: Estimate) -> str:
+    """Return the cheapest change that fits and what to add for it, or what else can be done."""
     allowed = base.allowed_bytes
     larger = "allow more" if allowed == base.budget_bytes else "take a larger device"
     if strategy is None or strategy.estimate is None:

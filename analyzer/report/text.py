@@ -52,6 +52,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
 
 
 def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
+    """Return verdicts, refusals and caveats, then the subject and the table of estimates."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -258,6 +259,7 @@ def _kind(row: TensorRow, width: int) -> str:
 
 
 def _certainty(estimate: Estimate) -> list[RenderableType]:
+    """Return how the bytes at the peak are known, the releases, and the operators without a rule."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -64,6 +64,7 @@ def _slices(estimate: Estimate) -> Iterator[dict[str, Any]]:
 
 
 def _counters(estimate: Estimate) -> Iterator[dict[str, Any]]:
+    """Yield a counter event wherever allocated, reserved or a category's bytes change."""
     line = estimate.timeline
     sums = Counter[str]()
     shown: dict[str, int] = {}
@@ -82,6 +83,7 @@ def _counters(estimate: Estimate) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(estimate: Estimate) -> Iterator[dict[str, Any]]:
+    """Yield an instant event for the birth of every block, and one for the peak."""
     blocks = estimate.allocations
     for place, born in enumerate(blocks.born):
         origin = blocks.origins[blocks.origin[place]]

@@ -70,6 +70,7 @@ def _emulated(
     rank: int,
     chosen: Options,
 ) -> Estimate:
+    """Emulate a target, or one rank of a script's job. Raises OptionError for a rank that cannot be."""
     if is_target(script_or_target):
         if args or ranks is not None or rank:
             raise OptionError(

@@ -60,6 +60,7 @@ def _outside() -> int:
 
 
 def _device(_: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the device and its driver say of themselves, and what the context takes of memory."""
     import torch
 
     from analyzer.libraries.cudnn.backend import Cudnn
@@ -125,6 +126,7 @@ def _transform() -> None:
 
 
 def _training_step() -> None:
+    """Run two steps of a small network of common layers, so that every usual library is loaded."""
     import torch
     from torch import nn
 

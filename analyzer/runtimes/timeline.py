@@ -386,6 +386,7 @@ def _marks(
     starts: set[int],
     start: int,
 ) -> tuple[SimulatedMark, ...]:
+    """Return the state at every named event, with the peak since the last of `starts` before it."""
     marks, peak = [], start
     for position, event in enumerate(events):
         peak = max(peak, allocated[position])

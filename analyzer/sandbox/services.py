@@ -83,6 +83,7 @@ class Services:
     # ------------------------------------------------------------------------------------------------
 
     def _socket(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
+        """Yield replacements that note which host an address is of, and which the program connects to."""
         asked = module.getaddrinfo
 
         def getaddrinfo(host: Any, *arguments: Any, **named: Any) -> Any:
@@ -154,6 +155,7 @@ class Services:
         yield module.Run, "__init__", self._forced("neptune", module.Run.__init__, mode="offline")
 
     def _mlflow(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
+        """Yield replacements that keep MLflow on local files, whatever tracking server the program names."""
         yield (
             module,
             "set_tracking_uri",
@@ -169,6 +171,8 @@ class Services:
         yield module.MlflowClient, "__init__", self._for_program("mlflow", client, made)
 
     def _hub(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
+        """Yield replacements for the hub's functions that change a repository: they report success."""
+
         def answered(name: str) -> Any:
             def call(*arguments: Any, **named: Any) -> Any:
                 texts = [argument for argument in arguments if isinstance(argument, str)]

@@ -215,6 +215,7 @@ class KnownValues:
         written: list[torch.Tensor],
         values: Mapping[int, torch.Tensor] | None,
     ) -> list[torch.Tensor] | None:
+        """Compute results on the CPU within the budget; return the tensors now known, None if none is."""
         func = call.func
         if func in _LEFT_EMPTY:
             return results if results and self._empty(call, results[0]) else None

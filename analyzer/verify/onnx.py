@@ -113,6 +113,7 @@ def verify_onnx(
 
 
 def _provider(asked: Any, target: str) -> str:
+    """Return "cuda" or "cpu": what was asked for, else what this machine has."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise MissingDependencyError(
             f"{target} can only be verified by running it, and onnxruntime is not installed",
@@ -156,6 +157,7 @@ def _weights(target: str) -> tuple[int, int]:
 def _figures(
     estimate: Estimate, prediction: SessionPrediction, measured: Mapping[str, Any], provider: str
 ) -> tuple[Figure, ...]:
+    """Return the predicted figures beside the last run's."""
     last = measured["runs"][-1]
     rows = [
         Figure("naive sum", estimate.naive.total, last["peak_in_use"] if provider == "cuda" else None),

@@ -151,6 +151,7 @@ def _with_statistics(call: NodeCall, x: Tensor, result: Tensor) -> tuple[Tensor,
 
 @lowers("Resize", "Upsample")
 def _resize(call: NodeCall, x: Tensor, *_: Any) -> Results:
+    """Interpolate the spatial axes; opaque where batch or channels change, or another number of axes."""
     mode = call.get("mode", "nearest")
     spatial = x.dim() - 2
     if tuple(x.shape[:2]) != call.shapes[0][:2] or spatial not in (1, 2, 3):

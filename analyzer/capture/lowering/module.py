@@ -236,6 +236,7 @@ def _sequence(made: Any) -> Sequence[Tensor | None]:
 
 
 def _node_call(node: Any, inferred: Inferred) -> NodeCall:
+    """Return the node as its lowering takes it: attributes, result shapes and types, inputs' known values."""
     types = [inferred.types[name] for name in node.output if name]
     values = inferred.values
     constants = tuple(

@@ -181,6 +181,7 @@ def _split(call: NodeCall, x: Tensor, *_: Any) -> Results:
 
 @lowers("Slice")
 def _slice(call: NodeCall, x: Tensor, *_: Any) -> Results:
+    """Slice by known bounds; a negative step flips the axis first, since PyTorch's slices only go forward."""
     starts = call.get("starts", call.constant(1))
     ends = call.get("ends", call.constant(2))
     if starts is None or ends is None:
@@ -242,6 +243,7 @@ def _tile(call: NodeCall, x: Tensor, *_: Any) -> Results:
 
 @lowers("Pad")
 def _pad(call: NodeCall, x: Tensor, *_: Any) -> Results:
+    """Pad by known widths; modes but "constant" take no trailing axes without padding."""
     pads = call.get("pads", call.constant(1))
     if pads is None:
         return opaque(call, x)

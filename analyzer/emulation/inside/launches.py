@@ -192,6 +192,7 @@ class StepLaunches:
                 watch(sys.modules[name])
 
     def _watch_kernels(self, module: Any) -> None:
+        """Log each Triton kernel that `CachingAutotuner` launches."""
         autotuner = getattr(module, "CachingAutotuner", None)
         if autotuner is None:
             return
@@ -205,6 +206,7 @@ class StepLaunches:
         autotuner.run = launched
 
     def _watch_calls(self, module: Any) -> None:
+        """Log each call of a compiled graph; kernels within it bear its place."""
         compiled = getattr(module, "CompiledFxGraph", None)
         if compiled is None:
             return
@@ -234,6 +236,7 @@ class StepLaunches:
         optimized.__call__ = called
 
     def _watch_graphs(self) -> None:
+        """Log a CUDA graph's launches where it is captured, and again at every replay."""
         graph: Any = torch.cuda.CUDAGraph
         begin, end, replay, launches = graph.capture_begin, graph.capture_end, graph.replay, self
 

@@ -69,6 +69,7 @@ class Record:
     def _read(
         self, group: str, member: str, family: tuple[int, ...], operation: str, figure: str
     ) -> dict[int, int]:
+        """Return the recorded bytes by batch for a family of convolutions; empty where there are none."""
         row = self._row(family) if member in self._file else None
         if row is None:
             return {}

@@ -271,6 +271,7 @@ def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
 def _contradiction_error(
     node: Any, inputs: list[ValueType | None], problem: str, structure: Structure, context: Context
 ) -> AnalyzerError:
+    """Return the error for a node that does not fit its inputs, with the likeliest cause as hint."""
     shapes = ", ".join(display_shape(item.shape) if item is not None else "?" for item in inputs)
     hint = _INFERENCE_HINT
     absent = [

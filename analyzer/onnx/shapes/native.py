@@ -182,6 +182,7 @@ def infer_node(
 
 
 def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> Any:
+    """Return the graph with ONNX's own inference run on it. Raises NodeError with ONNX's reason."""
     import onnx
 
     model = onnx.ModelProto(ir_version=context.ir_version, graph=graph)

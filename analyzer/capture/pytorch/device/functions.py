@@ -166,6 +166,7 @@ class _Answers:
         }
 
     def _of_the_device(self) -> dict[str, Any]:
+        """Return what answers for functions of `torch.cuda` about the device's name, capability and count."""
         device, recorder, compatible = self._device, self._recorder, self._recorder.compatible
         architectures = build.table()["_C._cuda_getArchFlags()"].split()
         return {
@@ -189,6 +190,7 @@ class _Answers:
         }
 
     def _of_its_libraries(self) -> dict[str, Any]:
+        """Return what answers for library handles, snapshots and NVTX ranges, which take no device memory."""
         depth = itertools.count(1)
         return {
             "cuda.get_sync_debug_mode": _says(0),

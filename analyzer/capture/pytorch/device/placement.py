@@ -146,6 +146,7 @@ class Placement:
         return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted, non_blocking)
 
     def _tensor(self, data: Any, **kwargs: Any) -> torch.Tensor:
+        """`torch.tensor`: made on the host, then copied to the named or default device."""
         device = kwargs.pop("device", None)
         if _default_device.CURRENT_DEVICE is not None:
             if device in (None, "cpu") and _counts_adams_steps():

@@ -109,6 +109,7 @@ def _differing(recorder: Recorder, indices: Any, most: int) -> int:
 
 
 def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    """`_coalesce_sparse_cuda`, `SparseCUDATensor.cu`: sort the flat indices, add up equal ones."""
     indices, values = parts(tensor)
     dims, entries = indices.shape
     shape = tensor.shape

@@ -66,7 +66,8 @@ def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torc
 
 
 def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
-    """Record the contiguous copy that a copy to the host reads, unless it is plain (`same`)."""
+    """Record the contiguous device copy that a copy to the host reads. A copy without conversion (`same`)
+    makes none where the tensor is dense."""
     if tensor.is_contiguous() or tensor.device.type != "meta" or unwraps_itself(type(tensor)):
         return
     with _disable_current_modes():

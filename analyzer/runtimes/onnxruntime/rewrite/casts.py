@@ -101,6 +101,7 @@ def _result(editor: Editor, node: Node, place: int) -> None:
 
 
 def _remove_duplicates(editor: Editor) -> None:
+    """Remove casts back to the first type, and let casts of a cast read its source, where nothing is lost."""
     graph = editor.graph
     for index in sorted(graph.nodes):
         node = graph.nodes.get(index)

@@ -81,6 +81,7 @@ def _origin(editor: Editor, node: Node, place: int) -> str:
 
 
 def _fold_shape(editor: Editor, node: Node) -> None:
+    """Replace a `Shape` of known sizes by their constant."""
     source = editor.value(node.inputs[0])
     if source.symbols is None or node.outputs[0] in editor.final:
         return

@@ -215,6 +215,7 @@ class EagerBatches:
         )
 
     def _new_template(self, allocator: PyTorchAllocator) -> _Template:
+        """Run `eager` once over storages and steps whose sizes are their numbers."""
         numbers = itertools.count(len(self._storages))
         numbered = [
             dataclasses.replace(allocations, steps=_numbered(steps, numbers))

@@ -170,6 +170,7 @@ def _product(
     factors: tuple[TensorMeta | None, ...],
     lt: bool = False,
 ) -> None:
+    """Allocate the results, a copy of each factor that BLAS cannot read as it lies, and the workspace."""
     script.outputs()
     if _multiplies(operator, factors[0]):  # of a result without elements nothing is prepared
         for factor in reversed(factors):

@@ -168,10 +168,10 @@ def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::linalg_lstsq", name="least-squares", sure=_SURE)
 def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A report; the right sides, in whose memory the solution lies; a copy of the matrix, factorized as
-    `qr`'s, of a wide one transposed; a product with the reflectors and a triangular system. Of a batch of
-    tall ones that is factorized at once cuBLAS solves all. Then the residuals, of complex numbers from their
-    squares.
+    """A status array; the right-hand sides, whose memory becomes the solution; a copy of the matrix (a wide
+    one transposed), factorized as in `qr`; then a product with the reflectors and a triangular solve. Where
+    a batch of tall matrices is factorized at once, cuBLAS solves it. Last the residuals; those of complex
+    numbers are made of their squares.
     """
     matrix, solution = solvable(operator, "self"), present(operator, 0)
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]

@@ -91,6 +91,8 @@ class Steps:
         self._results = 0
 
     def __call__(self, text: str) -> None:
+        """Carry out steps by name: "o" the next result, "cublas" its workspace, "-x" gives x back, else
+        takes."""
         for step in text.split():
             if step == "cublas":
                 take_workspace(self._script, self._device)

@@ -230,6 +230,7 @@ def _position(editor: Editor, group: Group) -> bool:
 
 
 def _split(editor: Editor, group: Group) -> bool:
+    """Split the quantized tensor itself, where results have the scale and zero point of the source."""
     if group.clip is not None or len(group.sources) != 1 or not group.results:
         return False
     source, node = group.sources[0], group.node
@@ -287,6 +288,7 @@ def _where(editor: Editor, group: Group) -> bool:
 
 
 def _conv(editor: Editor, group: Group) -> bool:
+    """Replace the group by QLinearConv; a bias must be int32."""
     if not _all_dequantized(group):
         return False
     data, weights, result = (quantized_type(editor, node) for node in (*group.sources[:2], group.result))
@@ -303,6 +305,7 @@ def _conv(editor: Editor, group: Group) -> bool:
 
 
 def _matmul(editor: Editor, group: Group) -> bool:
+    """Replace the group by QLinearMatMul, or by MatMulIntegerToFloat where the result stays float."""
     if len(group.sources) != 2:
         return False
     data, weights = (quantized_type(editor, node) for node in group.sources)
@@ -319,6 +322,7 @@ def _matmul(editor: Editor, group: Group) -> bool:
 
 
 def _gemm(editor: Editor, group: Group) -> bool:
+    """Replace the group by QGemm; a bias must be int32 and beta one."""
     if not _all_dequantized(group, results=False) or len(group.sources) < 2:
         return False
     data, weights = (quantized_type(editor, node) for node in group.sources[:2])

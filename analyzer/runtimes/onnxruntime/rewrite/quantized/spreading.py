@@ -73,6 +73,7 @@ def remove_double_pairs(editor: Editor) -> None:
 
 
 def _remove_double(editor: Editor, first: Node) -> None:
+    """Remove a second quantization right behind a first, and give the outer two their common range."""
     back = only_reader(editor, first)
     if not dequantizes(back) or not is_pair(editor, first, back):
         return
@@ -217,6 +218,7 @@ def quantize_weights(editor: Editor) -> None:
 
 
 def _quantize_weights(editor: Editor, node: Node) -> None:
+    """Put a quantization before constant weights and bias of a node whose input is dequantized."""
     source, maker = editor.maker.get(node.inputs[0]), editor.maker.get(node.inputs[1])
     if not dequantizes(source) or not is_scalar(editor, source.inputs[SCALE]) or not _ends_in_q(editor, node):
         return
