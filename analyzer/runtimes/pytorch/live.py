@@ -27,13 +27,12 @@ from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import UNLIMITED, Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.pytorch import extrapolation
-from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.eager import AnyProgram, Eager, GrowingProgram
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
-from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
+from analyzer.runtimes.pytorch.settings import limited, make_allocator, notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, Server, States, simulation_of_states
 
 
@@ -131,8 +130,8 @@ class Live:
             return
         begin = len(self._events)
         if type(moment) is Run:
-            if self._settled and (said := environ.get("CUBLAS_WORKSPACE_CONFIG")) != self._workspaces:
-                self._workspaces = said
+            if self._settled and (workspaces := environ.get("CUBLAS_WORKSPACE_CONFIG")) != self._workspaces:
+                self._workspaces = workspaces
                 self._profile = self._eager.device = self._settled()[0]
             asked = self._eager.run(self._program.operators[moment.operator])
         else:

@@ -1,5 +1,5 @@
-"""What a user can set of eager PyTorch: the caching allocator and cuBLAS's workspace, by option or
-environment variable.
+"""What a user can set of eager PyTorch, by option or environment variable: the caching allocator, which is
+made here, and cuBLAS's workspace.
 
 `alloc_conf` and `cublas_workspace` say the same as `PYTORCH_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG`, and
 win over them.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.allocators.pytorch.asynchronous import NOTE as ASYNC_NOTE
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.settings import settings_from_conf, ties_of
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
@@ -32,6 +34,20 @@ def alloc_conf(given: Mapping[str, Any]) -> str:
     """The caching allocator's settings: the option, else PyTorch's own environment variables."""
     variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
+
+
+def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorchAllocator:
+    """Return the allocator for these settings in the profile's torch release."""
+    return create(conf, ties=ties_of(profile.releases["torch"]), **settings)
+
+
+def limited(conf: str, profile: DeviceProfile, limit_bytes: int, device: bool) -> PyTorchAllocator:
+    """The allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
+    `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product
+    counts."""
+    if device:
+        return make_allocator(conf, profile, limit_bytes=limit_bytes)
+    return make_allocator(conf, profile, per_process_memory_fraction=0.5, device_total_bytes=2 * limit_bytes)
 
 
 def _cublas_variable(model: Any) -> str | None:
