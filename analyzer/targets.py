@@ -387,9 +387,9 @@ def missing_package(error: BaseException) -> str:
     seen: BaseException | None = error
     while seen is not None:
         name = getattr(seen, "name", None) if isinstance(seen, ImportError) else None
-        said = re.search(r"No module named '([\w.]+)'", str(seen))
-        if name or said:
-            return str(name or said[1]).partition(".")[0]  # type: ignore[index]
+        quoted = re.search(r"No module named '([\w.]+)'", str(seen))
+        if name or quoted:
+            return str(name or quoted[1]).partition(".")[0]  # type: ignore[index]
         seen = seen.__cause__ or seen.__context__
     return ""
 

@@ -108,7 +108,7 @@ def _note_on_mxfp4(recipe: Recipe) -> str | None:
     GPU (`quantizers/quantizer_mxfp4.py`); else None."""
     if recipe.stored is None or recipe.stored.method != "mxfp4":
         return None
-    said = (
+    sentence = (
         f"weights stored as mxfp4 are counted as {recipe.dtype}, to which transformers turns them where it"
         " has no kernels for them (Triton and the package kernels); with these they stay "
     )
@@ -117,11 +117,11 @@ def _note_on_mxfp4(recipe: Recipe) -> str | None:
         for name in ("num_local_experts", "hidden_size", "intermediate_size", "num_hidden_layers")
     ]
     if None in sizes:
-        return said + "a quarter of it"
+        return sentence + "a quarter of it"
     weights = 3 * math.prod(
         size for size in sizes if size
     )  # an expert's two halves of the first product, and its second
-    return f"{said}{weights * _MXFP4_BITS / 8 / 2**30:,.2f} GiB of its {weights * 2 / 2**30:,.2f}"
+    return f"{sentence}{weights * _MXFP4_BITS / 8 / 2**30:,.2f} GiB of its {weights * 2 / 2**30:,.2f}"
 
 
 def _ran(
@@ -144,7 +144,7 @@ def _quiet() -> Iterator[None]:
     bars.disable_progress_bar()
     every = import_module("tqdm.std").tqdm  # packages beside transformers draw bars of their own
     drawn = every.__init__
-    every.__init__ = lambda bar, *args, **said: drawn(bar, *args, **{**said, "disable": True})
+    every.__init__ = lambda bar, *args, **keywords: drawn(bar, *args, **{**keywords, "disable": True})
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -161,8 +161,8 @@ def recipe_of(name: str, options: Options) -> Recipe:
     """Return the recipe for a configuration and the options. Raises AnalyzerError."""
     config = opened(name)
     found = stored(config)
-    if said := options.not_of_configs():
-        flag = f"--{next(iter(said)).replace('_', '-')}".replace("--inputs", "--input")
+    if given := options.not_of_configs():
+        flag = f"--{next(iter(given)).replace('_', '-')}".replace("--inputs", "--input")
         raise OptionError(
             f"{flag} means nothing for a configuration", f"leave {flag} out (see analyze --help)"
         )

@@ -112,13 +112,13 @@ def watched(
         begun = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
 
         def settled() -> tuple[DeviceProfile, str]:
-            said = options
+            chosen = options
             workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
             if workspace and workspace != begun:  # by the program: no doubt that it is meant
-                said = replace(
+                chosen = replace(
                     options, runtime_options={"cublas_workspace": workspace, **options.runtime_options}
                 )
-            return runtime.profile(profile, said), alloc_conf(said.runtime_options)
+            return runtime.profile(profile, chosen), alloc_conf(chosen.runtime_options)
 
         live = Live(*settled(), settled, limitless)
         ran = captured_while_it_runs(
@@ -210,8 +210,8 @@ def _incomplete(error: BaseException | None) -> str | None:
         return "interrupted"
     if isinstance(error, SystemExit) and error.code not in (None, 0):
         # A text is printed and the code is 1 (Python's documentation of sys.exit).
-        said = f"exit code {error.code}" if isinstance(error.code, int) else f"{error.code}"
-        return f"the program ended itself: {said}"
+        status = f"exit code {error.code}" if isinstance(error.code, int) else f"{error.code}"
+        return f"the program ended itself: {status}"
     return None
 
 

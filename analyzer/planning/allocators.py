@@ -136,7 +136,7 @@ def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
         simulation.peak_reserved,
         allocator.device_calls,
         simulation.failure is None and simulation.peak_reserved <= available,
-        out_of_memory="" if simulation.failure is None else simulation.failure.said,
+        out_of_memory="" if simulation.failure is None else simulation.failure.message,
     )
 
 

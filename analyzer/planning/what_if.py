@@ -76,10 +76,10 @@ def what_if(
     largest: also the largest batch of each on the device; takes a search each. Raises AnalyzerError when the
     base fails.
     """
-    said = Options.of({"inputs": inputs, **options})
+    chosen = Options.of({"inputs": inputs, **options})
     searches = _Searches(target) if largest else None
     try:
-        return _side_by_side(target, said, searches, progress)
+        return _side_by_side(target, chosen, searches, progress)
     finally:
         if searches is not None:
             gc.unfreeze()

@@ -62,10 +62,12 @@ class ModelConfig:
         default); float32 where it says nothing. `torch_dtype` is what files called it before transformers
         4.56."""
         for part in (self.document, self.text):
-            said = part.get("dtype") or part.get("torch_dtype")
-            if isinstance(said, str) and said != "auto":
-                if (name := said.removeprefix("torch.")) not in _DTYPES:
-                    raise TargetError(f"{self.path}: {said!r} is no dtype of weights", "say --dtype bfloat16")
+            written = part.get("dtype") or part.get("torch_dtype")
+            if isinstance(written, str) and written != "auto":
+                if (name := written.removeprefix("torch.")) not in _DTYPES:
+                    raise TargetError(
+                        f"{self.path}: {written!r} is no dtype of weights", "say --dtype bfloat16"
+                    )
                 return name
         return "float32"
 

@@ -58,7 +58,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     for name, value in _settings(recipe):
         yield f"    {name}={value},"
     yield ")"
-    said = {
+    settings = {
         "model": "model",
         "ref_model": "reference" if recipe.has_reference else None,
         "reward_funcs": "reward" if recipe.task == "grpo" else None,
@@ -69,7 +69,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     }
     made = "Whole" if recipe.task == "grpo" else f"{kind}Trainer"
     yield f"trainer = {made}("
-    for name, what in said.items():
+    for name, what in settings.items():
         if what is not None:
             yield f"    {name}={what},"
     yield ")"

@@ -170,8 +170,8 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
     parts += ["", Text(f"{subject(comparison)}, {size(most)} at once", style="bold"), "", table]
     for row in comparison.rows:
         if row.out_of_memory:
-            said = f"{name_of(row)} ({clean(row.setting)}) runs out of memory: {clean(row.out_of_memory)}"
-            parts.append(Text(said, style="bold red"))
+            sentence = f"{name_of(row)} ({clean(row.setting)}) runs out of memory: {clean(row.out_of_memory)}"
+            parts.append(Text(sentence, style="bold red"))
     parts += [
         "",
         Text("Notes", style="bold"),
@@ -182,8 +182,8 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
 
 def _setting(row: UnderAllocator) -> str:
     """Return the setting, with its value on a second line if both do not fit one."""
-    said = clean(row.setting)
-    return said if len(said) + 2 <= _NAME_WIDTH else said.replace("=", "=\n  ", 1)
+    setting = clean(row.setting)
+    return setting if len(setting) + 2 <= _NAME_WIDTH else setting.replace("=", "=\n  ", 1)
 
 
 def _ceiling(comparison: Comparison) -> int:

@@ -49,9 +49,12 @@ _TIMED = 8
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """Return the estimate as one self-contained HTML page."""
     body = [
-        *(page.verdict(holds, said) for holds, said in sentences.verdicts(estimate, view.budget_bytes)),
-        *(page.verdict(False, said) for said in estimate.caveats),
-        *(page.verdict(False, f"refused by {estimate.runtime}: {said}") for said in estimate.refused),
+        *(
+            page.verdict(holds, sentence)
+            for holds, sentence in sentences.verdicts(estimate, view.budget_bytes)
+        ),
+        *(page.verdict(False, message) for message in estimate.caveats),
+        *(page.verdict(False, f"refused by {estimate.runtime}: {message}") for message in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
         course(estimate, 0, between="\n".join(_figures(estimate, view))),
         *ranks(estimate),
@@ -88,15 +91,13 @@ def _time(estimate: Estimate) -> list[str]:
     time = estimate.step_seconds
     if time is None:
         return []
-    speed_said = estimate.samples_per_second
+    speed = estimate.samples_per_second
     rows: list[tuple[str, ...]] = []
     for kind, sums in (("phase", time.by_phase), ("module", time.by_module), ("line", time.by_line)):
         for name, seconds in list(sums.items())[:_TIMED]:
             share = f"{100 * seconds / time.device_seconds:.1f} %"
             rows.append((kind, page.name(name or "(top level)"), duration(seconds), share))
-    rate = (
-        "" if speed_said is None else "samples a second: about {} ({} to {})".format(*map(number, speed_said))
-    )
+    rate = "" if speed is None else "samples a second: about {} ({} to {})".format(*map(number, speed))
     return [
         page.heading("Time of a step"),
         page.paragraph(sentences.step_line(estimate)),

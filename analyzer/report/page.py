@@ -114,11 +114,11 @@ def items(lines: Iterable[str]) -> str:
     return f"<ul>{shown}</ul>" if shown else ""
 
 
-def verdict(holds: bool | None, said: str) -> str:
+def verdict(holds: bool | None, sentence: str) -> str:
     """A sentence a page begins with; None: one that judges nothing."""
     if holds is None:
-        return paragraph(said, "dim")
-    return f'<p class="{"yes" if holds else "no"}"><strong>{text(said)}</strong></p>'
+        return paragraph(sentence, "dim")
+    return f'<p class="{"yes" if holds else "no"}"><strong>{text(sentence)}</strong></p>'
 
 
 def table(
@@ -130,13 +130,13 @@ def table(
     right = set(numbers)
     words = [text(word) for word in heads]
 
-    def said(place: int) -> str:
+    def attributes(place: int) -> str:
         return f' data-head="{words[place]}"' if place and words[place] else ""
 
     def row(cells: Sequence[str], tag: str) -> str:
         made = (
             f"<{tag}{' class=number' if place in right else ''}"
-            f"{said(place) if tag == 'td' else ''}>{cell}</{tag}>"
+            f"{attributes(place) if tag == 'td' else ''}>{cell}</{tag}>"
             for place, cell in enumerate(cells)
         )
         return f"<tr>{''.join(made)}</tr>"

@@ -54,7 +54,7 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     found.sort(key=lambda entry: bool(entry[0]))
     if estimate.unreached:
         found.insert(0, (False, clean(estimate.unreached)))
-    return found + [(None, said) for said in _beside(estimate)]
+    return found + [(None, sentence) for sentence in _beside(estimate)]
 
 
 def _beside(estimate: Estimate) -> list[str]:

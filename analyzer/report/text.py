@@ -69,10 +69,10 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
         for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]
     parts += [
-        Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(said)}", style="bold yellow")
-        for said in estimate.refused
+        Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(message)}", style="bold yellow")
+        for message in estimate.refused
     ]
-    parts += [Text(clean(said), style="bold yellow") for said in estimate.caveats]
+    parts += [Text(clean(message), style="bold yellow") for message in estimate.caveats]
     if estimate.device_note:
         parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
     parts += [
@@ -90,13 +90,13 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     parts = _summary(estimate, view)
     if terms := naive_terms(estimate):
         parts.append(Text(terms, style="dim"))
-    if said := step_line(estimate):
-        parts.append(Text(said))
+    if sentence := step_line(estimate):
+        parts.append(Text(sentence))
     if estimate.breakdown:
         where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
-        if said := attribution.unread(estimate):
-            parts.append(Text(said, style="yellow"))
+        if sentence := attribution.unread(estimate):
+            parts.append(Text(sentence, style="yellow"))
     if view.by and estimate.tensors:
         parts += ["", *_by(estimate, view)]
     if estimate.tensors and view.top > 0:
@@ -118,8 +118,8 @@ def summary(estimate: Estimate, view: View = PLAIN) -> str:
 
 def line(estimate: Estimate, _: View = PLAIN) -> str:
     """Return the estimate in one line, for `repr(estimate)`."""
-    said = verdicts(estimate)[0][1]
-    return f"<Estimate {' · '.join(subject(estimate))}: {said}>"
+    sentence = verdicts(estimate)[0][1]
+    return f"<Estimate {' · '.join(subject(estimate))}: {sentence}>"
 
 
 def _estimates(estimate: Estimate, width: int) -> RenderableType:

@@ -82,7 +82,7 @@ class Failure:
         return cls(position, malloc, error.allocated, error.reserved, error.limit, error.free)
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Return the failed request in words."""
         what = self.malloc.label or self.malloc.category.value
         return (

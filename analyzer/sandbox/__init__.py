@@ -79,13 +79,13 @@ class Sandbox:
         path = os.pathsep.join(
             filter(None, (str(Path(__file__).parent / "path"), os.environ.get("PYTHONPATH")))
         )
-        said = json.dumps(
+        inherited = json.dumps(
             {"folder": self._scratch.folder, "protection": self.protection, "network": self._network}
         )
         variables: dict[str, str] = {
             **services.variables(self._scratch.path("tmp")),
             "PYTHONPATH": path,
-            _VARIABLE: said,
+            _VARIABLE: inherited,
         }
         with contextlib.ExitStack() as stack:
             if self.protection != "namespaces":
@@ -251,12 +251,12 @@ def finish(code: int) -> None:
 
 def _joined() -> Sandbox | None:
     """Return the sandbox this process was started in, None without one."""
-    said = os.environ.get(_VARIABLE)
-    if said is None:
+    inherited = os.environ.get(_VARIABLE)
+    if inherited is None:
         return None
     from analyzer.sandbox.scratch import Scratch
 
-    there = json.loads(said)
+    there = json.loads(inherited)
     if not Path(there["folder"], "said").is_dir():  # of a program that has ended
         return None
     protection = {"python": "landlock"}.get(there["protection"], there["protection"])

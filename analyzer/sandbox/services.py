@@ -47,7 +47,7 @@ class Services:
     def __init__(self, folder: str, network: bool, aside: Callable[[], bool] = lambda: False) -> None:
         self._list = os.path.join(folder, "met")
         self._network, self._aside = network, aside
-        self._said: set[str] = set()
+        self._recorded: set[str] = set()
         self._names: dict[str, str] = {}
 
     def met(self) -> list[str]:
@@ -57,8 +57,8 @@ class Services:
         return []
 
     def _record(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+        if line not in self._recorded:
+            self._recorded.add(line)
             with contextlib.suppress(OSError), open(self._list, "a", encoding="utf-8") as lines:
                 lines.write(f"{line}\n")
 
@@ -182,9 +182,9 @@ class Services:
                 )
                 if name == "create_repo":
                     return module.RepoUrl(address)
-                said = named.get("commit_message") or ""
+                message = named.get("commit_message") or ""
                 info = module.CommitInfo(
-                    f"{address}/commit/0", commit_message=said, commit_description="", oid="0"
+                    f"{address}/commit/0", commit_message=message, commit_description="", oid="0"
                 )
                 return _done(info) if named.get("run_as_future") else info
 

@@ -307,8 +307,8 @@ class KnownValues:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
             value = _LIKE[func]
-            said = call.argument(value) if isinstance(value, str) else value
-            return bool(results) and self._filled_with(results[0], said)
+            number = call.argument(value) if isinstance(value, str) else value
+            return bool(results) and self._filled_with(results[0], number)
         if len(results) != 1:
             return False
         if func is _ANY and (assumed := branches.any_true()) is not None:

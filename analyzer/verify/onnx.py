@@ -131,14 +131,14 @@ def _provider(asked: Any, target: str) -> str:
 
 def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
     """Return the options with these arrays' shapes. Raises OptionError if both are given."""
-    said = options.inputs or {}
-    twice = sorted(set(said) & set(arrays)) if isinstance(said, Mapping) else []
+    given = options.inputs or {}
+    twice = sorted(set(given) & set(arrays)) if isinstance(given, Mapping) else []
     if twice:
         raise OptionError(f"input {clean(twice[0])} is described by --input and in the file", "say it once")
     if options.batches:
         raise OptionError("a file of inputs has one batch", "leave --batches or --inputs out")
     found = {name: TensorSpec(tuple(array.shape), "") for name, array in arrays.items()}
-    return replace(options, inputs={**said, **found} if isinstance(said, Mapping) else said)
+    return replace(options, inputs={**given, **found} if isinstance(given, Mapping) else given)
 
 
 def _weights(target: str) -> tuple[int, int]:

@@ -112,9 +112,9 @@ def _in_a_program(error: Exception) -> str | None:
         return "the script is no valid Python"
     if isinstance(error, ImportError) and (package := missing_package(error)) and package != "triton":
         return f"install {package} beside analyzer: the program runs in this environment"
-    said = f"{type(error).__module__}.{type(error).__name__}: {error}"
+    text = f"{type(error).__module__}.{type(error).__name__}: {error}"
     for pattern, hint in _HINTS:
-        if re.search(pattern, said, re.IGNORECASE):
+        if re.search(pattern, text, re.IGNORECASE):
             return hint
     return None
 

@@ -198,11 +198,10 @@ class ProcessValues:
         return [size] * asks
 
     def _size(self, call: DispatchedCall) -> int:
-        """How many results there are, or how many elements are written to: by values, else the most there can
-        be."""
-        known, masks, said = self._known, sizes.masks_of(call), self._said()
-        if said is not None:
-            return int(said)
+        """Return how many results there are, or elements written to: by values, else at most."""
+        known, masks, assumed = self._known, sizes.masks_of(call), self._assumption()
+        if assumed is not None:
+            return int(assumed)
         if "index_put" in call.name and len(masks) == len(call.argument("indices")) == 1:
             written = rows(call.argument("self"), masks[0], call.argument("values"))
             if written is not None:
@@ -250,47 +249,47 @@ class ProcessValues:
     def _extremes(self, tensor: torch.Tensor) -> list[int]:
         """The least, of which a type without a sign has none to be asked for, and the largest of these; both
         0 where that is not known."""
-        said, value = self._told(
+        assumed, value = self._told(
             tensor, "the size of bincount's result depends on data: taken to be what its minlength says"
         )
-        ends = [0, 0] if said is None else [0, int(said) - 1]
-        if said is None and value is not None and value.numel():
+        ends = [0, 0] if assumed is None else [0, int(assumed) - 1]
+        if assumed is None and value is not None and value.numel():
             ends = [int(value.min()), int(value.max())]
         return ends[tensor.dtype == torch.uint8 :]
 
     def _repeated(self, counts: torch.Tensor) -> list[int]:
         """The sum of the counts, and that none is negative, which is asked next."""
-        said, value = self._told(
+        assumed, value = self._told(
             counts,
             "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
             f" one of each, {counts.numel():,}; memory may be more",
         )
-        if said is not None or value is None:
-            return [counts.numel() if said is None else int(said), 1]
+        if assumed is not None or value is None:
+            return [counts.numel() if assumed is None else int(assumed), 1]
         return [int(value.sum()), int(bool((value >= 0).all()))]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""
         indices = tensor._indices()
         entries = indices.shape[1]
-        said, value = self._told(
+        assumed, value = self._told(
             indices,
             "how many places a sparse tensor has entries at depends on data: as many as entries,"
             f" {entries:,}",
         )
-        if said is None:
+        if assumed is None:
             return entries if value is None else slices(value, 1)[0].shape[1]
-        return int(said)
+        return int(assumed)
 
     def _told(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
         """What the user says of a size, and the value that decides it; `otherwise` is listed where there is
         neither."""
-        said, value = self._said(), self._known.sure(tensor)
-        if said is None and value is None:
+        assumed, value = self._assumption(), self._known.sure(tensor)
+        if assumed is None and value is None:
             self._list(otherwise)
-        elif said is None:
+        elif assumed is None:
             self._decides(tensor)
-        return said, value
+        return assumed, value
 
     # -- what the host reads
 
@@ -298,9 +297,9 @@ class ProcessValues:
         self, op: _Operator, source: torch.Tensor, args: Any, result: Any, values: Any, unknown: int
     ) -> Any:
         """What the host gets to see of a tensor on the device."""
-        said = self._said()
-        if said is not None:
-            return self._tell(op, source, result, said)
+        assumed = self._assumption()
+        if assumed is not None:
+            return self._tell(op, source, result, assumed)
         tainted = any(self._contents.stands_in(tensor) for tensor in tensors(args))
         if op.name == "equal":
             return self._equal(source, args[1], tainted)
@@ -360,18 +359,18 @@ class ProcessValues:
         self._list(f"torch.equal compares what is not computed: {'equal' if same else 'not equal'}")
         return same
 
-    def _said(self) -> Any:
-        """What the user says of the line under way; None: nothing."""
+    def _assumption(self) -> Any:
+        """Return what the user assumes of the line under way, None for nothing."""
         if not self.assumptions:
             return None
         path, _, number = self._line().rpartition(":")
         return self.assumptions.at(path, int(number)) if number else None
 
-    def _tell(self, op: _Operator, source: torch.Tensor, result: Any, said: Any) -> Any:
-        """The operator's result where all that is read is `said`."""
+    def _tell(self, op: _Operator, source: torch.Tensor, result: Any, value_read: Any) -> Any:
+        """Return the operator's result where all that is read is `value_read`."""
         if op.name == "equal":
-            return bool(said)
-        value = torch.tensor(said, device="cpu").to(source.dtype)
+            return bool(value_read)
+        value = torch.tensor(value_read, device="cpu").to(source.dtype)
         if op.name == "_local_scalar_dense":
             self._wait(value.item())
             return value.item()

@@ -208,15 +208,15 @@ def _loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
             known[shown] = _rule(numbers, [operator for operator, _ in calls], shown, profile)
         rule = known[shown]
         if rule is None:
-            if any(said != calls[0][1] for _, said in calls):
+            if any(answer != calls[0][1] for _, answer in calls):
                 raise NotExtrapolated(f"{calls[0][0].name} takes other memory for the same shapes")
             steps[place] = calls[0][1]
             continue
         if rule not in rules:
             rules.append(rule)
         kinds[place] = rules.index(rule)
-        for number, (operator, said) in zip(numbers.batches, calls, strict=True):
-            if rule(number) != said:
+        for number, (operator, answer) in zip(numbers.batches, calls, strict=True):
+            if rule(number) != answer:
                 raise NotExtrapolated(f"{operator.name} took other memory than its rule says")
     _check_plain(samples, numbers, profile)
     return Loop(first.items, sizes, steps, kinds, tuple(rules))

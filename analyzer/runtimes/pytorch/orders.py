@@ -73,15 +73,15 @@ def others(
 
 def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:
     """Which of the orders the events are in, in words."""
-    said = []
+    reasons = []
     if readings:
-        said.append(
+        reasons.append(
             "threads read the checkpoint while its experts are stacked: the figures are of the order a quick"
             " disk gives"
         )
     if watched:
-        said.append("the figures are of steps longer than the pauses of NCCL's watchdog")
-    return "; ".join(said)
+        reasons.append("the figures are of steps longer than the pauses of NCCL's watchdog")
+    return "; ".join(reasons)
 
 
 def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[AllocationEvent, ...]:

@@ -123,10 +123,10 @@ def _assumed(recorder: Recorder, one: Rows, other: Rows) -> tuple[int, int]:
     pairs = -(-first * second // max(1, inner))
     places = rows * columns
     even = min(pairs, math.ceil(-places * math.expm1(-pairs / max(1, places))))
-    said = recorder.values.how_many(
+    known = recorder.values.how_many(
         "entries a product of sparse matrices has",
         even,
         "as if those of both lay anywhere, none more likely than another",
     )
-    entries = even if said is None else said
+    entries = even if known is None else known
     return entries, max(entries, pairs)

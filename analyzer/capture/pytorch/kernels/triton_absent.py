@@ -279,8 +279,8 @@ class _Distribution(importlib.metadata.Distribution):
 
     def read_text(self, filename: str) -> str | None:
         """Return METADATA, the only file of the package."""
-        said = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {self._version}\n"
-        return said if filename == "METADATA" else None
+        metadata = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {self._version}\n"
+        return metadata if filename == "METADATA" else None
 
     def locate_file(self, path: Any) -> Path:
         """Raise FileNotFoundError: the package has no files."""

@@ -213,7 +213,7 @@ class Recorder(TorchDispatchMode):
     def caught(self) -> str:
         """Return the last error, of an operator or a value read, that the program survived; "" if none."""
         failed = self.failed_call
-        return self.values.refused or ("" if failed is None else failed.said)
+        return self.values.refused or ("" if failed is None else failed.message)
 
     # -- what PyTorch tells
     # --------------------------------------------------------------------------------------
