@@ -80,7 +80,7 @@ class Program:
 
 
 def parse(text: str | os.PathLike[str]) -> Target:
-    """The target `text` names, by the suffix before its last colon.
+    """Return the target `text` names, by the suffix before its last colon.
 
     Raises TargetError for a missing file, a folder, or no known form.
     """
@@ -138,7 +138,7 @@ def load(target: Target, real: bool = False) -> Program:
 
 
 def load_function(text: str) -> Callable[..., Any]:
-    """The function `file.py:name` or `package.module:name` names. Raises TargetError."""
+    """Return the function `file.py:name` or `package.module:name` names. Raises TargetError."""
     require_torch(f"{text} is a PyTorch target")
     target = parse(text)
     found = _attribute(_execute(target), target)
@@ -210,7 +210,8 @@ def _build(target: Target, device: str, real: bool) -> Program:
 
 
 def _execute(target: Target) -> ModuleType:
-    """The target's module, executed. A file is executed afresh, a package module imported as Python does."""
+    """Return the target's module, executed. A file is executed afresh, a package module imported as Python
+    does."""
     folder = str(target.path.resolve().parent) if target.path else str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)  # and it stays: the target may import its neighbours when it runs
@@ -335,7 +336,7 @@ def _exported(target: Target) -> Program:
     sizes = {x.shape[0] for x in examples if isinstance(x, torch.Tensor) and x.dim()}
 
     def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The export's example inputs, with their common first dimension set to `batch`."""
+        """Return the export's example inputs, with their common first dimension set to `batch`."""
         if len(sizes) != 1:
             return examples, ()
         resized = (
@@ -395,7 +396,7 @@ def missing_package(error: BaseException) -> str:
 
 
 def _file_of(module: str) -> str | None:
-    """The file a module would come from, without importing it anew."""
+    """Return the file a module would come from, without importing it anew."""
     loaded = sys.modules.get(module)
     return getattr(loaded, "__file__", None)
 

@@ -72,7 +72,7 @@ class Commands(click.Group):
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The default command's help, then the other commands."""
+        """Write the default command's help, then the other commands."""
         default = self.get_command(ctx, DEFAULT)
         assert default is not None
         formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")

@@ -45,7 +45,7 @@ _TORCHRUN = (
 
 
 def _no_such_option(word: str) -> OptionError:
-    """The error of an option before SCRIPT that this command does not have."""
+    """Return the error of an option before SCRIPT that this command does not have."""
     name = word.partition("=")[0].replace("_", "-")
     if name in _TORCHRUN:
         return OptionError(

@@ -104,7 +104,7 @@ def slice_of(profile: DeviceProfile, slice_name: str) -> DeviceProfile:
 
 
 def _share(profile: DeviceProfile, name: str, memory: str, shares: Mapping[str, Fraction]) -> Fraction:
-    """The slice's share of the memory: "1g" with more GB than an eighth has a quarter."""
+    """Return the slice's share of the memory: "1g" with more GB than an eighth has a quarter."""
     if name == "1g" and shares is _EIGHTHS and (size := re.match(r"\d+", memory)):
         eighth = profile.listed_bytes / 8 / 1e9
         return Fraction(1, 4) if int(size[0]) > 1.5 * eighth else Fraction(1, 8)

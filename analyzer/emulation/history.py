@@ -33,8 +33,8 @@ def estimate_of(
     device_note: str,
     doubts: tuple[str, ...] = (),
 ) -> Estimate:
-    """The estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts: what
-    libraries answered that was not measured on this GPU."""
+    """Return the estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts:
+    what libraries answered that was not measured on this GPU."""
     simulation, events, places = replayed(found)
     torch, cuda = found["torch"], found["cuda"]
     besides = max(int(found["used_bytes"]) - int(found["counters"]["reserved_bytes"]), 0)

@@ -79,7 +79,7 @@ class _Blocks:
     peak: int = 0
 
     def take(self, address: int, nbytes: int, segment: int, small: bool) -> int:
-        """The bytes of the block at this address, in this segment, for a request of so many."""
+        """Return the bytes of the block at this address, in this segment, for a request of so many."""
         at = bisect_right(self.free, (address, 1 << 62)) - 1
         wanted = max(-(-nbytes // SPLIT_BYTES) * SPLIT_BYTES, SPLIT_BYTES)
         if at < 0 or not self.free[at][0] <= address < sum(self.free[at]):
@@ -308,7 +308,7 @@ class _Replay:
         return found
 
     def _born(self, count: int) -> int:
-        """The event that the request after so many others is born with."""
+        """Return the event that the request after so many others is born with."""
         return self.requests[count].born if count < len(self.requests) else len(self.events)
 
     def simulation(self) -> Simulation:

@@ -60,7 +60,7 @@ class _Step:
         self._called: Mapping[str, Any] | None = None  # the compiled graph under way
 
     def returned(self) -> None:
-        """A compiled graph is over, if one was under way: its results are handed back."""
+        """End the compiled graph under way, if there is one: its results are handed back."""
         if self._called is not None:
             results = (self._called.get("results", 0),)
             self._append(self._called, compiled.RETURN, results, settings=self._mode)

@@ -72,9 +72,8 @@ def prepare(
     *,
     ir_version: int = OVERRIDABLE_IR,
 ) -> Structure:
-    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a
-    subgraph;
-    ir_version: of the file.
+    """Return the structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible
+    around a subgraph; ir_version: of the file.
 
     Raises TargetError for a value without one maker, and for a node without what its operator demands.
     """
@@ -152,7 +151,7 @@ def _check_subgraphs(node: Any) -> None:
 
 
 def reads(structure: Structure, place: int) -> tuple[str, ...]:
-    """The outer values that node `place`'s subgraphs read besides its inputs."""
+    """Return the outer values that node `place`'s subgraphs read besides its inputs."""
     inner = structure.subgraphs.get(place, {})
     return tuple(dict.fromkeys(name for sub in inner.values() for name in sub.captured))
 
@@ -289,7 +288,7 @@ def _check_data(tensor: Any) -> None:
 
 
 def _readable(tensor: Any, folder: Path | None) -> Any:
-    """The tensor, with its data taken from the external file if it may decide shapes."""
+    """Return the tensor, with its data taken from the external file if it may decide shapes."""
     if tensor.data_location == 1 and tensor.data_type in _INTEGERS:
         data = read_external(tensor, folder)
         if data is not None:

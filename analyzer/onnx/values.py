@@ -60,7 +60,7 @@ class Values:
         self._memory: dict[str, Any] = {}
 
     def get(self, name: str, depth: int = 0) -> Any:
-        """The value as a numpy array, or None if it is not a small constant."""
+        """Return the value as a numpy array, or None if it is not a small constant."""
         if name not in self._memory:
             if depth > _DEEPEST:
                 return None
@@ -162,7 +162,7 @@ class Values:
 
 
 def constant_tensor(node: Any) -> Any:
-    """The TensorProto a Constant node holds, None if it holds none (strings, sparse)."""
+    """Return the TensorProto a Constant node holds, None if it holds none (strings, sparse)."""
     import onnx
 
     for attribute in node.attribute:

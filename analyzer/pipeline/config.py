@@ -36,7 +36,7 @@ _MXFP4_BITS = 4 + 8 / 32  # a weight, and its part of the scale of 32
 
 
 def script_of(name: str, options: Options) -> str:
-    """The program that says the same as the configuration and the options. Raises AnalyzerError."""
+    """Return the program that says the same as the configuration and the options. Raises AnalyzerError."""
     return script(recipe_of(name, options))
 
 
@@ -80,7 +80,7 @@ def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
 def _followed(
     recipe: Recipe, options: Options, progress: Callable[[str], None] | None, limitless: bool
 ) -> tuple[Analysis, Followed]:
-    """The analysis of the recipe's program, and what was followed. Raises AnalyzerError."""
+    """Return the analysis of the recipe's program, and what was followed. Raises AnalyzerError."""
     with _quiet():
         found = _ran(recipe, options, progress, limitless)
     if (
@@ -127,7 +127,7 @@ def _note_on_mxfp4(recipe: Recipe) -> str | None:
 def _ran(
     recipe: Recipe, options: Options, progress: Callable[[str], None] | None, limitless: bool
 ) -> Followed:
-    """The recipe's program, followed."""
+    """Follow the recipe's program."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.py"
         program.write_text(script(recipe), encoding="utf-8")
@@ -168,7 +168,7 @@ def recipe_of(name: str, options: Options) -> Recipe:
         )
     if options.load_in_4bit and options.load_in_8bit:
         raise OptionError("weights have 4 bits or 8", "leave --load-in-4bit or --load-in-8bit out")
-    return Recipe.settled(config, options, found)
+    return Recipe.from_options(config, options, found)
 
 
 def _check_known(recipe: Recipe) -> None:

@@ -193,7 +193,7 @@ def _bound(trials: Trials, base: Way, numbers: bool) -> tuple[Bound | None, int]
 
 
 def _patch(target: Any, trials: Trials, best: Way) -> tuple[str, bool]:
-    """The diff of the target's file, and whether the changed file takes the same bytes."""
+    """Return the diff of the target's file, and whether the changed file takes the same bytes."""
     parsed = parse_target(target) if isinstance(target, (str, os.PathLike)) else None
     if "checkpoint" not in best.changes or not isinstance(parsed, Target) or parsed.path is None:
         return "", False

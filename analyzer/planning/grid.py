@@ -70,7 +70,8 @@ Row = dict[str, Any]
 
 
 def load(path: Path) -> tuple[Job, ...]:
-    """The jobs of a grid file. Raises OptionError for a file that is none, with the key that is at fault."""
+    """Return the jobs of a grid file. Raises OptionError for a file that is none, with the key that is at
+    fault."""
     import yaml
 
     try:
@@ -261,7 +262,7 @@ def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
 
 
 def _mend(journal: Path) -> None:
-    """A half-written last line gets its end, so that the next one stands alone."""
+    """End a half-written last line, so that the next one stands alone."""
     if journal.exists() and (content := journal.read_bytes()) and not content.endswith(b"\n"):
         with journal.open("ab") as stream:
             stream.write(b"\n")

@@ -119,11 +119,11 @@ class _Searches:
         self._to_come: Counter[str] = Counter()
 
     def expect(self, every: Iterable[Mapping[str, Any]]) -> None:
-        """The changes of the strategies there will be."""
+        """Take the changes of all strategies that will be asked for."""
         self._to_come.update(map(_program_of, every))
 
     def subject(self, options: Options, changes: Mapping[str, Any]) -> Subject:
-        """The target under a strategy's options, any batch. Raises AnalyzerError."""
+        """Return the target under a strategy's options, any batch. Raises AnalyzerError."""
         program = _program_of(changes)
         known = self._open.get(program)
         if known is None or known.model is None:
@@ -171,9 +171,9 @@ def first_that_fits(
     base: Analysis,
     progress: Callable[[str], None] | None = None,
 ) -> Strategy | None:
-    """The cheapest change that makes `base`, an analysis of the target, fit its device and budget: the first
-    that does in the order of `cheapest`, none after it is tried; where none does for certain, the first that
-    may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
+    """Return the cheapest change that makes `base`, an analysis of the target, fit its device and budget: the
+    first that does in the order of `cheapest`, none after it is tried; where none does for certain, the first
+    that may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
     Subject(target, options)
     work, perhaps = _work(base, options), None
     ordered = sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2])))
@@ -190,7 +190,7 @@ def first_that_fits(
 
 
 def _is_config(target: Any) -> bool:
-    """Whether it is a model's configuration (`configurations.py`)."""
+    """Return whether it is a model's configuration (`configurations.py`)."""
     if not isinstance(target, (str, os.PathLike)):
         return False
     parsed = parse_target(target)

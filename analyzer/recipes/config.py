@@ -120,7 +120,7 @@ def _check_counts(path: Path, part: Mapping[str, Any]) -> None:
 
 
 def _cached(name: str) -> Path:
-    """The file in transformers' cache on this machine. Nothing is fetched."""
+    """Return the file in transformers' cache on this machine. Nothing is fetched."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise MissingDependencyError(
             f"{CACHED}{name} is looked up in transformers' cache, and transformers is not installed",

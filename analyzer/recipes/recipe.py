@@ -83,8 +83,8 @@ class Recipe(Options):
     stored: Stored | None = None
 
     @classmethod
-    def settled(cls, config: ModelConfig, options: Options, stored: Stored | None) -> Recipe:
-        """Return the options with defaults where nothing was said. Raises OptionError."""
+    def from_options(cls, config: ModelConfig, options: Options, stored: Stored | None) -> Recipe:
+        """Return the recipe of these options, with defaults for those not given. Raises OptionError."""
         chosen = options.optimizer
         if chosen is not None and not isinstance(chosen, str):
             raise OptionError("the optimizer of a configuration is a name", "such as adamw_torch")

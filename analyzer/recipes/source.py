@@ -41,7 +41,7 @@ def script(recipe: Recipe) -> str:
 
 
 def auto_class(recipe: Recipe) -> str:
-    """The name of the class of transformers that makes the model."""
+    """Return the name of the class of transformers that makes the model."""
     if recipe.task == "speech":
         return "AutoModelForSpeechSeq2Seq" if "num_mel_bins" in recipe.config.document else "AutoModelForCTC"
     document = recipe.config.document
@@ -193,7 +193,7 @@ def _adapter(recipe: Recipe) -> str | None:
 
 
 def _spread(parallel: Parallelism) -> Iterator[str]:
-    """The lines that spread the model over the ranks."""
+    """Yield the lines that spread the model over the ranks."""
     settings = {name: value for name, value in parallel.settings.items() if name != "rank"}
     if parallel.kind == "ddp":
         more = "".join(f", {name}={value!r}" for name, value in settings.items())

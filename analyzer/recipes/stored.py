@@ -105,7 +105,7 @@ def imports(found: Stored) -> Iterator[str]:
 
 
 def dequantized(found: Stored) -> str:
-    """The name of the class that says they are turned back while they are loaded."""
+    """Return the name of the class that says they are turned back while they are loaded."""
     return _DEQUANTIZED[found.method]
 
 

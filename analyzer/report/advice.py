@@ -22,7 +22,7 @@ _JUDGED = {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}
 
 
 def render(advice: Advice, view: View = PLAIN) -> str:
-    """The verdict, the options or the patch, the ways by time, notes."""
+    """Return the verdict, the options or the patch, the ways by time, notes."""
     base = advice.base.estimate
     assert base is not None
     lines = [*verdict(advice), " · ".join([*subject(base), clean(base.device)])]
@@ -150,7 +150,7 @@ def _patch(advice: Advice) -> str:
 
 
 def _shown(patch: str) -> str:
-    """A diff with nothing in it that a terminal obeys."""
+    """Return a diff with nothing in it that a terminal obeys."""
     return "".join(
         "".join(c for c in line if c.isprintable() or c == "\t") + "\n" for line in patch.splitlines()
     )

@@ -25,7 +25,7 @@ def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _typed(name: str, value: Any) -> str:
-    """An option and its value, as on the command line."""
+    """Return an option and its value, as on the command line."""
     group, _, rest = name.partition(".")
     if group in _GROUPS and rest:
         return f"{_GROUPS[group]} {shlex.quote(f'{rest}={value}')}"

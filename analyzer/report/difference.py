@@ -130,7 +130,7 @@ def render_github(difference: Difference, _: View = PLAIN) -> str:
 
 
 def _from_here(file: str, target: str) -> str:
-    """The path GitHub needs, from the working directory: an estimate has a file's last name only.
+    """Return the path GitHub needs, from the working directory: an estimate has a file's last name only.
 
     It is looked for beside the target, then in the whole working directory; where there are several it stays
     as it is.

@@ -153,7 +153,7 @@ def ranks(estimate: Estimate) -> list[str]:
 
 
 def _rank_lines(estimate: Estimate) -> dict[str, Any]:
-    """The first ranks' courses, as `charts.js` draws lines."""
+    """Return the first ranks' courses, as `charts.js` draws lines."""
     shown = [found for found in estimate.ranks[:_RANKS_DRAWN] if found.course]
     parts = max((len(found.course) for found in shown), default=0)
     return {
@@ -333,7 +333,7 @@ def _breakdown(estimate: Estimate) -> str:
 
 
 def _tables(estimate: Estimate, view: View) -> list[str]:
-    """The largest tensors, where no script lists all of them, and the named events."""
+    """Return the largest tensors, where no script lists all of them, and the named events."""
     tensors = (
         (
             size(row.nbytes),

@@ -33,7 +33,7 @@ _OPEN = 40
 
 
 def curve(found: Curve, _: View = PLAIN) -> str:
-    """The curve over the batch: picture, where it bends, every row."""
+    """Return the curve over the batch: picture, where it bends, every row."""
     bends = plan.kink_lines(found.kinks)
     slopes = [
         f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"

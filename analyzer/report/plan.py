@@ -156,7 +156,7 @@ def kink_lines(kinks: Sequence[Kink]) -> list[str]:
 
 
 def _picture(curve: Curve, view: View) -> str:
-    """The four lines over the batch, drawn with characters."""
+    """Return the four lines over the batch, drawn with characters."""
     import plotext
 
     plotext.clear_figure()
@@ -335,7 +335,7 @@ def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
 
 
 def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
-    """The answers with the estimates' figures."""
+    """Return the answers with the estimates' figures."""
     entries = []
     for fit in fits:
         known = known_of(fit)

@@ -173,7 +173,7 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
 
 
 def naive_terms(estimate: Estimate) -> str:
-    """The naive sum, term by term; nothing where it is not known."""
+    """Return the naive sum, term by term; nothing where it is not known."""
     if not estimate.naive.total:
         return ""
     shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]

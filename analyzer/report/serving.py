@@ -25,7 +25,7 @@ _KEPT = {
 
 
 def wrapped(note: str) -> list[str]:
-    """A note in lines of 80 columns."""
+    """Return a note in lines of 80 columns."""
     return textwrap.wrap(note, 80, initial_indent="- ", subsequent_indent="  ")
 
 
@@ -183,7 +183,7 @@ def about(found: EngineMemory) -> Iterator[str]:
 
 
 def engine_json(found: EngineMemory, _: View = PLAIN) -> str:
-    """The same as JSON, all in bytes."""
+    """Return the same as JSON, all in bytes."""
     document: dict[str, Any] = asdict(found) | {"fits": found.fits, "token_bytes": found.token_bytes}
     for rank, one in zip(document["ranks"], found.ranks, strict=True):
         rank["graphs_most"] = one.graphs_most

@@ -47,7 +47,7 @@ _UNKNOWN_SHOWN = 8
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
-    """The whole report, ending with a newline."""
+    """Return the whole report, ending with a newline."""
     return printed(_parts(estimate, view), view.width, view.color)
 
 
@@ -168,7 +168,7 @@ def _breakdown(estimate: Estimate, width: int) -> RenderableType:
 
 
 def _by(estimate: Estimate, view: View) -> list[RenderableType]:
-    """The bytes at the peak by one kind of name: the largest rows, the rest in one, and their sum."""
+    """Return the bytes at the peak by one kind of name: the largest rows, the rest in one, and their sum."""
     from rich.table import Table
     from rich.text import Text
 
@@ -250,7 +250,7 @@ def _shape(row: TensorRow) -> str:
 
 
 def _kind(row: TensorRow, width: int) -> str:
-    """The category and the rule behind the size; the rule's name stays whole."""
+    """Return the category and the rule behind the size; the rule's name stays whole."""
     rule, category = clean(row.rule), clean(row.category)
     room = width - len(rule) - 3
     if rule and len(category) > room:

@@ -17,7 +17,7 @@ _ENVIRONMENT = ("emulated", "gpu", "driver", "torch", "cuda", "cudnn", "onnxrunt
 
 
 def render(verification: Verification, view: View = PLAIN) -> str:
-    """The report, ending with a newline; plain text within the view's columns."""
+    """Return the report, ending with a newline; plain text within the view's columns."""
     words = [
         clean(verification.target),
         verification.runtime,
@@ -46,7 +46,7 @@ def render(verification: Verification, view: View = PLAIN) -> str:
 
 
 def render_json(verification: Verification, _: View = PLAIN) -> str:
-    """The same as JSON, every event and both sequences of requests included, errors in percent."""
+    """Return the same as JSON, every event and both sequences of requests included, errors in percent."""
     return json.dumps(verification.to_dict(), indent=1) + "\n"
 
 

@@ -45,7 +45,8 @@ def emulate(
     network: bool = True,
     **options: Any,
 ) -> Estimate:
-    """What a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no GPU is.
+    """Return what a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no
+    GPU is.
 
     script_or_target: a file, run as `python SCRIPT ARGS` would; "-m MODULE"; or a target as
     `analyzer.analyze` takes it, with its options (net.py:make_model, package.module:attr, program.pt2,
@@ -103,7 +104,7 @@ def of_script(
     until: str | int = "end",
     packages: Sequence[Path] = (),
 ) -> Emulated:
-    """A script emulated. until: as in `analyzer.run`; packages: folders it may import from behind its own.
+    """Emulate a script. until: as in `analyzer.run`; packages: folders it may import from behind its own.
     Raises AnalyzerError; OptionError for what means something for targets alone."""
     usual = Options()
     for field in fields(Options):

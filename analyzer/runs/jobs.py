@@ -51,7 +51,7 @@ def describe(target: object, options: Options) -> dict[str, Any]:
 
 
 def options_of(job: Mapping[str, Any]) -> Options:
-    """The options `describe` wrote."""
+    """Return the options `describe` wrote."""
     values = dict(job["options"])
     for name in ("inputs", "targets"):
         if isinstance(values.get(name), dict):

@@ -26,7 +26,7 @@ from analyzer.runs import communicators, machine
 
 
 def run(probe: Mapping[str, Any]) -> dict[str, Any]:
-    """The probe's result, plain values."""
+    """Return the probe's result, plain values."""
     kinds: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
         "device": _device,
         "library": _library,
@@ -47,7 +47,7 @@ def _start() -> None:
 
 
 def _outside() -> int:
-    """Bytes of the process that the caching allocator has not reserved."""
+    """Return the bytes of the process that the caching allocator has not reserved."""
     import torch
 
     torch.cuda.synchronize()

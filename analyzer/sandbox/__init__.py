@@ -67,7 +67,7 @@ class Sandbox:
         self.environment: dict[str, str] = dict(os.environ)
 
     def _aside(self) -> bool:
-        """Whether this thread was there before the program."""
+        """Return whether this thread was there before the program."""
         other = self._others.get(threading.get_ident())  # a number may be another thread's by now
         return other is not None and other is threading.current_thread()
 
@@ -235,8 +235,8 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
 
 
 def finish(code: int) -> None:
-    """The command is done, and ends with this exit code. Where nothing that is still in memory is to be kept,
-    the process ends here: taking down an interpreter with torch in it costs as much as importing it."""
+    """End the command with this exit code. Where nothing that is still in memory is to be kept, the process
+    ends here: taking down an interpreter with torch in it costs as much as importing it."""
     if (there := outside()) is None:
         return
     there.ask("done", code)

@@ -94,7 +94,7 @@ class Functions:
     # ----------------------------------------------------------------------------------------
 
     def _aside(self) -> bool:
-        """Whether this call is none of the program's."""
+        """Return whether this call is none of the program's."""
         return getattr(self._at_work, "now", False) or self._others()
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class Functions:
             self._at_work.now = False
 
     def _path(self, path: Any, folder: int | None = None) -> str:
-        """A path as text; folder: the descriptor it is relative to."""
+        """Return a path as text; folder: the descriptor it is relative to."""
         if isinstance(path, int):
             return self._layer.outside(_path_of(path))
         text = os.fsdecode(path)

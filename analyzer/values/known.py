@@ -297,7 +297,8 @@ class KnownValues:
     def _decided(
         self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
-        """Whether the result is known though not all operands are: one of them decides, or none does."""
+        """Return whether the result is known though not all operands are: one of them decides, or none
+        does."""
         func = call.func
         if func in COMPARING or func in EQUAL:
             looks = self.counts.compared if func in COMPARING else self.counts.found
@@ -378,7 +379,7 @@ def on_host(value: Any, known: Mapping[int, torch.Tensor]) -> Any:
 
 
 def _evenly(call: DispatchedCall) -> bool:
-    """Whether numbers are drawn from 0 to 1."""
+    """Return whether numbers are drawn from 0 to 1."""
     return (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
 
 

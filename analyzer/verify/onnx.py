@@ -142,7 +142,7 @@ def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
 
 
 def _weights(target: str) -> tuple[int, int]:
-    """Bytes of a file's weights, and of those that would have to be made up."""
+    """Return the bytes of a file's weights, and of those that would have to be made up."""
     model = onnx_file.load(target)
     total = absent = 0
     for tensor in model.graph.initializer:

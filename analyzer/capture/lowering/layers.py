@@ -36,7 +36,8 @@ def _conv(call: NodeCall, x: Tensor, w: Tensor, b: Tensor | None = None) -> Resu
 
 
 def _padded(call: NodeCall, x: Tensor, kernel: Sequence[int], rank: int) -> tuple[Tensor, tuple[int, ...]]:
-    """The input and the symmetric padding PyTorch's kernel gets; asymmetric padding is a copy before it."""
+    """Return the input and the symmetric padding PyTorch's kernel gets; asymmetric padding is a copy before
+    it."""
     begin, end = _pads(call, x.shape[2:], kernel, rank)
     if begin == end:
         return x, begin

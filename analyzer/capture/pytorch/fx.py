@@ -42,7 +42,7 @@ def to_fx(graph: Graph, step: int = 0, device: str = "cuda") -> fx.GraphModule:
 
 
 def dump(graph: Graph, step: int = 0) -> str:
-    """The iteration as text, one line a call, with phase, module and source line."""
+    """Return the iteration as text, one line a call, with phase, module and source line."""
     lines = []
     for node in to_fx(graph, step).graph.nodes:
         text = node.format_node()

@@ -45,7 +45,7 @@ _UNSEEN = ("aten::pow.Tensor_Tensor_out",)
 
 
 def _below() -> Any:
-    """The dispatch keys below BackendSelect: the device's kernels."""
+    """Return the dispatch keys below BackendSelect: the device's kernels."""
     keys = torch._C._after_ADInplaceOrView_keyset
     for name in (
         "BackendSelect",
@@ -62,7 +62,7 @@ def _below() -> Any:
 
 
 def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
-    """A number that C++ code wraps as a tensor arrives here as the number: it becomes a tensor again, of a
+    """Return numbers that C++ code had wrapped as tensors, and that arrive here bare, as tensors again: of a
     type that leaves the result's what it is (`wrapped_scalar_tensor`, aten/src/ATen/ScalarOps.h)."""
     other = next((args[i] for i in plain if i < len(args) and isinstance(args[i], torch.Tensor)), None)
     found = list(args)

@@ -56,7 +56,7 @@ class FirstPlans:
         self._forest = Forest(f"{name}.first")
 
     def possible(self, call: Convolution) -> dict[str, Plan]:
-        """The plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
+        """Return the plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
         return {kind: plan for kind, plan in plans_on_cublas(call).items() if self._has(kind, call)}
 
     def with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
@@ -89,7 +89,7 @@ class FirstPlans:
         )
 
     def _splits(self, call: Convolution, values: Sequence[float]) -> bool:
-        """Whether a single product's sum may be added up in parts."""
+        """Return whether a single product's sum may be added up in parts."""
         name = group(SPLIT, call)
         return name not in self._forest.groups or self._forest.share(name, values) >= SURE
 

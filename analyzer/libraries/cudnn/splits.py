@@ -50,7 +50,8 @@ def by_handle(
     described_bytes: int,
     sm_count: int,
 ) -> tuple[int, bool]:
-    """Bytes of workspace by a handle on a GPU of compute capability 9, and whether exact; if not, a bound.
+    """Return the bytes of workspace by a handle on a GPU of compute capability 9, and whether exact; if not,
+    a bound.
 
     operation: forward, data or weight. x_shape, w_shape: N C (D) (H) W and K C/groups (D) (H) W; the others
     one number a spatial dimension. knobs: value by `cudnnBackendKnobType_t`, of the plan that takes

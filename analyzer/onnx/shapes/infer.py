@@ -224,7 +224,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
 
 
 def _as_declared(declared: ValueType | None, context: Context) -> ValueType | None:
-    """The type the file declares, its names bound, if that makes it known."""
+    """Return the type the file declares, its names bound, if that makes it known."""
     if declared is None or declared.shape is None:
         return None
     shape = tuple(
@@ -237,7 +237,7 @@ def _as_declared(declared: ValueType | None, context: Context) -> ValueType | No
 
 
 def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
-    """A type like the largest input's, for a result nothing is known of; `dtype` if that is known."""
+    """Return a type like the largest input's, for a result nothing is known of; `dtype` if that is known."""
     inputs = [result.types[item] for item in node.input if item in result.types]
     tensors = [item for item in inputs if item.sizes is not None]
     largest = max(tensors, key=lambda item: element_count(item.sizes or ()), default=ValueType("float32", ()))

@@ -83,7 +83,7 @@ def infer_graph(
 
 
 def _propagates(value: ValueType | None) -> bool:
-    """Whether data propagation may need, or find, the value."""
+    """Return whether data propagation may need, or find, the value."""
     if value is None or value.shape is None:
         return True
     if len(value.shape) < 2 and value.dtype not in _NUMBERS:
@@ -211,7 +211,7 @@ def dimension_names(values: Iterable[ValueType]) -> set[str]:
 
 
 def without_made_up_names(value: ValueType, names: Collection[str]) -> ValueType:
-    """The type with every dimension name that is not among `names` unknown: inference made it up."""
+    """Return the type with every dimension name that is not among `names` unknown: inference made it up."""
     if value.shape is None or all(isinstance(size, int) or size in names for size in value.shape):
         return value
     shape = tuple(size if isinstance(size, int) or size in names else "" for size in value.shape)

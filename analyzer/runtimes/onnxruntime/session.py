@@ -185,6 +185,6 @@ def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Pattern
 
 
 def _shrinks_under_results(options: SessionOptions) -> bool:
-    """Whether the arena shrinks while the results are still there: on the CPU they are the caller's own when
-    a run ends; from the GPU they have been copied by then."""
+    """Return whether the arena shrinks while the results are still there: on the CPU they are the caller's
+    own when a run ends; from the GPU they have been copied by then."""
     return options.enable_memory_arena_shrinkage and options.provider == "cpu"

@@ -71,8 +71,8 @@ class Round:
 def rounds(
     events: Sequence[AllocationEvent], operators: Sequence[Operator], starts: Sequence[int], first: int
 ) -> tuple[list[Round], dict[int, tuple[int, int]]]:
-    """The rounds between each two of the `starts` (positions of events), numbered from `first` on; and of
-    each key requested in them the round and its place there. Raises NotExtrapolated."""
+    """Return the rounds between each two of the `starts` (positions of events), numbered from `first` on; and
+    of each key requested in them the round and its place there. Raises NotExtrapolated."""
     found: list[Round] = []
     places: dict[int, tuple[int, int]] = {}
     for number, (begin, end) in enumerate(pairwise(starts), first):
@@ -315,7 +315,7 @@ def keys_of(loop_: Loop) -> tuple[int, int]:
 
 
 def key_at(loop_: Loop, number: int, place: int) -> int:
-    """The key of the `place`-th allocation of a round."""
+    """Return the key of the `place`-th allocation of a round."""
     ring, count = keys_of(loop_)
     return number % ring * count + place
 

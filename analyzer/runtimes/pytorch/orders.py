@@ -55,7 +55,7 @@ def others(
     readings: Sequence[Reading],
     watched: Sequence[Look] = (),
 ) -> Iterator[tuple[AllocationEvent, ...]]:
-    """The events in the other orders; those alone that are other ones. watched: a watchdog's looks."""
+    """Yield the events in the other orders; those alone that are other ones. watched: a watchdog's looks."""
     found = [tuple(events)]
     if (late := _late(events, watched)) != found[0]:
         found.append(late)
@@ -72,7 +72,7 @@ def others(
 
 
 def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:
-    """Which of the orders the events are in, in words."""
+    """Return which of the orders the events are in, in words."""
     reasons = []
     if readings:
         reasons.append(
@@ -97,8 +97,9 @@ def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[A
 
 
 def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
-    """Whether the program asks for a block for every second piece at least, besides them, from the first wait
-    to the last: a weight comes with its scales, and is turned into more than one tensor on the way."""
+    """Return whether the program asks for a block for every second piece at least, besides them, from the
+    first wait to the last: a weight comes with its scales, and is turned into more than one tensor on the
+    way."""
     if not reading.waits:
         return False
     first, last = reading.waits[0][0], reading.end

@@ -72,7 +72,7 @@ def _inert() -> Rule:
 
 
 def _parts(code: Callable[..., Any]) -> tuple[str, ...]:
-    """The named parts `code` may take, found by the functions it calls."""
+    """Return the named parts `code` may take, found by the functions it calls."""
     return tuple(dict.fromkeys(_parts_called(inspect.unwrap(code), set())))
 
 

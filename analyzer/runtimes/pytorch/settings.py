@@ -31,7 +31,7 @@ KNOWN = ("cublas_workspace", "alloc_conf")
 
 
 def alloc_conf(given: Mapping[str, Any]) -> str:
-    """The caching allocator's settings: the option, else PyTorch's own environment variables."""
+    """Return the caching allocator's settings: the option, else PyTorch's own environment variables."""
     variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
 
@@ -42,7 +42,7 @@ def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorc
 
 
 def limited(conf: str, profile: DeviceProfile, limit_bytes: int, device: bool) -> PyTorchAllocator:
-    """The allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
+    """Return the allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
     `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product
     counts."""
     if device:
@@ -70,7 +70,7 @@ def _cublas_variable(model: Any) -> str | None:
 
 
 def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any = None) -> DeviceProfile:
-    """The profile with the cuBLAS workspace the user configured.
+    """Return the profile with the cuBLAS workspace the user configured.
 
     `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own
     is never larger (`runtimes/pytorch/scratch/blas.py`), so a sum of zero switches both off. The library
@@ -104,8 +104,8 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
 
 
 def _by_release(device: DeviceProfile) -> DeviceProfile:
-    """The profile with the smaller workspace where its release is not yet one that gives its architecture the
-    larger. A profile measured on its GPU keeps its value."""
+    """Return the profile with the smaller workspace where its release is not yet one that gives its
+    architecture the larger. A profile measured on its GPU keeps its value."""
     large = device.architecture.large_workspace
     if device.measured or large is None or device.releases["torch"] in large:
         return device

@@ -208,7 +208,7 @@ class _Answers:
         }
 
     def _of_the_accelerator(self) -> dict[str, Any]:
-        """The same by PyTorch's newer names."""
+        """Return the same by PyTorch's newer names."""
         recorder = self._recorder
         return {
             "accelerator.current_accelerator": _says(CUDA_TYPE),
@@ -287,7 +287,7 @@ def _properties(device: DeviceProfile) -> types.SimpleNamespace:
 
 
 def _attention(choice: AttentionChoice) -> dict[str, Any]:
-    """Whether a call of attention can be one kernel's: name below `torch` -> replacement."""
+    """Return what answers whether one kernel can take a call of attention: name below `torch` -> function."""
 
     def asks(kernel: str) -> Any:
         return lambda params, debug=False: choice.takes(kernel, params)

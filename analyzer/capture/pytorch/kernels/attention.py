@@ -232,7 +232,7 @@ class AttentionChoice:
 
 
 def _additive(mask: Any, query: Any) -> Any:
-    """A boolean mask as one to be added (`convert_boolean_attn_mask`)."""
+    """Return a boolean mask as one to be added (`convert_boolean_attn_mask`)."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     minus_infinity = torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device)

@@ -62,7 +62,7 @@ def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], den
 
 
 def _in_order(dense: Any) -> bool:
-    """Whether a matrix lies row by row or column by column (`is_blas_compatible_row_major_order`)."""
+    """Return whether a matrix lies row by row or column by column (`is_blas_compatible_row_major_order`)."""
     if dense.dim() == 1:
         return bool(dense.stride(0) == 1 or dense.shape[0] < 2)
     (rows, columns), (down, across) = dense.shape, dense.stride()

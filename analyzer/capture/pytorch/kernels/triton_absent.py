@@ -49,7 +49,7 @@ Launch = Callable[..., None]
 
 
 def release(torch: tuple[int, int]) -> str:
-    """The release of Triton that a release of torch brings."""
+    """Return the release of Triton that a release of torch brings."""
     return _RELEASES[max((known for known in _RELEASES if known <= torch), default=min(_RELEASES))]
 
 
@@ -116,7 +116,7 @@ class Config:
         )
 
     def all_kwargs(self) -> dict[str, Any]:
-        """The meta-parameters, and how the kernel is to be compiled."""
+        """Return the meta-parameters, and how the kernel is to be compiled."""
         more = {name: getattr(self, name) for name in ("num_warps", "num_ctas", "num_stages", "maxnreg")}
         return {**self.kwargs, **{name: value for name, value in more.items() if value is not None}}
 

@@ -49,7 +49,7 @@ class OneGpu:
         self.model = model.to("cuda")
 
     def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
-        """The optimizer of its parameters."""
+        """Return the optimizer of its parameters."""
         return make(self.model.parameters())
 
     def micro_batch(self, last: bool) -> contextlib.AbstractContextManager[Any]:
@@ -144,7 +144,7 @@ def run(step: Step, recorder: Watcher) -> None:
 
 
 def _to_device(x: torch.Tensor) -> torch.Tensor:
-    """A loader delivers contiguous batches; channels-last is made on the device."""
+    """Copy a batch to the device: contiguous, as a loader delivers it; channels-last is made there."""
     return (x.contiguous() if channels_last_like(x) else x).to("cuda")
 
 

@@ -162,7 +162,7 @@ class Phases:
         return again
 
     def before_step(self, *_: Any) -> None:
-        """An optimizer begins its step."""
+        """Note that an optimizer begins its step."""
         self._optimizing += 1
 
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -336,7 +336,7 @@ def follow(
 
 
 def _by_itself(error: BaseException | None) -> bool:
-    """Whether a program ended as it meant to."""
+    """Return whether a program ended as it meant to."""
     return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 

@@ -305,7 +305,8 @@ class Recorder(TorchDispatchMode):
 
     @staticmethod
     def _exchanges(schema: Schema) -> bool:
-        """Whether an operator exchanges messages with other ranks, which host tensors may carry too."""
+        """Return whether an operator exchanges messages with other ranks, which host tensors may carry
+        too."""
         return schema.choice is not None and schema.func.namespace == "c10d"
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:
@@ -436,7 +437,7 @@ class Recorder(TorchDispatchMode):
     # ----------------------------------------------------------------------------
 
     def position(self) -> RecordingCursor:
-        """The lengths of all lists now."""
+        """Return the lengths of all lists now."""
         events = 0 if self.memory is None else self.memory.position
         storages = self.storages
         return RecordingCursor(len(self.operators), len(storages.all), len(storages.program), events)

@@ -162,7 +162,7 @@ class ProgramValues:
     # -- what is told
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
+        """Return the tensor's value. Raises CaptureError naming the source line if it cannot be known."""
         self._storages.wait_here()
         value = self._twins.get(tensor)
         if value is not None and tensor.dtype is torch.bool:
@@ -241,7 +241,7 @@ class ProgramValues:
         return make(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     def unknown(self, what: str) -> CaptureError:
-        """The error of code that depends on data."""
+        """Return the error of code that depends on data."""
         modules, line = self._places.modules, self._places.line()
         inside = f" (in module {modules[-1]})" if modules and modules[-1] else ""
         self.refused = f"{line or 'the model'} {what}{inside}"

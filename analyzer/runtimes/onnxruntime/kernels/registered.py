@@ -59,7 +59,7 @@ def has_kernel(
 
 
 def knows_domain(domain: str) -> bool:
-    """Whether the operators of this domain are ONNX's or ONNX Runtime's own."""
+    """Return whether the operators of this domain are ONNX's or ONNX Runtime's own."""
     return domain in _KNOWN_DOMAINS
 
 
@@ -94,7 +94,8 @@ def _table() -> dict[str, Any]:
 
 
 def since_version(op: str, opset: int, domain: str = "") -> int:
-    """The version of an operator set in which the operator was last changed; -1 if that is not known."""
+    """Return the version of an operator set in which the operator was last changed; -1 if that is not
+    known."""
     return _formals(domain, op, opset)[0]
 
 

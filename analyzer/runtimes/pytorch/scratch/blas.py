@@ -109,8 +109,8 @@ def _cublaslt_bytes(device: DeviceProfile) -> int:
 
 
 def _matrix_copy(tensor: TensorMeta | None, result: TensorMeta | None) -> int:
-    """Bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1 and the
-    other at least the row's length, and it is not conjugated, or is transposed: BLAS is asked for the
+    """Return the bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1
+    and the other at least the row's length, and it is not conjugated, or is transposed: BLAS is asked for the
     transpose of a contiguous result.
     """
     if tensor is None or len(tensor.shape) != 2:
@@ -127,8 +127,9 @@ def _matrix_copy(tensor: TensorMeta | None, result: TensorMeta | None) -> int:
 
 
 def _batch_copy(tensor: TensorMeta | None, by_rows: bool) -> int:
-    """Bytes of the copy of a stack of matrices, 0 if BLAS reads it in place: stride 1 in one of its last two
-    dimensions, and the other stride at least the row's length, and it is not conjugated, or is transposed.
+    """Return the bytes of the copy of a stack of matrices, 0 if BLAS reads it in place: stride 1 in one of
+    its last two dimensions, and the other stride at least the row's length, and it is not conjugated, or is
+    transposed.
     """
     if tensor is None or len(tensor.shape) != 3:
         return 0
@@ -185,8 +186,8 @@ def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
 
 
 def _fuses_bias(operator: Operator, second: TensorMeta | None, release: Release) -> bool:
-    """Whether cuBLASLt adds the addend: a row, which other addends than a vector may be, to products of any
-    number of rows (measured)."""
+    """Return whether cuBLASLt adds the addend: a row, which other addends than a vector may be, to products
+    of any number of rows (measured)."""
     bias, result = operator.tensor("self"), operator.outputs[0]
     if bias is None or second is None or result is None or math.prod(bias.shape[:-1]) != 1:
         return False

@@ -193,7 +193,7 @@ def _to_real(transform: _Transform, source: TensorMeta, dims: tuple[int, ...], l
 
 
 def _at_once(dims: tuple[int, ...]) -> bool:
-    """Whether PyTorch gives a real transform to cuFFT as a whole (`use_optimized_cufft_path`)."""
+    """Return whether PyTorch gives a real transform to cuFFT as a whole (`use_optimized_cufft_path`)."""
     return len(dims) <= _MOST_DIMS and dims[:2] != (0, 1)
 
 

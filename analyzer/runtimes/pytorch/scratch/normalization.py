@@ -190,8 +190,8 @@ def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script
 
 
 def channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[int, int]:
-    """Bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last tensor over
-    thread blocks (`flexible_launch_configs`).
+    """Return the bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last
+    tensor over thread blocks (`flexible_launch_configs`).
     """
     channels = source.shape[1]
     rows = source.element_count // channels

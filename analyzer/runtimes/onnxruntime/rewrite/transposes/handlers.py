@@ -163,7 +163,7 @@ def _slice(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _permute_operand(editor: Editor, node: Node, place: int, perm: list[int]) -> None:
-    """A 1-D operand (pads, repeats) in another order: a new constant, or a Gather."""
+    """Reorder a 1-D operand (pads, repeats): by a new constant, or a Gather."""
     name = node.inputs[place]
     data = editor.graph.constant(name)
     if data is not None:
