@@ -210,8 +210,7 @@ def _build(target: Target, device: str, real: bool) -> Program:
 
 
 def _execute(target: Target) -> ModuleType:
-    """Return the target's module, executed. A file is executed afresh, a package module imported as Python
-    does."""
+    """Return the target's module, executed. A file is executed afresh, a package module imported."""
     folder = str(target.path.resolve().parent) if target.path else str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)  # and it stays: the target may import its neighbours when it runs

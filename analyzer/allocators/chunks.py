@@ -174,8 +174,7 @@ class ChunkPool:
 
 
 class PoolAllocator(Allocator):
-    """Base of allocators that cut chunks from a pool. Handles count requests from 0; zero bytes take no
-    chunk."""
+    """Base of allocators that cut chunks from a pool. Handles count from 0; zero bytes take no chunk."""
 
     def __init__(self, leftover: Leftover) -> None:
         self.allocated = self.peak_allocated = 0

@@ -193,8 +193,7 @@ def _duplicate_error(names: list[str], what: str) -> TargetError:
 def _ordered(
     nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the nodes in an order in which values are made before they are read, in file order if
-    possible."""
+    """Return the nodes in an order that makes values before they are read, in file order if possible."""
     made = {"", *available}
     for node in nodes:
         if not all(name in made for name in reads.get(id(node)) or node.input):

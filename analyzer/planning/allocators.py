@@ -72,8 +72,7 @@ CHOICES = (
 
 
 def side_by_side(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Comparison:
-    """Return the analysed program under each allocator. Raises OptionError for settings an allocator
-    refuses."""
+    """Return the analysed program under each allocator. Raises OptionError for refused settings."""
     estimate = analysis.estimate
     beyond = estimate.device_used - estimate.peak_reserved
     available = max(1, estimate.usable_bytes - beyond)

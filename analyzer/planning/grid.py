@@ -70,8 +70,7 @@ Row = dict[str, Any]
 
 
 def load(path: Path) -> tuple[Job, ...]:
-    """Return the jobs of a grid file. Raises OptionError for a file that is none, with the key that is at
-    fault."""
+    """Return the jobs of a grid file. Raises OptionError for a file that is none, with the key at fault."""
     import yaml
 
     try:

@@ -282,8 +282,7 @@ def _resized(tensor: Any, size: int | None, batch: int) -> Any:
 
 
 def _built(target: Target, options: Options) -> Program:
-    """Return a PyTorch target's module. Raises MissingDependencyError without torch, and as building it
-    does."""
+    """Return a PyTorch target's module. Raises MissingDependencyError without torch or as building does."""
     require_torch(f"{target.name} is a PyTorch target")
     from analyzer.pipeline.pytorch import built
 

@@ -208,8 +208,7 @@ def steps(estimate: Estimate) -> str:
 
 
 def course(estimate: Estimate, number: int, title: str = "", between: str = "") -> str:
-    """Return HTML for the timeline and live set of view `number`, with controls. between: HTML between the
-    two."""
+    """Return HTML for the timeline and live set of view `number`, with controls. between: HTML in between."""
     if not estimate.timeline.delta:
         return between
     whose = f"{title}: " if title else ""

@@ -68,8 +68,7 @@ def render(estimate: Estimate, _: View = PLAIN) -> str:
 
 
 def from_dict(document: Mapping[str, Any]) -> Estimate:
-    """Return the estimate `to_dict` wrote. Raises InputError when `document` is none, or of another
-    schema."""
+    """Return the estimate `to_dict` wrote. Raises InputError if `document` is none, or has another schema."""
     if not isinstance(document, Mapping) or "schema" not in document:
         raise InputError(
             "this is not an estimate: it has no 'schema'",

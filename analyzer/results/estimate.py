@@ -315,8 +315,7 @@ class Estimate:
 
     @property
     def reserved_range(self) -> tuple[int, int]:
-        """Least and most the allocator may hold at its peak; both `peak_reserved` where nothing is
-        assumed."""
+        """Least and most the allocator may hold at its peak; both `peak_reserved` if nothing is assumed."""
         return self.certainty.reserved_range or (self.peak_reserved, self.peak_reserved)
 
     @property

@@ -281,8 +281,7 @@ def _entries(path: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _mapped() -> bool:
-    """Return whether this process is in a user namespace already, where the machine's other users are
-    unknown."""
+    """Return whether this process is in a user namespace already, where other users are unknown."""
     with open("/proc/self/uid_map", encoding="ascii") as table:
         return table.read().split() != ["0", "0", "4294967295"]
 

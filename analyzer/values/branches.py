@@ -235,8 +235,7 @@ def everybody() -> bool:
 
 
 def keeps_boxes() -> bool:
-    """Return whether torchvision's `nms` asks, whose own kernel has written to the mask without being
-    seen."""
+    """Return whether torchvision's `nms` asks, whose own kernel wrote to the mask unseen."""
     path, function = _place(_asking())
     return path.endswith("torchvision/ops/boxes.py") and function == "nms"
 

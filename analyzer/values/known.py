@@ -175,8 +175,7 @@ class KnownValues:
     def operands(
         self, func: Any, tensors: list[torch.Tensor], written: list[torch.Tensor]
     ) -> dict[int, torch.Tensor] | None:
-        """Return the values of an operator's inputs by identity; None if one is unknown. Call before it
-        runs."""
+        """Return an operator's input values by identity; None if one is unknown. Call before it runs."""
         found = {}
         unread = set() if self.store.whole else _overwritten(func, written)
         for tensor in tensors:

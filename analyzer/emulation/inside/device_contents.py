@@ -41,8 +41,7 @@ class DeviceContents:
         return content.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
     def stands_in(self, tensor: torch.Tensor) -> bool:
-        """Return whether the tensor's values stand in for something, here or where another rank sent them
-        from."""
+        """Return whether the tensor's values stand in for something, here or at the rank that sent them."""
         if not tensor.is_cuda or tensor.layout != torch.strided:
             return False
         address = tensor.data_ptr()

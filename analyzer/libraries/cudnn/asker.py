@@ -98,8 +98,7 @@ class Asker:
         return RELEASE if self._library is None else self._library.release
 
     def plans(self, question: Question) -> tuple[Plan, ...] | None:
-        """Return the plans of a question, in the order in which they are tried; None: cuDNN gives no
-        answer."""
+        """Return the plans of a question, in the order they are tried; None: cuDNN gives no answer."""
         return self.ask([question])[0]
 
     def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:

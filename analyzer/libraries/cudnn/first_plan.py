@@ -76,8 +76,7 @@ class FirstPlans:
         return (*before, plans[0], *ours[len(before) :], *plans[1:])
 
     def with_splits(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        """Return a list that includes the plans on cuBLAS, a single product's marked where it may add up
-        parts."""
+        """Return a list that includes the plans on cuBLAS, a single product's marked if it may add parts."""
         product = ENGINES[call.operation][PRODUCT]
         listed = next((plan for plan in plans if not is_on_cublas(call.operation, plan)), None)
         single = is_single_product(call)

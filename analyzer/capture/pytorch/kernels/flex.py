@@ -95,8 +95,7 @@ class _Attention(torch.autograd.Function):
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: tuple[torch.Tensor, ...],
         pieces: int | None, timed: Timed, *held: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-        """Allocate the result, the logarithms of its sums and its largest scores, as the compiled kernel
-        does."""
+        """Allocate the result, the logarithms of its sums and its largest scores, as compiled kernels do."""
         rows = query.shape[:-1]
         shape = (*rows, value.shape[-1])
         if pieces is None:

@@ -106,8 +106,7 @@ def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 
 def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Return the blocks of every stack in the model by `--checkpoint` pattern, and of similar stacks
-    together."""
+    """Return the blocks of every stack in the model by `--checkpoint` pattern, and similar ones together."""
     found: dict[str, list[str]] = {}
     for path, part in model.named_modules():
         if is_stack(part):

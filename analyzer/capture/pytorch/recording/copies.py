@@ -48,8 +48,7 @@ def to_device(
 
 
 def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
-    """Return the device-to-host copy: a real tensor where the value is known, else a meta tensor in host
-    memory."""
+    """Return the device-to-host copy: a real tensor if its value is known, else a meta tensor on the host."""
     if has_parts(tensor):
         return recorder.composites.to_host(recorder, tensor, dtype)
     _gathered(recorder, tensor, dtype in (None, tensor.dtype))

@@ -168,8 +168,7 @@ class FanIn:
         return self._results.pop(0)  # type: ignore[no-any-return]
 
     def _accumulates_in_place(self, node: Any, first: Any, second: Any) -> bool:
-        """Return whether this `add`, seen from the dispatch mode's handler, is a sum autograd makes in
-        place."""
+        """Return whether this `add`, seen from the dispatch mode's handler, is autograd's sum in place."""
         if torch.is_grad_enabled():  # a backward pass that is itself differentiated keeps what it adds
             return False
         if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:

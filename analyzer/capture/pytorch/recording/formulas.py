@@ -252,8 +252,7 @@ def otherwise_of(node: Any) -> Otherwise | None:
 
 
 def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
-    """`ReduceOps.cpp`: a running sum from the end for non-zero elements, as unknown values are taken to
-    be."""
+    """`ReduceOps.cpp`: a running sum from the end; unknown values count as non-zero."""
     if x.numel() <= 1 or x.size(dim) == 1:
         return grad
     weighted = output.conj_physical() * grad

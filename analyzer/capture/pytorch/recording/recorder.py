@@ -305,8 +305,7 @@ class Recorder(TorchDispatchMode):
 
     @staticmethod
     def _exchanges(schema: Schema) -> bool:
-        """Return whether an operator exchanges messages with other ranks, which host tensors may carry
-        too."""
+        """Return whether an operator exchanges messages with other ranks, also in host tensors."""
         return schema.choice is not None and schema.func.namespace == "c10d"
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:

@@ -250,8 +250,7 @@ class Storages:
         )
 
     def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
-        """Return an argument as the operator stores it. found, seen: tensors so far, and their stored
-        form."""
+        """Return an argument as the operator stores it. found, seen: tensors so far, as stored."""
         if type(value) in _PLAIN:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):

@@ -94,8 +94,7 @@ def _table() -> dict[str, Any]:
 
 
 def since_version(op: str, opset: int, domain: str = "") -> int:
-    """Return the version of an operator set in which the operator was last changed; -1 if that is not
-    known."""
+    """Return the version of an operator set in which the operator was last changed; -1 if that is unknown."""
     return _formals(domain, op, opset)[0]
 
 

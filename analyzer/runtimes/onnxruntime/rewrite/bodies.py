@@ -178,8 +178,7 @@ def _is_function(op: str, opset: int) -> bool:
 
 
 def _still_valid(body: Any, written: int, opset: int) -> bool:
-    """Return whether no operator that a body uses has changed since the operator set the body was written
-    for."""
+    """Return whether no operator that a body uses changed since the operator set it was written for."""
     import onnx
 
     return all(

@@ -70,8 +70,7 @@ def _to_constants(editor: Editor, node: Node) -> None:
 
 
 def _origin(editor: Editor, node: Node, place: int) -> str:
-    """Return the operator, its attributes and where its inputs come from; of few elements that are known,
-    these."""
+    """Return the operator, its attributes and where its inputs come from; of few known elements, these."""
     digest = hashlib.blake2b(f"{node.operator} {place} {sorted(map(str, node.attributes.items()))}".encode())
     for name in node.inputs:
         data = editor.graph.constant(name) if name else None

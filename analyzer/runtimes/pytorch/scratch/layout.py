@@ -26,8 +26,7 @@ def channels_last_order(rank: int) -> tuple[int, ...]:
 
 
 def _without_gaps(dimensions: Iterable[tuple[int, int]]) -> bool:
-    """Return whether dimensions (stride, size), innermost first, tile one block; one without elements
-    does."""
+    """Return whether dimensions (stride, size), innermost first, tile one block; an empty one does."""
     step = 1
     for stride, size in dimensions:
         if size == 0:
@@ -69,8 +68,7 @@ def is_dense(tensor: TensorMeta) -> bool:
 
 
 def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:
-    """Return the strides of a copy that preserves the memory format: a dense tensor's own, else contiguous
-    ones."""
+    """Return the strides of a copy that preserves the memory format: a dense one's own, else contiguous."""
     return tensor.stride if is_dense(tensor) else contiguous_strides(tensor.shape)
 
 

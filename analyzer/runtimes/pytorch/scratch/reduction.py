@@ -207,8 +207,7 @@ def extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
 
 
 def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> tuple[int, int]:
-    """Return the tokens of the smallest and the largest value of all, found in one pass over pairs of
-    values."""
+    """Return the tokens of the smallest and the largest value of all, in one pass over pairs of values."""
     width = dtype_bytes(source.dtype)
     found = script.temporary(width), script.temporary(width)
     both = (source.dtype, source.dtype)

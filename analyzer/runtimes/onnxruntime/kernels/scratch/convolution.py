@@ -103,8 +103,7 @@ def _taken(question: Question, settings: KernelSettings) -> Workspace:
 
 
 def _at_batches(question: Question, settings: KernelSettings) -> Takes:
-    """Return the same at many batches at once. Raises NotTogether where they differ in more than the
-    batch."""
+    """Return the same at many batches at once. Raises NotTogether if more than the batch differs."""
     batches: tuple[Any, Any] = (question.x_shape[0], question.y_shape[0])
     others: tuple[Any, ...] = (*question.x_shape[1:], *question.w_shape, *question.y_shape[1:])
     if any(isinstance(size, Lanes) for size in others) or not all(isinstance(b, Lanes) for b in batches):

@@ -303,8 +303,7 @@ def _new(editor: Editor, like: str, stem: str, dtype: str) -> str:
 
 
 def one_reader_each(editor: Editor) -> None:
-    """Repeat a DQ with several readers for each but the first; for each, if a subgraph or the output reads
-    it."""
+    """Repeat a DQ with several readers for each but the first; for each, if a subgraph or output reads it."""
     for node in editor.ordered(*DEQUANTIZES):
         uses = edges(editor, node.outputs[0])
         readers = [edge for edge in uses if edge.node is not None]

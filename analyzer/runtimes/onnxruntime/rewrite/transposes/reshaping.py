@@ -103,8 +103,7 @@ def _as_transpose(before: tuple[int, ...], after: tuple[int, ...]) -> Perm | Non
 
 
 def _split(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[int, ...]] | None:
-    """Return the parts of each axis, in order; None if an axis is joined with another, or sizes are left
-    over."""
+    """Return the parts of each axis, in order; None if an axis is joined with another, or sizes are left."""
     parts, place = [], 0
     for size in before:
         start = place
