@@ -286,16 +286,6 @@ def geqrf(matrix: Any) -> Any:
     return torch.empty_like(matrix.mT, memory_format=torch.contiguous_format).mT, scales
 
 
-def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
-**_: Any) -> Any:  # fmt: skip
-    """`cuda/SegmentReduce.cu`: the data's shape, with the number of segments along the axis."""
-    del axis  # the last of the lengths'
-    given = offsets if lengths is None else lengths
-    shape = list(data.shape)
-    shape[given.dim() - 1] = given.shape[-1] - (lengths is None)
-    return torch.empty(shape, dtype=data.dtype, device=META)
-
-
 def same_types(product: Any) -> Callable[..., Any]:
     """Return a matrix product with CUDA's check (`cuda/Blas.cpp`), which PyTorch's meta kernels leave out."""
 
@@ -360,7 +350,6 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     **recurrent.RESULTS,
     **{product: same_types(product) for product in PRODUCTS},
     aten.linalg_lstsq.default: linalg_lstsq,
-    aten.segment_reduce.default: segment_reduce,
     aten.geqrf.default: geqrf,
     aten._linalg_svd.default: linalg_svd,
     aten.convolution.default: convolution,
