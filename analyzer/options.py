@@ -37,16 +37,7 @@ OF_CONFIGS = (
     "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
     "precompute_reference", "load",
 )  # fmt: skip
-NOT_OF_CONFIGS = (
-    "batches",
-    "inputs",
-    "values",
-    "targets",
-    "loss",
-    "channels_last",
-    "checkpoint",
-    "runtime",
-)
+NOT_OF_CONFIGS = ("batches", "inputs", "values", "targets", "loss", "channels_last", "checkpoint", "runtime")
 _LINE = re.compile(r"[^:=]+\.py:\d+")
 _NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "prefill_chunk", "beams")
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -80,10 +80,7 @@ class Commands(click.Group):
         default.format_options(click.Context(default, ctx, info_name="analyze"), formatter)
         with formatter.section("Everywhere"):
             formatter.write_dl(
-                [
-                    ("--debug", "Show the traceback of an error."),
-                    ("--version", "Show the version and exit."),
-                ]
+                [("--debug", "Show the traceback of an error."), ("--version", "Show the version and exit.")]
             )
         self.format_commands(ctx, formatter)
         default.format_epilog(ctx, formatter)

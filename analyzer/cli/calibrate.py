@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     short_help="Measure this machine's GPU and write its profile.",
-    examples=(
-        "analyze calibrate -o mine.json",
-        "analyze models/cnn.py --batch 8 --device mine.json",
-    ),
+    examples=("analyze calibrate -o mine.json", "analyze models/cnn.py --batch 8 --device mine.json"),
 )
 @click.option(
     "-o",

@@ -132,12 +132,7 @@ def _seen(
         Nccl(profile),
         Exchange(),
     )
-    topics = {
-        **cudnn.topics,
-        **workspaces.topics,
-        **communicators.topics,
-        "benchmark": benchmark_of(profile),
-    }
+    topics = {**cudnn.topics, **workspaces.topics, **communicators.topics, "benchmark": benchmark_of(profile)}
     with apart() as box:
         with (
             tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,

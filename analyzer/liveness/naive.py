@@ -127,12 +127,7 @@ def from_leaves(
 
 
 def from_onnx(
-    graph: Graph,
-    *,
-    moments: int = 0,
-    precision_factor: float = 1.0,
-    ddp_factor: int = 1,
-    mode: str = "infer",
+    graph: Graph, *, moments: int = 0, precision_factor: float = 1.0, ddp_factor: int = 1, mode: str = "infer"
 ) -> Naive:
     """Return the sum from an ONNX graph, whose layers are its nodes: W its initializers, D its inputs and
     what is still alive at the end."""

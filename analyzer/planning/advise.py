@@ -84,8 +84,7 @@ def advise(
         return _advice(target, Trials(target, chosen, progress), change_numbers)
     if samples_per_second <= 0 or chosen.batch is not None:
         raise OptionError(
-            "samples a second are asked for at whatever batch",
-            "give a number above 0, and leave --batch out",
+            "samples a second are asked for at whatever batch", "give a number above 0, and leave --batch out"
         )
     return _at_a_rate(target, chosen, samples_per_second, change_numbers, progress)
 

@@ -41,14 +41,7 @@ if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
 
 _KEYS = ("targets", "batches", "devices", "strategies", "options")
-FIGURES = (
-    "peak_allocated",
-    "peak_reserved",
-    "device_used",
-    "graph_peak",
-    "naive",
-    "capacity_bytes",
-)
+FIGURES = ("peak_allocated", "peak_reserved", "device_used", "graph_peak", "naive", "capacity_bytes")
 # Seconds, and samples a second: of a step of all micro-batches; empty where no time is known.
 TIMES = ("step_seconds", "step_low", "step_high", "samples_per_second", "bound")
 COLUMNS = ("job", "target", "batch", "strategy", "device", *FIGURES, *TIMES, "fits", "error")

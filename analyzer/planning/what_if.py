@@ -166,10 +166,7 @@ def cheapest(strategies: list[Strategy]) -> Strategy | None:
 
 
 def first_that_fits(
-    target: Any,
-    options: Options,
-    base: Analysis,
-    progress: Callable[[str], None] | None = None,
+    target: Any, options: Options, base: Analysis, progress: Callable[[str], None] | None = None
 ) -> Strategy | None:
     """Return the cheapest change that makes `base`, an analysis of the target, fit its device and budget: the
     first that does in the order of `cheapest`, none after it is tried; where none does for certain, the first

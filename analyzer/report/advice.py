@@ -170,11 +170,7 @@ def render_json(advice: Advice, _: View = PLAIN) -> str:
         "missing_bytes": advice.missing_bytes,
         "bound": None
         if bound is None
-        else {
-            "device_bytes": bound.device_bytes,
-            "beside_bytes": bound.beside_bytes,
-            "place": bound.place,
-        },
+        else {"device_bytes": bound.device_bytes, "beside_bytes": bound.beside_bytes, "place": bound.place},
         "wanted_samples_per_second": advice.wanted,
         "reached": advice.reached,
         "patch": advice.patch,

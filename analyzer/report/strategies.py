@@ -91,11 +91,7 @@ def judged(found: Estimate) -> str:
     return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[found.verdict()]
 
 
-def advice(
-    strategy: Strategy | None,
-    base: Estimate,
-    width: int = PLAIN.width,
-) -> str:
+def advice(strategy: Strategy | None, base: Estimate, width: int = PLAIN.width) -> str:
     """Return one sentence: the cheapest change that makes a job fit, or what else can be done."""
     return "\n".join(within([_advice(strategy, base)], width))
 

@@ -75,12 +75,7 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
     parts += [Text(clean(message), style="bold yellow") for message in estimate.caveats]
     if estimate.device_note:
         parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
-    parts += [
-        "",
-        Text(" · ".join(subject(estimate)), style="bold"),
-        "",
-        _estimates(estimate, view.width),
-    ]
+    parts += ["", Text(" · ".join(subject(estimate)), style="bold"), "", _estimates(estimate, view.width)]
     return parts
 
 
@@ -228,10 +223,7 @@ def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, view: View) -> Ren
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column(
-        "tensor, shape, type\nmaker, category · rule",
-        max_width=room,
-        no_wrap=True,
-        overflow="ellipsis",
+        "tensor, shape, type\nmaker, category · rule", max_width=room, no_wrap=True, overflow="ellipsis"
     )
     for row in rows:
         name, maker = who(row)

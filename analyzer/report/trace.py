@@ -70,10 +70,7 @@ def _counters(estimate: Estimate) -> Iterator[dict[str, Any]]:
     shown: dict[str, int] = {}
     for event, category in enumerate(line.category):
         sums[category] += line.delta[event]
-        states = {
-            "allocated": line.allocated[event],
-            "reserved": line.reserved[event],
-        }
+        states = {"allocated": line.allocated[event], "reserved": line.reserved[event]}
         if line.delta[event]:
             states[f"category {clean(category)}"] = sums[category]
         for name, nbytes in states.items():

@@ -62,10 +62,7 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
         False,
         "no padding token is assumed among the inputs",
     ),
-    ("transformers/masking_utils.py", ""): (
-        False,
-        "attention masks passed in are assumed to mask something",
-    ),
+    ("transformers/masking_utils.py", ""): (False, "attention masks passed in are assumed to mask something"),
     ("torch/nn/modules/transformer.py", "_detect_is_causal_mask"): (
         False,
         "attention masks passed to nn.Transformer are assumed not to be causal",
@@ -87,7 +84,7 @@ FLAGS: dict[tuple[str, str], tuple[bool, str]] = {
     ("transformers/generation/utils.py", "_prepare_attention_mask_for_generation"): (
         False,
         "no padding token is assumed among the inputs",
-    ),
+    )
 }
 
 # How many elements are not zero: (end of the file's path, function) -> (count, what is assumed).
@@ -98,7 +95,7 @@ COUNTS: dict[tuple[str, str], tuple[int, str]] = {
             "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of"
             " the sound is one segment"
         ),
-    ),
+    )
 }
 
 _STEPS = (

@@ -15,14 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from analyzer.capture.lowering.call import (
-    FUNCTIONS,
-    NodeCall,
-    Results,
-    lowers,
-    opaque,
-    torch_dtype,
-)
+from analyzer.capture.lowering.call import FUNCTIONS, NodeCall, Results, lowers, opaque, torch_dtype
 
 
 def _simple(domain: str = "", **functions: Callable[..., Tensor]) -> None:

@@ -21,13 +21,7 @@ from typing import Any
 
 from analyzer.errors import AnalyzerError, InputError, TargetError
 from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
-from analyzer.onnx.shapes.native import (
-    Context,
-    NodeError,
-    dimension_names,
-    infer_graph,
-    infer_node,
-)
+from analyzer.onnx.shapes.native import Context, NodeError, dimension_names, infer_graph, infer_node
 from analyzer.onnx.structure import Structure, tensor_type
 from analyzer.onnx.types import ELEMENT_TYPES, ValueType, display, display_shape, element_count
 from analyzer.onnx.values import Values

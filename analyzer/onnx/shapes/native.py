@@ -24,13 +24,7 @@ from typing import Any
 
 from analyzer.errors import InputError
 from analyzer.onnx.structure import Structure, check_rank
-from analyzer.onnx.types import (
-    ValueType,
-    display,
-    element_count,
-    from_type_proto,
-    to_type_proto,
-)
+from analyzer.onnx.types import ValueType, display, element_count, from_type_proto, to_type_proto
 from analyzer.onnx.values import Values
 
 LARGEST_PROPAGATED = 4096  # elements

@@ -151,11 +151,7 @@ def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: di
         return
     name = node.inputs[1]
     recorder.take(
-        graph.values[name].nbytes,
-        Category.PARAMETER,
-        f"{name} in NHWC",
-        node.index,
-        rule="ort-nhwc-weights",
+        graph.values[name].nbytes, Category.PARAMETER, f"{name} in NHWC", node.index, rule="ort-nhwc-weights"
     )
     if sum(name in other.inputs for other in graph.nodes.values()) == 1:
         recorder.give(keys.pop(name))

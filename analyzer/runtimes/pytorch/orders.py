@@ -51,9 +51,7 @@ class Look:
 
 
 def others(
-    events: Sequence[AllocationEvent],
-    readings: Sequence[Reading],
-    watched: Sequence[Look] = (),
+    events: Sequence[AllocationEvent], readings: Sequence[Reading], watched: Sequence[Look] = ()
 ) -> Iterator[tuple[AllocationEvent, ...]]:
     """Yield the events in the other orders; those alone that are other ones. watched: a watchdog's looks."""
     found = [tuple(events)]

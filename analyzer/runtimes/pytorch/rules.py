@@ -63,11 +63,7 @@ def _explained(rule: ScratchRule) -> Rule:
 def _inert() -> Rule:
     text = inspect.getdoc(inert) or ""
     return Rule(
-        "inert",
-        text,
-        source_in(text),
-        "analyzer/runtimes/pytorch/scratch/inert.py",
-        inert.operators(),
+        "inert", text, source_in(text), "analyzer/runtimes/pytorch/scratch/inert.py", inert.operators()
     )
 
 

@@ -33,10 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.device.device_thread import DeviceThread

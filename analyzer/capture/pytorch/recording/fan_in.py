@@ -27,12 +27,7 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analyzer.capture.pytorch.recording.formulas import (
-    Otherwise,
-    accumulated,
-    in_place,
-    otherwise_of,
-)
+from analyzer.capture.pytorch.recording.formulas import Otherwise, accumulated, in_place, otherwise_of
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.values.answers import ProgramValues

@@ -19,12 +19,7 @@ import torch
 from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.graph import Phase
 
-_LIBRARY_FOLDERS = (
-    f"{Path(torch.__file__).parent}/",
-    f"{Path(__file__).parents[3]}/",
-    "<frozen",
-    "<string>",
-)
+_LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/", "<frozen", "<string>")
 
 
 class Here(threading.local):

@@ -31,12 +31,7 @@ _KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
 def has_kernel(
-    provider: str,
-    domain: str,
-    op: str,
-    opset: int,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
+    provider: str, domain: str, op: str, opset: int, inputs: Sequence[str], outputs: Sequence[str]
 ) -> bool:
     """Return whether the provider has a kernel. inputs, outputs: element types, "" if unknown."""
     if domain in extensions.DOMAINS:

@@ -24,10 +24,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes
 from analyzer.releases import Span
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    permuted,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, permuted
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, present, rule
 

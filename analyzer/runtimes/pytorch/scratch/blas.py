@@ -16,12 +16,7 @@ import math
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.releases import Release, Span
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    is_contiguous,
-    is_dense,
-    turned,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous, is_dense, turned
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, present, rule
 
 # A matrix of one row is a bias too, and then one that is as large as the result, in place or not: PyTorch
@@ -223,13 +218,7 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
         take_workspace(script, device)
 
 
-@rule(
-    "aten::mv",
-    "aten::addmv",
-    "aten::addmv_",
-    "aten::dot",
-    "aten::vdot",
-)
+@rule("aten::mv", "aten::addmv", "aten::addmv_", "aten::dot", "aten::vdot")
 def vector_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product with a vector, or of vectors: the result, and cuBLAS's workspace, unless a matrix has no
     elements."""

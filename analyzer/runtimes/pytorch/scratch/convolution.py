@@ -98,9 +98,7 @@ def _as_2d(tensor: TensorMeta) -> TensorMeta:
     """`unsqueeze(2)` of a 3-D tensor."""
     shape, stride = tensor.shape, tensor.stride
     return replace(
-        tensor,
-        shape=(*shape[:2], 1, shape[2]),
-        stride=(*stride[:2], shape[2] * stride[2], stride[2]),
+        tensor, shape=(*shape[:2], 1, shape[2]), stride=(*stride[:2], shape[2] * stride[2], stride[2])
     )
 
 

@@ -28,10 +28,7 @@ from itertools import pairwise
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, contiguous_strides, nbytes_of
 from analyzer.libraries.cufft import FourierPlan, is_recorded, workspace_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    contiguous_like,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_like
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _TRANSFORMS = ("aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r")

@@ -64,10 +64,7 @@ def rms_norm_backward(operator: Operator, device: DeviceProfile, script: Script)
 
 
 def _rows_backward(
-    operator: Operator,
-    device: DeviceProfile,
-    script: Script,
-    wanted: tuple[bool, ...],
+    operator: Operator, device: DeviceProfile, script: Script, wanted: tuple[bool, ...]
 ) -> None:
     """Allocate for the gradients of a row-wise normalization: copies, results and partial sums."""
     grad, source, weight = (

@@ -11,12 +11,7 @@ from analyzer.libraries.cudnn.choices import UNKNOWN, Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Question
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
-from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    KernelSettings,
-    Takes,
-    rule,
-    shape_of,
-)
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import KernelSettings, Takes, rule, shape_of
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 
 _COLUMN_BYTES = 65536

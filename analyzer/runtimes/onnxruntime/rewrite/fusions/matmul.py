@@ -177,13 +177,7 @@ def _transposed(perm: Perm) -> tuple[bool, bool] | None:
     return perm[-1] != rank - 1, rank > 2 and perm[0] == 1
 
 
-@fusion(
-    "MatMulScaleFusion",
-    "matmul_scale_fusion.cc",
-    begins=_PRODUCTS,
-    takes=("Mul", "Div"),
-    makes=_FUSED,
-)
+@fusion("MatMulScaleFusion", "matmul_scale_fusion.cc", begins=_PRODUCTS, takes=("Mul", "Div"), makes=_FUSED)
 def matmul_scale(editor: Editor, node: Node) -> None:
     """Products with one-element constants before or after a MatMul."""
     inputs, gone = list(node.inputs), []
