@@ -66,12 +66,13 @@ DISTRIBUTION = "gpu-memory-analyzer"
 
 
 def install(extra: str) -> str:
-    """The command that installs what an extra of this project brings ("torch", "plot", ...)."""
+    """Return the command that installs what an extra of this project brings ("torch", "plot", ...)."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:
-    """The beginning of a hint, "did you mean 'adam'? ", naming at most `count`; "" if nothing is close."""
+    """Return the beginning of a hint, "did you mean 'adam'? ", naming at most `count`; "" if nothing is
+    close."""
     close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}? " if close else ""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def tensors_in(structure: Any) -> Iterator[Any]:
-    """The tensors, in the order in which a batch is moved: that of its keys and places."""
+    """Yield the tensors, in the order in which a batch is moved: that of its keys and places."""
     if hasattr(structure, "shape"):
         yield structure
     elif isinstance(structure, Mapping):

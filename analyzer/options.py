@@ -37,16 +37,7 @@ OF_CONFIGS = (
     "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
     "precompute_reference", "load",
 )  # fmt: skip
-NOT_OF_CONFIGS = (
-    "batches",
-    "inputs",
-    "values",
-    "targets",
-    "loss",
-    "channels_last",
-    "checkpoint",
-    "runtime",
-)
+NOT_OF_CONFIGS = ("batches", "inputs", "values", "targets", "loss", "channels_last", "checkpoint", "runtime")
 _LINE = re.compile(r"[^:=]+\.py:\d+")
 _NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "prefill_chunk", "beams")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -297,15 +288,15 @@ class Options:
             raise OptionError(f"release is {self.release!r}", 'give a mapping such as {"torch": "2.8"}')
         object.__setattr__(self, "release", releases.asked(self.release or {}))
         for name, kind, wanted in (("values", int | float, "a number"), ("assume", bool, "True or False")):
-            said = getattr(self, name)
-            if said is not None and not isinstance(said, Mapping):
-                raise OptionError(f"{name} is {said!r}", f"give a mapping from name to {wanted}")
+            entries = getattr(self, name)
+            if entries is not None and not isinstance(entries, Mapping):
+                raise OptionError(f"{name} is {entries!r}", f"give a mapping from name to {wanted}")
             lines = name == "assume"
-            said = {
-                key: _assumed(key, v) if lines and _is_line(key) else v for key, v in (said or {}).items()
+            entries = {
+                key: _assumed(key, v) if lines and _is_line(key) else v for key, v in (entries or {}).items()
             }
-            object.__setattr__(self, name, said)
-            for key, value in said.items():
+            object.__setattr__(self, name, entries)
+            for key, value in entries.items():
                 if lines and _is_line(key):
                     continue
                 if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
@@ -324,16 +315,16 @@ class Options:
         return self.budget
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Options:
+    def of(cls, given: Mapping[str, Any]) -> Options:
         """Return the options a caller named. Raises OptionError for an unknown name."""
         known = [entry.name for entry in fields(cls)]
-        for name in said:
+        for name in given:
             if name not in known:
                 raise OptionError(
                     f"there is no option {name!r}",
                     f"{did_you_mean(name, known)}options: {', '.join(sorted(known))}",
                 )
-        return cls(**said)
+        return cls(**given)
 
     def of_configs(self) -> dict[str, Any]:
         """Options set that apply to configurations alone, without those at their default."""
@@ -349,23 +340,23 @@ class Options:
             "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel",
             "steps", "strict",
         )  # fmt: skip
-        said = {name: getattr(self, name) for name in names}
-        said |= self.of_configs()
-        said["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
+        chosen = {name: getattr(self, name) for name in names}
+        chosen |= self.of_configs()
+        chosen["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
         if isinstance(self.inputs, Mapping):
-            said |= {
+            chosen |= {
                 f"input.{name}": f"{'x'.join(map(str, s.shape))}:{s.dtype}" for name, s in self.inputs.items()
             }
-        said |= {f"value.{name}": value for name, value in self.values.items()}
-        said |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
-        said |= {f"assume.{place}": str(value) for place, value in self.assume.items()}
-        return {name: value for name, value in said.items() if value not in (None, False)}
+        chosen |= {f"value.{name}": value for name, value in self.values.items()}
+        chosen |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
+        chosen |= {f"assume.{place}": str(value) for place, value in self.assume.items()}
+        return {name: value for name, value in chosen.items() if value not in (None, False)}
 
 
 def _other_than_default(options: Options, names: Sequence[str]) -> dict[str, Any]:
     known = {entry.name: entry for entry in fields(Options)}
-    said = {name: getattr(options, name) for name in names}
-    return {name: value for name, value in said.items() if value and value != known[name].default}
+    chosen = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in chosen.items() if value and value != known[name].default}
 
 
 def _is_line(key: Any) -> bool:
@@ -391,7 +382,7 @@ def takes_options(function: _Function) -> _Function:
     own = inspect.signature(function)
     kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
     named = {p.name for p in kept}
-    said = [
+    parameters = [
         inspect.Parameter(
             f.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -401,5 +392,5 @@ def takes_options(function: _Function) -> _Function:
         for f in fields(Options)
         if f.name not in named
     ]
-    function.__signature__ = own.replace(parameters=[*kept, *said])  # type: ignore[attr-defined]
+    function.__signature__ = own.replace(parameters=[*kept, *parameters])  # type: ignore[attr-defined]
     return function

@@ -26,7 +26,8 @@ class Post(Protocol):
         """Send this rank's value; None: the rank does not know it."""
 
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
-        """The value rank `source` says (None: whichever rank says it first). where: the line that waits.
+        """Return the value rank `source` says (None: whichever rank says it first). where: the line that
+        waits.
 
         Raises CaptureError where it never comes.
         """
@@ -64,7 +65,8 @@ class Rank:
 
     @classmethod
     def of(cls, rank: int, world_size: int) -> Rank:
-        """A rank of a job on machines of 8 GPUs, or on one machine where that does not come out even."""
+        """Return a rank of a job on machines of 8 GPUs, or on one machine where that does not come out
+        even."""
         whole = isinstance(world_size, int) and world_size > 8 and world_size % 8 == 0
         return cls(rank, world_size, 8 if whole else world_size)
 

@@ -100,7 +100,7 @@ def written(release: Release) -> str:
 
 
 def parse(text: str) -> Release:
-    """The release of a version such as "2.11" or "2.11.0+cu130". Raises OptionError."""
+    """Return the release of a version such as "2.11" or "2.11.0+cu130". Raises OptionError."""
     found = _NUMBERS.fullmatch(text.strip())
     if found is None:
         raise OptionError(f"{text!r} is not a release", "write two numbers, such as 2.11")
@@ -157,8 +157,8 @@ def runs_on_a_gpu(name: str) -> bool:
 def chosen(
     name: str, requested: Mapping[str, str], recorded: Mapping[str, Release], *, on_gpu: bool = True
 ) -> Release:
-    """The release a figure is of: asked for, else installed and able to run, else recorded. requested: what
-    was asked for. recorded: of the device's figures. on_gpu: whether only a build for GPUs could run the
+    """Return the release a figure is of: asked for, else installed and able to run, else recorded. requested:
+    what was asked for. recorded: of the device's figures. on_gpu: whether only a build for GPUs could run the
     program."""
     if name in requested:
         return parse(requested[name])
@@ -169,7 +169,7 @@ def chosen(
 
 
 def nearest(name: str, release: Release) -> Release:
-    """The modelled release used for this one: itself, or the nearest."""
+    """Return the modelled release used for this one: itself, or the nearest."""
     span = MODELLED[name]
     return max(span.since or release, min(span.until or release, release))
 

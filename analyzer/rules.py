@@ -45,7 +45,7 @@ def catalogue() -> dict[str, Rule]:
 
 
 def find(name: str) -> tuple[Rule, ...]:
-    """The rule or concept called `name`, or the rules of the operator called so.
+    """Return the rule or concept called `name`, or the rules of the operator called so.
 
     Raises OptionError if there is none.
     """

@@ -80,7 +80,7 @@ class Program:
 
 
 def parse(text: str | os.PathLike[str]) -> Target:
-    """The target `text` names, by the suffix before its last colon.
+    """Return the target `text` names, by the suffix before its last colon.
 
     Raises TargetError for a missing file, a folder, or no known form.
     """
@@ -138,7 +138,7 @@ def load(target: Target, real: bool = False) -> Program:
 
 
 def load_function(text: str) -> Callable[..., Any]:
-    """The function `file.py:name` or `package.module:name` names. Raises TargetError."""
+    """Return the function `file.py:name` or `package.module:name` names. Raises TargetError."""
     require_torch(f"{text} is a PyTorch target")
     target = parse(text)
     found = _attribute(_execute(target), target)
@@ -173,6 +173,7 @@ def describe_error(error: BaseException, path: Path | str | None) -> str:
 
 
 def _require_file(path: Path) -> None:
+    """Raise TargetError for a folder, a missing file (with names like it) or no regular file."""
     if path.is_dir():
         inside = sorted(p.name for p in path.iterdir() if p.suffix in (".onnx", ".py", ".pt2"))[:3]
         raise TargetError(
@@ -209,7 +210,7 @@ def _build(target: Target, device: str, real: bool) -> Program:
 
 
 def _execute(target: Target) -> ModuleType:
-    """The target's module, executed. A file is executed afresh, a package module imported as Python does."""
+    """Return the target's module, executed. A file is executed afresh, a package module imported."""
     folder = str(target.path.resolve().parent) if target.path else str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)  # and it stays: the target may import its neighbours when it runs
@@ -253,6 +254,7 @@ def _attribute_hint(target: Target, part: str, public: list[str], namespace: Mod
 
 
 def _call_factory(found: Any, target: Target) -> Any:
+    """Return what the attribute makes. Raises TargetError if it is no callable or needs arguments."""
     if not callable(found):
         hint = f"{target.attr} must be a torch.nn.Module, or a class or function that makes one"
         raise TargetError(f"{target.name}: {target.attr} is {_kind_of(found)}, which is no model", hint)
@@ -275,6 +277,8 @@ def _call_factory(found: Any, target: Target) -> Any:
 def _batch_maker(
     function: Callable[..., Any], target: Target, real: bool
 ) -> Callable[..., tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]]:
+    """Wrap `make_batch`: made on `meta` if it can be, its return checked and as (inputs, targets)."""
+
     @functools.wraps(function)
     def make_batch(batch: int, *length: int) -> tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]:
         import torch
@@ -315,6 +319,7 @@ def arguments(part: Any) -> tuple[Any, ...] | Mapping[str, Any]:
 
 
 def _exported(target: Target) -> Program:
+    """Return an exported program as a module, its examples resized for other batches. Raises TargetError."""
     import torch
 
     with _reporting(
@@ -330,7 +335,7 @@ def _exported(target: Target) -> Program:
     sizes = {x.shape[0] for x in examples if isinstance(x, torch.Tensor) and x.dim()}
 
     def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The export's example inputs, with their common first dimension set to `batch`."""
+        """Return the export's example inputs, with their common first dimension set to `batch`."""
         if len(sizes) != 1:
             return examples, ()
         resized = (
@@ -382,15 +387,15 @@ def missing_package(error: BaseException) -> str:
     seen: BaseException | None = error
     while seen is not None:
         name = getattr(seen, "name", None) if isinstance(seen, ImportError) else None
-        said = re.search(r"No module named '([\w.]+)'", str(seen))
-        if name or said:
-            return str(name or said[1]).partition(".")[0]  # type: ignore[index]
+        quoted = re.search(r"No module named '([\w.]+)'", str(seen))
+        if name or quoted:
+            return str(name or quoted[1]).partition(".")[0]  # type: ignore[index]
         seen = seen.__cause__ or seen.__context__
     return ""
 
 
 def _file_of(module: str) -> str | None:
-    """The file a module would come from, without importing it anew."""
+    """Return the file a module would come from, without importing it anew."""
     loaded = sys.modules.get(module)
     return getattr(loaded, "__file__", None)
 

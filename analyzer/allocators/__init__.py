@@ -26,7 +26,7 @@ def names() -> tuple[str, ...]:
 
 
 def create(name: str, **settings: Any) -> Allocator:
-    """A new simulator of the allocator `name`, its settings by the names its framework gives them.
+    """Return a new simulator of the allocator `name`, its settings by the names its framework gives them.
 
     Raises OptionError for an unknown name, an unknown setting or a value the framework would refuse.
     """

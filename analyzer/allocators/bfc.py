@@ -168,7 +168,7 @@ class BfcArena(PoolAllocator):
         return handle
 
     def _extend(self, nbytes: int, size: int) -> None:
-        """A new region: the next size, doubled until the request fits; less where the device has less."""
+        """Add a region: of the next size, doubled until the request fits; less where the device has less."""
         available = None
         if self._limit is not None:
             available = (self._limit - self.reserved) // ROUND_BYTES * ROUND_BYTES

@@ -114,18 +114,18 @@ class ChunkPool:
         self._free: list[tuple[int, int, Chunk]] = []
 
     def add(self, address: int, size: int) -> Region:
-        """A new region, one free chunk."""
+        """Return a new region, one free chunk."""
         region = self.regions[address] = Region(address, size)
         self._insert(region.first)
         return region
 
     def find(self, size: int) -> Chunk | None:
-        """The smallest free chunk that fits, the lowest address among equals; it leaves the pool."""
+        """Return the smallest free chunk that fits, the lowest address among equals; it leaves the pool."""
         at = bisect_left(self._free, (size,))
         return self._free.pop(at)[2] if at < len(self._free) else None
 
     def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
-        """The part of `size` bytes, at the low or the high end; the rest becomes a free chunk."""
+        """Return the part of `size` bytes, at the low or the high end; the rest becomes a free chunk."""
         upper = chunk.cut(chunk.size - size if high else size)
         taken, rest = (upper, chunk) if high else (chunk, upper)
         self._insert(rest)
@@ -174,8 +174,7 @@ class ChunkPool:
 
 
 class PoolAllocator(Allocator):
-    """Base of allocators that cut chunks from a pool. Handles count requests from 0; zero bytes take no
-    chunk."""
+    """Base of allocators that cut chunks from a pool. Handles count from 0; zero bytes take no chunk."""
 
     def __init__(self, leftover: Leftover) -> None:
         self.allocated = self.peak_allocated = 0
@@ -191,7 +190,7 @@ class PoolAllocator(Allocator):
         return self._space.call_count
 
     def size_of(self, handle: int) -> int:
-        """Bytes in use behind a live handle (0 for a request of 0 bytes)."""
+        """Return the bytes in use behind a live handle (0 for a request of 0 bytes)."""
         held = self._live[handle]
         return held.size if held else 0
 

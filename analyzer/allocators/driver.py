@@ -79,7 +79,7 @@ class AddressSpace:
         return other
 
     def take(self, size: int) -> int:
-        """The address of a new allocation of `size` bytes."""
+        """Return the address of a new allocation of `size` bytes."""
         self.call_count += 1
         if size >= PAGE_BYTES:
             return self._counted(-(-size // PAGE_BYTES) * PAGE_BYTES)

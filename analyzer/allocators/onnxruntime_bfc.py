@@ -88,6 +88,6 @@ class OnnxRuntimeArena(BfcArena):
 
 
 def create(**settings: Any) -> OnnxRuntimeArena:
-    """An arena by ONNX Runtime's names for its settings."""
+    """Return an arena by ONNX Runtime's names for its settings."""
     check_settings("onnxruntime_bfc", settings, OnnxRuntimeArena)
     return OnnxRuntimeArena(**settings)

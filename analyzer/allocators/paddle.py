@@ -220,14 +220,14 @@ def _unprefixed(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_auto_growth(**settings: Any) -> AutoGrowthAllocator:
-    """An auto_growth allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
+    """Return an auto_growth allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
     plain = _unprefixed(settings)
     check_settings("paddle_auto_growth", plain, AutoGrowthAllocator)
     return AutoGrowthAllocator(**plain)
 
 
 def create_naive_best_fit(**settings: Any) -> NaiveBestFitAllocator:
-    """A naive_best_fit allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
+    """Return a naive_best_fit allocator by PaddlePaddle's flags, with or without "FLAGS_"."""
     plain = _unprefixed(settings)
     check_settings("paddle_naive_best_fit", plain, NaiveBestFitAllocator)
     return NaiveBestFitAllocator(**plain)

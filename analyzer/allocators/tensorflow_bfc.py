@@ -62,7 +62,7 @@ class TensorFlowArena(BfcArena):
 
 
 def create(**settings: Any) -> TensorFlowArena:
-    """An allocator by TensorFlow's names for its settings."""
+    """Return an allocator by TensorFlow's names for its settings."""
     check_settings("tensorflow_bfc", settings, TensorFlowArena)
     return TensorFlowArena(**settings)
 

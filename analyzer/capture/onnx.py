@@ -56,7 +56,7 @@ _KEPT_ATTRIBUTE_BYTES = 1024
 
 
 def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Described | None = None) -> Graph:
-    """The graph of an ONNX model at given input shapes.
+    """Return the graph of an ONNX model at given input shapes.
 
     path_or_model: whatever `onnx_model.read` takes; a model read before keeps its batch and inputs. batch:
     what the batch dimension is bound to, whatever the export calls it. inputs: name -> (shape, dtype or
@@ -85,7 +85,7 @@ class _Scope:
         return self.region + "/" if self.region else ""
 
     def types(self, name: str) -> tuple[ValueType, ValueType | None]:
-        """The value's type at the batch, and as ONNX Runtime sees it."""
+        """Return the value's type at the batch, and as ONNX Runtime sees it."""
         return self.actual.types[name], self.seen.types.get(name)
 
 
@@ -101,7 +101,7 @@ class _Builder:
         self.parameters: dict[int, dict[str, TensorMeta]] = {}  # of each subgraph, by its identity
 
     def build(self, scope: _Scope) -> Graph:
-        """The finished, checked graph."""
+        """Return the finished, checked graph."""
         values: dict[str, TensorMeta] = {}
         self._initializers(scope.structure, scope.actual, values)
         self.program.append(Mark("model"))
@@ -119,6 +119,8 @@ class _Builder:
     def _add_storage(
         self, name: str, value: ValueType, seen: ValueType | None, category: Category
     ) -> TensorMeta:
+        """Append the storage of a value and return its tensor; an unknown size is noted, and taken as a
+        scalar's."""
         sizes = value.sizes
         if sizes is None or (not value.dtype and value.kind == "tensor"):
             sizes = sizes or ()
@@ -176,6 +178,7 @@ class _Builder:
                 self.program.append(Death(values[name].storage))
 
     def _add_operator(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
+        """Append a node as an operator; what its subgraphs read from outside are further arguments."""
         node = scope.structure.nodes[place]
         keywords = {attribute.name: plain(attribute) for attribute in node.attribute}
         captured = reads(scope.structure, place)
@@ -270,7 +273,7 @@ def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int,
 
 
 def plain(attribute: Any) -> Argument:
-    """An attribute as a plain value; tensors as "dtype[shape]", subgraphs by name."""
+    """Return an attribute as a plain value; tensors as "dtype[shape]", subgraphs by name."""
     match attribute.type:
         case 1:
             return float(attribute.f)
@@ -309,7 +312,8 @@ def _source(node: Any) -> str:
 
 
 def _scope(node: Any) -> str:
-    """The dotted path of the innermost module the exporter recorded for the node, "" if it recorded none.
+    """Return the dotted path of the innermost module the exporter recorded for the node, "" if it recorded
+    none.
 
     `torch.onnx.export(dynamo=True)` records `pkg.torch.onnx.name_scopes`, a list's text ("['', 'layer1',
     'layer1.0', 'add']") whose last entry is the operation; `namespace` says the same as "path: class/path:

@@ -46,6 +46,7 @@ class Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command before a TARGET that names none. Raises UsageError without arguments."""
         if ctx.resilient_parsing and not args:  # a shell asks for completions
             return super().parse_args(ctx, args)
         if not args:
@@ -71,7 +72,7 @@ class Commands(click.Group):
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The default command's help, then the other commands."""
+        """Write the default command's help, then the other commands."""
         default = self.get_command(ctx, DEFAULT)
         assert default is not None
         formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")
@@ -79,10 +80,7 @@ class Commands(click.Group):
         default.format_options(click.Context(default, ctx, info_name="analyze"), formatter)
         with formatter.section("Everywhere"):
             formatter.write_dl(
-                [
-                    ("--debug", "Show the traceback of an error."),
-                    ("--version", "Show the version and exit."),
-                ]
+                [("--debug", "Show the traceback of an error."), ("--version", "Show the version and exit.")]
             )
         self.format_commands(ctx, formatter)
         default.format_epilog(ctx, formatter)

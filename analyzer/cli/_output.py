@@ -28,10 +28,10 @@ _SILENCE_SECONDS = 30.0
 
 def complain(kind: str, message: str, hint: str = "") -> None:
     """Write `analyze: kind: message` and the hint to stderr, a line each, with names cleaned."""
-    said = f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else "")
+    text = f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else "")
     for stream in filter(None, (sys.stderr, sys.__stderr__)):
         try:
-            _write(stream, said)
+            _write(stream, text)
             stream.flush()
             return
         except OSError:  # a full or closed stderr changes no exit code
@@ -146,9 +146,9 @@ def columns() -> int:
 
     Only the environment counts where stdout is no terminal, so that the same command gives the same bytes.
     """
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
-        width = int(said)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        width = int(columns)
     else:
         width = 80
         with suppress(OSError, ValueError):  # no terminal, or a stream without a file behind it

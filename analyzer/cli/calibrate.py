@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     short_help="Measure this machine's GPU and write its profile.",
-    examples=(
-        "analyze calibrate -o mine.json",
-        "analyze models/cnn.py --batch 8 --device mine.json",
-    ),
+    examples=("analyze calibrate -o mine.json", "analyze models/cnn.py --batch 8 --device mine.json"),
 )
 @click.option(
     "-o",
@@ -61,6 +58,7 @@ def command(output: Path, name: str | None, ranks: int, quiet: bool) -> int:
 
 
 def _text(found: Calibration) -> str:
+    """Return the profile written, how many operators were predicted exactly, and each that was not."""
     from analyzer.report.words import mib
 
     lines = [f"{found.profile}: written"]

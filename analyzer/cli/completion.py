@@ -13,10 +13,7 @@ from analyzer.cli._output import deliver
 _VARIABLE = "_ANALYZE_COMPLETE"
 
 
-@click.command(
-    cls=Command,
-    short_help="What a shell needs to complete `analyze`.",
-)
+@click.command(cls=Command, short_help="What a shell needs to complete `analyze`.")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

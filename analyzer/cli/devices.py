@@ -10,12 +10,7 @@ from analyzer.cli._output import deliver
 
 
 @click.command(
-    cls=Command,
-    short_help="The known GPUs.",
-    examples=(
-        "analyze devices",
-        "analyze devices rtx4090",
-    ),
+    cls=Command, short_help="The known GPUs.", examples=("analyze devices", "analyze devices rtx4090")
 )
 @click.argument("device", required=False)
 @format_option("devices", help_text="Form of the list.")

@@ -33,6 +33,7 @@ class _Emulate(Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        """Parse again where a target stands first: options may then follow it, which a script would keep."""
         words = list(args)
         context = super().make_context(info_name, args, parent, **extra)
         script, more = context.params.get("script"), list(context.params.get("arguments") or ())

@@ -13,10 +13,7 @@ from analyzer.errors import OptionError
 @click.command(
     cls=Command,
     short_help="Environments with a CUDA build of PyTorch.",
-    examples=(
-        "analyze engine install torch==2.11.0",
-        "analyze engine list",
-    ),
+    examples=("analyze engine install torch==2.11.0", "analyze engine list"),
 )
 @click.argument("action", type=click.Choice(("install", "list", "remove")))
 @click.argument("packages", nargs=-1, metavar="[PACKAGE==VERSION]...")

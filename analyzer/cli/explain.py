@@ -12,10 +12,7 @@ from analyzer.cli._output import deliver
 @click.command(
     cls=Command,
     short_help="The rule behind a number of the output.",
-    examples=(
-        "analyze explain cublas-workspace",
-        "analyze explain aten::convolution",
-    ),
+    examples=("analyze explain cublas-workspace", "analyze explain aten::convolution"),
 )
 @click.argument("name", required=False)
 @format_option("explanation", help_text="Form of the explanation.")

@@ -20,10 +20,7 @@ from analyzer.report import formats
 @click.command(
     cls=Command,
     short_help="Many analyses from one file, as one table.",
-    examples=(
-        "analyze grid grid.yaml -o table.csv",
-        "analyze grid grid.yaml --workers 4",
-    ),
+    examples=("analyze grid grid.yaml -o table.csv", "analyze grid grid.yaml --workers 4"),
 )
 @click.argument("grid", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")

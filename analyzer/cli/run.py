@@ -45,7 +45,7 @@ _TORCHRUN = (
 
 
 def _no_such_option(word: str) -> OptionError:
-    """The error of an option before SCRIPT that this command does not have."""
+    """Return the error of an option before SCRIPT that this command does not have."""
     name = word.partition("=")[0].replace("_", "-")
     if name in _TORCHRUN:
         return OptionError(
@@ -130,7 +130,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         from analyzer.pipeline.ranks import every_rank
         from analyzer.ranks import Rank
 
-        said = {
+        given = {
             "device": options["device"],
             "budget": options["budget"],
             "runtime_options": settings(options["runtime_options"]),
@@ -138,7 +138,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             "release": dict(pairs("--release", options["release"])),
             "strict": options["strict"],
         }
-        known = Options.of(said)
+        known = Options.of(given)
         everyone, local = options["rank"] == "all", options["nproc_per_node"] or 1
         launched = options["nproc_per_node"] is not None
         job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local, launched)

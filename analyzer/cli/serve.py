@@ -177,6 +177,7 @@ def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int |
 
 
 def _arithmetic(config: str, options: dict[str, Any]) -> int:
+    """Estimate the serving from the configuration alone; return 0 if at least one request fits, else 1."""
     with working(config, options["quiet"]) as tell:
         from analyzer.devices import parse_size
         from analyzer.pipeline.serving import serving
@@ -184,7 +185,7 @@ def _arithmetic(config: str, options: dict[str, Any]) -> int:
         sizes: dict[str, Any] = {
             name: parse_size(options[name]) for name in _SIZES if options[name] is not None
         }
-        said = {
+        given = {
             name: options[name]
             for name in (
                 "device",
@@ -196,6 +197,6 @@ def _arithmetic(config: str, options: dict[str, Any]) -> int:
                 "prefixes",
             )
         }
-        found = serving(config, **said, kv_dtype=options["kv_dtype"], **sizes, progress=tell)
+        found = serving(config, **given, kv_dtype=options["kv_dtype"], **sizes, progress=tell)
     deliver(formats.render("serving", options["form"], found), options["output"])
     return 0 if found.requests >= 1 else 1

@@ -31,10 +31,7 @@ class _Verify(Command):
 @click.command(
     cls=_Verify,
     short_help="Run TARGET for real and compare with the prediction.",
-    examples=(
-        "analyze verify models/cnn.onnx --batch 8",
-        "analyze verify run train.py --epochs 1",
-    ),
+    examples=("analyze verify models/cnn.onnx --batch 8", "analyze verify run train.py --epochs 1"),
 )
 @analysis_options
 @click.option(

@@ -87,9 +87,9 @@ def _several(text: str) -> str:
 
 
 def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]:
-    """A profile and a note on why this one ("" where the caller named it). A size stands for the H200 with
-    that capacity; without anything this machine's GPU is taken if its profile is known, else the h200. Raises
-    OptionError.
+    """Return a profile and a note on why this one ("" where the caller named it). A size stands for the H200
+    with that capacity; without anything this machine's GPU is taken if its profile is known, else the h200.
+    Raises OptionError.
     """
     if device is None:
         return _this_machine()
@@ -103,7 +103,7 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
 
 
 def capacity_of(device: str | int | Path) -> int:
-    """Bytes of a known device's memory for processes, or of a size."""
+    """Return the bytes of a known device's memory for processes, or of a size."""
     return resolve(device)[0].usable_bytes
 
 
@@ -176,7 +176,7 @@ def _this_machine() -> tuple[DeviceProfile, str]:
 
 
 def _profile_named(nvml_name: str | None) -> DeviceProfile | None:
-    """The profile of the GPU that NVML calls so."""
+    """Return the profile of the GPU that NVML calls so."""
     if nvml_name is None:
         return None
     return next((profile for profile in map(load, names()) if nvml_name in profile.nvml_names), None)
@@ -187,7 +187,7 @@ def _plain(name: str) -> str:
 
 
 def _profile_named_by(text: str) -> str | None:
-    """The profile of a GPU by any of its names; None where there is none."""
+    """Return the profile of a GPU by any of its names; None where there is none."""
     plain = _plain(text)
     known = {_plain(name): name for name in names()} | _OTHER_NAMES
     short = _MAKERS.sub("", plain)
@@ -206,6 +206,7 @@ def _known(name: str) -> DeviceProfile:
 
 
 def _read_profile(path: Path) -> DeviceProfile:
+    """Return the profile in a JSON file. Raises OptionError, which names the file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -234,6 +235,7 @@ def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _is_topologies(value: Any) -> bool:
+    """Return whether a JSON value is a list of `Topology`, each with all its fields and at least one rank."""
     names = {entry.name: entry.type for entry in dataclasses.fields(Topology)}
     return isinstance(value, list) and all(
         isinstance(part, dict)
@@ -325,7 +327,7 @@ _LEFT = "data"
 
 
 def from_dict(content: Any) -> DeviceProfile:
-    """A profile from its JSON content. Raises OptionError naming the field, or for an unknown compute
+    """Return a profile from its JSON content. Raises OptionError naming the field, or for an unknown compute
     capability."""
     if not isinstance(content, dict):
         raise OptionError("it must be a JSON object", f"fields: {', '.join(CHECKS)}")

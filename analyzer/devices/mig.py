@@ -59,15 +59,15 @@ _SLICED = {
 }
 
 
-def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
-    """Return the profile of a slice, `said`: "2g.20gb" or "2g". Raises OptionError for an unknown one."""
+def slice_of(profile: DeviceProfile, slice_name: str) -> DeviceProfile:
+    """Return the profile of a slice named "2g.20gb" or "2g". Raises OptionError for an unknown one."""
     sms, shares = _SLICED.get(profile.name, (0, {}))
-    name, _, memory = said.lower().partition(".")
+    name, _, memory = slice_name.lower().partition(".")
     if not shares:
         raise OptionError(f"{profile.name} has no slices", f"GPUs with slices: {', '.join(sorted(_SLICED))}")
     if name not in shares:
         raise OptionError(
-            f"{profile.name} has no slice {said!r}",
+            f"{profile.name} has no slice {slice_name!r}",
             f"{did_you_mean(name, shares)}its slices: {', '.join(shares)}",
         )
     share = _share(profile, name, memory, shares)
@@ -80,7 +80,7 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
     kept = {figure: source for figure, source in profile.sources.items() if not source.startswith("measured")}
     return dataclasses.replace(
         profile,
-        name=f"{profile.name}:{said}",
+        name=f"{profile.name}:{slice_name}",
         nvml_names=(),
         measured=False,
         capacity_bytes=nbytes,
@@ -104,7 +104,7 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
 
 
 def _share(profile: DeviceProfile, name: str, memory: str, shares: Mapping[str, Fraction]) -> Fraction:
-    """The slice's share of the memory: "1g" with more GB than an eighth has a quarter."""
+    """Return the slice's share of the memory: "1g" with more GB than an eighth has a quarter."""
     if name == "1g" and shares is _EIGHTHS and (size := re.match(r"\d+", memory)):
         eighth = profile.listed_bytes / 8 / 1e9
         return Fraction(1, 4) if int(size[0]) > 1.5 * eighth else Fraction(1, 8)

@@ -117,20 +117,22 @@ def first_entry(variable: str | None) -> int | str | None:
 def _handle(pynvml: Any, variable: str | None) -> Any:
     """Return NVML's handle of the GPU that CUDA_VISIBLE_DEVICES names first. Raises NoGpuError."""
     wanted = first_entry(variable)
-    said = f"CUDA_VISIBLE_DEVICES={variable}"
+    setting = f"CUDA_VISIBLE_DEVICES={variable}"
     if wanted is None:
-        raise NoGpuError(f"{said} leaves none visible")
+        raise NoGpuError(f"{setting} leaves none visible")
     if isinstance(wanted, str) and wanted.startswith("MIG-"):
         return pynvml.nvmlDeviceGetHandleByUUID(wanted)
     count = pynvml.nvmlDeviceGetCount()
     if isinstance(wanted, int):
         if wanted >= count:
-            raise NoGpuError("the driver reports none" if variable is None else f"{said} leaves none visible")
+            raise NoGpuError(
+                "the driver reports none" if variable is None else f"{setting} leaves none visible"
+            )
         return pynvml.nvmlDeviceGetHandleByIndex(wanted)
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
     named = [handle for handle in handles if text(pynvml.nvmlDeviceGetUUID(handle)).startswith(wanted)]
     if len(named) != 1:
-        raise NoGpuError(f"{said} leaves none visible")
+        raise NoGpuError(f"{setting} leaves none visible")
     return named[0]
 
 

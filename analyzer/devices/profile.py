@@ -86,7 +86,7 @@ class DeviceProfile:
         return self.capacity_bytes - self.driver_bytes
 
     def of_memory(self, nbytes: int) -> DeviceProfile:
-        """The same GPU with so many bytes of memory for processes, for certain."""
+        """Return the same GPU with so many bytes of memory for processes, for certain."""
         certain = (nbytes, nbytes)
         return replace(
             self, capacity_bytes=nbytes, capacity_range_bytes=certain, listed_bytes=nbytes, driver_bytes=0

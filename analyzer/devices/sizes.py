@@ -25,13 +25,13 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def is_size(text: str) -> bool:
-    """Whether `text` is a number, alone or with a unit of memory."""
+    """Return whether `text` is a number, alone or with a unit of memory."""
     found = _SIZE.fullmatch(text)
     return found is not None and found[2].lower() in UNITS
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "24GiB". Raises OptionError for anything else, and for less than one byte."""
+    """Return bytes of a size such as "24GiB". Raises OptionError for others, and below one byte."""
     found = _SIZE.fullmatch(text)
     if found is None or found[2].lower() not in UNITS:
         raise OptionError(f"{text!r} is no size", 'write a number with a unit: "24GiB", "24GB", "8192MiB"')
@@ -49,7 +49,7 @@ def parse_size(text: str) -> int:
 
 
 def as_on_the_box(text: str) -> int | None:
-    """Bytes of a whole number of "GB" as the makers of cards count them; None for any other size."""
+    """Return bytes of a whole number of "GB" as the makers of cards count them; None for any other size."""
     found = _SIZE.fullmatch(text)
     if found is None or found[2].lower() != "gb" or "." in found[1]:
         return None

@@ -201,7 +201,7 @@ class CudnnAnswers:
         return [nbytes, kept]
 
     def dropout_states(self, _question: Question) -> list[int]:
-        """Bytes of the random state of dropout."""
+        """Return the bytes of the random state of dropout."""
         return [dropout_state_bytes(self._profile.sm_count * self._profile.max_threads_per_sm)]
 
     def ctc(self, question: Question) -> list[int]:
@@ -213,7 +213,7 @@ class CudnnAnswers:
         return [nbytes]
 
     def _formula(self, what: str, nbytes: int, *, known: bool = True) -> None:
-        """A doubt where a formula read off another GPU was used, or one of something else."""
+        """Add a doubt where a formula read off another GPU was used, or one of something else."""
         if known and self._profile.measured:
             return
         source = "by a formula measured on the h200" if known else "by a formula of something near"
@@ -253,13 +253,13 @@ def _call_of(operation: Mapping[str, Any]) -> Convolution:
 
 
 def _mode(operation: Mapping[str, Any]) -> int | None:
-    """Which elementwise function an operation is; None: it is none."""
+    """Return which elementwise function an operation is; None: it is none."""
     described = operation.get(_ELEMENTWISE)
     return described[0][_ELEMENTWISE_MODE][0] if described else None
 
 
 def _full_heads(operations: Sequence[Mapping[str, Any]]) -> Iterator[int]:
-    """Bytes of key and value gradients of all query heads that are summed within their groups."""
+    """Yield the bytes of key and value gradients of all query heads that are summed within their groups."""
     for operation in operations:
         if operation["kind"] == _REDUCTION:
             source, result = operation[_REDUCED][0], operation[_REDUCTION_RESULT][0]

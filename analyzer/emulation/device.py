@@ -13,8 +13,8 @@ KNOWN_BYTES = 65536 * 8
 
 
 def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> str:
-    """The device as `native/device.c` reads it. cuda: the release PyTorch was built with. Raises OptionError
-    for a compute capability that is not known, or whose L2 cache is not."""
+    """Return the device as `native/device.c` reads it. cuda: the release PyTorch was built with. Raises
+    OptionError for a compute capability that is not known, or whose L2 cache is not."""
     sm, (major, minor) = profile.architecture, profile.compute_capability
     if not sm.l2_bytes:
         raise OptionError(

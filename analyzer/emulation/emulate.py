@@ -63,7 +63,7 @@ class Emulated:
 
 
 def script(words: str | os.PathLike[str], arguments: Sequence[str]) -> EmulatedProgram:
-    """A script as a program: a file, or "-m MODULE". Raises TargetError."""
+    """Return a script as a program: a file, or "-m MODULE". Raises TargetError."""
     name, place = place_of(words)
     passed = tuple(str(argument) for argument in arguments)
     return EmulatedProgram(" ".join((name, *passed)), place, passed)
@@ -76,7 +76,7 @@ def followed(
     environment: Mapping[str, str],
     job: Rank = ALONE,
 ) -> Emulated:
-    """What a program takes of a GPU, as one rank of a job.
+    """Return what a program takes of a GPU, as one rank of a job.
 
     python: the Python (or its environment's folder) whose PyTorch runs it; None: this one. environment:
     variables it sees besides its own. When the rank asked for ends, the others are ended, and so does one
@@ -99,8 +99,8 @@ def held(
     environment: Mapping[str, str],
     job: Rank = ALONE,
 ) -> Held:
-    """What one rank of a program holds at most that accounts for its memory itself, so that its history is
-    not kept. Takes and raises what `followed` does."""
+    """Return the most one rank holds, of a program that accounts for its memory itself: its history is not
+    kept. Takes and raises what `followed` does."""
     profile, _ = resolve(options.device)
     found, doubts, _ = _seen(replace(program, history=False), options, profile, python, environment, job)
     notes = (*doubts, _one_of(job)) if job.world_size > 1 else doubts
@@ -132,12 +132,7 @@ def _seen(
         Nccl(profile),
         Exchange(),
     )
-    topics = {
-        **cudnn.topics,
-        **workspaces.topics,
-        **communicators.topics,
-        "benchmark": benchmark_of(profile),
-    }
+    topics = {**cudnn.topics, **workspaces.topics, **communicators.topics, "benchmark": benchmark_of(profile)}
     with apart() as box:
         with (
             tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
@@ -172,7 +167,7 @@ def _ran(
     variables: Mapping[str, str],
     folder: Path,
 ) -> dict[str, Any]:
-    """What the process of the rank asked for wrote down. Raises RunError."""
+    """Return what the process of the rank asked for wrote down. Raises RunError."""
     outs = [folder / f"seen{rank}.json" for rank in range(job.world_size)]
     processes = []
     port = _free_port() if job.launched else 0
@@ -226,7 +221,8 @@ def _ran(
 
 
 def largest(found: dict[str, Any], children: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the process saw that held most memory of the GPU, of the program's own and those it started."""
+    """Return what the process saw that held most memory of the GPU, of the program's own and those it
+    started."""
     if not children:
         return found
     held = [process for process in (found, *children) if "events" in process]
@@ -250,7 +246,7 @@ def _ended(out: Path, code: int) -> str | None:
 
 
 def _free_port() -> int:
-    """A port of this machine that nobody listens at."""
+    """Return a port of this machine that nobody listens at."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

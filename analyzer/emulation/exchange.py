@@ -25,14 +25,14 @@ class Exchange:
     def __init__(self, longest: float = LONGEST_SECONDS) -> None:
         self._longest = longest
         self._changed = threading.Condition()
-        self._said: dict[str, tuple[Sequence[int], int]] = {}
+        self._words: dict[str, tuple[Sequence[int], int]] = {}
         self._ended = set[int]()
         self.topics: Mapping[str, Topic] = {"say": self.say, "hear": self.hear}
 
     def say(self, question: Question) -> Sequence[int]:
         """Words for a number of listeners on a channel."""
         with self._changed:
-            self._said[question["channel"]] = question["words"], int(question["listeners"])
+            self._words[question["channel"]] = question["words"], int(question["listeners"])
             self._changed.notify_all()
         return []
 
@@ -41,18 +41,18 @@ class Exchange:
         channel, rank = question["channel"], int(question["rank"])
         until = time.monotonic() + self._longest
         with self._changed:
-            while channel not in self._said:
+            while channel not in self._words:
                 if rank in self._ended:
                     raise Unanswered(f"rank {rank} ended before it took part in a collective")
                 left = until - time.monotonic()
                 if left <= 0:
                     raise Unanswered(f"a collective waited {self._longest:,.0f} seconds for another rank")
                 self._changed.wait(left)
-            words, listeners = self._said[channel]
+            words, listeners = self._words[channel]
             if listeners > 1:
-                self._said[channel] = words, listeners - 1
+                self._words[channel] = words, listeners - 1
             else:
-                del self._said[channel]
+                del self._words[channel]
         return words
 
     def ended(self, rank: int) -> None:

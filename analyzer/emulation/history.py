@@ -33,8 +33,8 @@ def estimate_of(
     device_note: str,
     doubts: tuple[str, ...] = (),
 ) -> Estimate:
-    """The estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts: what
-    libraries answered that was not measured on this GPU."""
+    """Return the estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts:
+    what libraries answered that was not measured on this GPU."""
     simulation, events, places = replayed(found)
     torch, cuda = found["torch"], found["cuda"]
     besides = max(int(found["used_bytes"]) - int(found["counters"]["reserved_bytes"]), 0)
@@ -139,15 +139,15 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
     elif found.get("failed"):
         line, kind, text = found["failed"]
         if kind != "OutOfMemoryError":  # which programs try for, and is counted
-            said = text.strip().partition("\n")[0]
+            message = text.strip().partition("\n")[0]
             notes.append(
-                f"the program caught an error of an operator: {without_folder(line)}: {kind}: {said}"
+                f"the program caught an error of an operator: {without_folder(line)}: {kind}: {message}"
             )
     reads = sorted(found["reads"].items(), key=lambda item: -item[1])
     for what, count in reads:
-        line, _, said = what.partition(": ")
+        line, _, message = what.partition(": ")
         where = without_folder(line) or "outside the program's own lines"
-        notes.append(f"{where}: {said} ({count:,} x), since kernels compute nothing here")
+        notes.append(f"{where}: {message} ({count:,} x), since kernels compute nothing here")
     for name in found["refused"]:
         notes.append(f"the program called {name}, which is not emulated")
     if found.get("others"):

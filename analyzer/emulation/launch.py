@@ -75,15 +75,15 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
             f"{path} has no PyTorch",
             "give the Python of an environment with a CUDA build: --python venv/bin/python",
         )
-    said = dict(
+    facts = dict(
         re.findall(
             r"^(__version__|cuda)\b[^=\n]*= *['\"]([^'\"]+)['\"]",
             (Path(folder) / "version.py").read_text("utf-8"),
             re.M,
         )
     )
-    cuda = re.match(r"(\d+)\.(\d+)", said.get("cuda", ""))
-    version = said.get("__version__", "")
+    cuda = re.match(r"(\d+)\.(\d+)", facts.get("cuda", ""))
+    version = facts.get("__version__", "")
     if cuda is None:
         raise MissingDependencyError(
             f"torch {version} of {path} is not a CUDA build",

@@ -27,7 +27,7 @@ class Nccl:
         return (max(code - STREAM_POOL_BYTES, 0), *others)
 
     def doubts(self) -> tuple[str, ...]:
-        """Which topologies were not measured on this GPU."""
+        """Return which topologies were not measured on this GPU."""
         missing = {
             size: nccl.taken({"": Communicator(size)}, self._profile).stands_in
             for size in sorted(self._sizes)

@@ -100,7 +100,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         super().__init__(path, _Connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A program that ended in the middle of a question needs no traceback here."""
+        """Say nothing: a program that ended in the middle of a question needs no traceback here."""
 
 
 class _Connection(socketserver.StreamRequestHandler):

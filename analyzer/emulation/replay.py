@@ -53,6 +53,7 @@ def without_folder(line: str) -> str:
 def _operator_ranges(
     operators: Sequence[Sequence[Any]],
 ) -> list[tuple[int, int, Description, dict[int, tuple[str, tuple[int, ...]]]]]:
+    """Return each operator's first and last request, its description, and its results by address."""
     found = []
     for before, after, name, module, source, phase, made in operators:
         short = name.removeprefix("aten.").removesuffix(".default")
@@ -78,7 +79,7 @@ class _Blocks:
     peak: int = 0
 
     def take(self, address: int, nbytes: int, segment: int, small: bool) -> int:
-        """The bytes of the block at this address, in this segment, for a request of so many."""
+        """Return the bytes of the block at this address, in this segment, for a request of so many."""
         at = bisect_right(self.free, (address, 1 << 62)) - 1
         wanted = max(-(-nbytes // SPLIT_BYTES) * SPLIT_BYTES, SPLIT_BYTES)
         if at < 0 or not self.free[at][0] <= address < sum(self.free[at]):
@@ -195,6 +196,7 @@ class _Replay:
             self._step()
 
     def _alloc(self, address: int, size: int) -> None:
+        """Add a request: its block, and the operator within whose range it falls."""
         count = len(self.requests)
         while self._steps and self._steps[0] <= count:
             self._step()
@@ -216,6 +218,7 @@ class _Replay:
         self._add(malloc, block, size, place.name, place.phase, address)
 
     def _free(self, address: int) -> None:
+        """Add the return of the request at an address, behind the ends of optimizer steps before it."""
         count = len(self.requests)
         while self._frees and self._steps and self._steps[0] <= count and self._frees[0] <= self._freed:
             self._step()
@@ -305,7 +308,7 @@ class _Replay:
         return found
 
     def _born(self, count: int) -> int:
-        """The event that the request after so many others is born with."""
+        """Return the event that the request after so many others is born with."""
         return self.requests[count].born if count < len(self.requests) else len(self.events)
 
     def simulation(self) -> Simulation:

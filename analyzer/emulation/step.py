@@ -60,7 +60,7 @@ class _Step:
         self._called: Mapping[str, Any] | None = None  # the compiled graph under way
 
     def returned(self) -> None:
-        """A compiled graph is over, if one was under way: its results are handed back."""
+        """End the compiled graph under way, if there is one: its results are handed back."""
         if self._called is not None:
             results = (self._called.get("results", 0),)
             self._append(self._called, compiled.RETURN, results, settings=self._mode)
@@ -85,6 +85,7 @@ class _Step:
             self._operator(launch, settings)
 
     def _kernel(self, launch: Mapping[str, Any], settings: frozenset[str]) -> None:
+        """Append a Triton kernel as an operator: its tensors, what it reads and writes of them, its sizes."""
         sizes = launch["sizes"]
         tensors = tuple(self._tensor(tensor) for _, tensor in launch["tensors"])
         reads, writes = (tuple(places[which] for places, _ in launch["tensors"]) for which in (0, 1))
@@ -100,6 +101,7 @@ class _Step:
         )  # fmt: skip
 
     def _operator(self, launch: Mapping[str, Any], settings: frozenset[str]) -> None:
+        """Append an ATen call as an operator, with its results and the storages that it writes."""
         arguments = tuple(self._argument(value) for value in launch["arguments"])
         keywords = {name: self._argument(value) for name, value in launch["keywords"].items()}
         results = [self._argument(value) for value in launch["results"]]
@@ -124,6 +126,7 @@ class _Step:
         outputs: tuple[TensorMeta, ...] = (),
         **more: Any,
     ) -> None:
+        """Append an operator at the place of its launch: line, module and phase."""
         line, module, phase = launch["place"]
         where = {"phase": _PHASES.get(phase, Phase.FORWARD), "module": module, "source": without_folder(line)}
         more = {**where, **more}

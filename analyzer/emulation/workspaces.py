@@ -39,7 +39,7 @@ class Workspaces:
         }
 
     def plan(self, question: Question) -> list[int]:
-        """Bytes of a plan's workspace."""
+        """Return the bytes of a plan's workspace."""
         if question["from"] not in _TYPES or question["to"] not in _TYPES:
             raise Unanswered(f"nothing is known of cuFFT's plans of data type {question['from']}")
         (real_bytes, from_complex), (_, to_complex) = _TYPES[question["from"]], _TYPES[question["to"]]
@@ -59,7 +59,7 @@ class Workspaces:
         return [nbytes]
 
     def product(self, question: Question) -> list[int]:
-        """Bytes of a product's buffer."""
+        """Return the bytes of a product's buffer."""
         rows, entries, algorithm = question["rows"], question["entries"], question["algorithm"]
         measured = question["what"] == "matrix" and algorithm == _CSR_ALG1
         if measured:

@@ -28,7 +28,7 @@ _SHORT = {
 
 
 def full_name(name: str) -> str:
-    """The element type's own name for a short one ("fp16"); any other name as it is."""
+    """Return the element type's own name for a short one ("fp16"); any other name as it is."""
     return _SHORT.get(name, name)
 
 
@@ -38,10 +38,10 @@ def dtype_bits(dtype: str) -> int:
 
 
 def dtype_bytes(dtype: str) -> int:
-    """Bytes one element of `dtype` takes, at least 1 (packed types: see `nbytes_of`)."""
+    """Return the bytes one element of `dtype` takes, at least 1 (packed types: see `nbytes_of`)."""
     return max(1, BITS[dtype] // 8)
 
 
 def nbytes_of(element_count: int, dtype: str) -> int:
-    """Bytes `element_count` elements take, packed types rounded up to whole bytes."""
+    """Return the bytes `element_count` elements take, packed types rounded up to whole bytes."""
     return -(-element_count * BITS[dtype] // 8)

@@ -98,8 +98,8 @@ def contiguous_strides(shape: Sequence[int], order: Iterable[int] | None = None)
 
 
 def lies_channels_last(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether strides descend as N, spatial, C do, gaps allowed, so that PyTorch takes a tensor of four or
-    five dimensions to be channels-last (`suggest_memory_format`).
+    """Return whether strides descend as N, spatial, C do, gaps allowed, so that PyTorch takes a tensor of
+    four or five dimensions to be channels-last (`suggest_memory_format`).
 
     Source: `is_channels_last_strides_2d_s4` and `_3d_s5`, `c10/core/MemoryFormat.h`.
     """
@@ -163,7 +163,7 @@ class Operator:
     checkpointing: tuple[int, int] = (0, 0)
 
     def argument(self, *names: str, default: Argument = None) -> Argument:
-        """The argument of the first of these schema names that the call gives a value, or the default.
+        """Return the argument of the first of these schema names that the call gives a value, or the default.
 
         Raises GraphError where the call has arguments by position and nobody said what their schema calls
         them.
@@ -183,7 +183,7 @@ class Operator:
         return value if isinstance(value, TensorMeta) else None
 
     def integer(self, *names: str, default: int = 0) -> int:
-        """The integer (or boolean) argument of the first of these names that is given."""
+        """Return the integer (or boolean) argument of the first of these names that is given."""
         value = self.argument(*names)
         return int(value) if isinstance(value, int) else default
 
@@ -197,7 +197,7 @@ class Operator:
         return None
 
     def flags(self, name: str, count: int) -> tuple[bool, ...]:
-        """The list of booleans of this name (`output_mask`), all true if absent."""
+        """Return the list of booleans of this name (`output_mask`), all true if absent."""
         value = self.argument(name)
         if isinstance(value, tuple) and len(value) == count:
             return tuple(bool(part) for part in value)
@@ -216,7 +216,7 @@ class Operator:
 
 
 def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
-    """The tensors of an argument, depth first."""
+    """Yield the tensors of an argument, depth first."""
     if isinstance(argument, TensorMeta):
         yield argument
     elif isinstance(argument, tuple):
@@ -225,7 +225,7 @@ def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
 
 
 def storages_in(operator: Operator) -> set[int]:
-    """The storages an operator reads: those of its inputs, without the generators behind these."""
+    """Return the storages an operator reads: those of its inputs, without the generators behind these."""
     found: set[int] = set()
     for argument in operator.arguments:
         if type(argument) is TensorMeta:

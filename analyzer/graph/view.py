@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def view_of(graph: Graph) -> nx.DiGraph:
-    """The graph's view: the one that is there, or a new one."""
+    """Return the graph's view: the one that is there, or a new one."""
     if "view" not in graph.derived:
         graph.derived["view"] = to_networkx(graph)
     return graph.derived["view"]
 
 
 def to_networkx(graph: Graph) -> nx.DiGraph:
-    """A bipartite directed graph of storages and operators (see the module docstring)."""
+    """Return a bipartite directed graph of storages and operators (see the module docstring)."""
     birth: list[int | None] = [None] * len(graph.storages)
     death: list[int | None] = [None] * len(graph.storages)
     ran: list[int | None] = [None] * len(graph.operators)

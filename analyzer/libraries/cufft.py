@@ -116,7 +116,7 @@ class FourierPlan:
 
 
 def workspace_bytes(plan: FourierPlan) -> int:
-    """Bytes cuFFT asks for to run the plan."""
+    """Return the bytes cuFFT asks for to run the plan."""
     if not plan.lengths or not plan.batch or not all(plan.lengths):
         return 0
     if plan.real and not _has_real_kernel(plan):
@@ -144,6 +144,7 @@ def is_recorded(plan: FourierPlan) -> bool:
 
 
 def _is_recorded(length: int, plan: FourierPlan) -> bool:
+    """Return whether cuFFT's work area for this length was measured, or follows from measured ones."""
     if _is_power_of_two(length):
         above, below = _POWERS_BETWEEN[plan.real_bytes]
         return length <= _LONGEST_POWER[plan.real_bytes] and not above < length < below
@@ -208,7 +209,7 @@ def _is_padded(plan: FourierPlan) -> bool:
 
 
 def _has_real_kernel(plan: FourierPlan) -> bool:
-    """Whether the last length has a kernel that takes real numbers as they are."""
+    """Return whether the last length has a kernel that takes real numbers as they are."""
     length = plan.lengths[-1]
     listed = _kernel("to real" if plan.to_real else "from real", length, plan)
     if listed is not None:
@@ -232,7 +233,7 @@ def _kernel(kind: str, length: int, plan: FourierPlan) -> bool | None:
 
 
 def _takes_kernels(lengths: tuple[int, ...], plan: FourierPlan) -> bool:
-    """Whether a complex transform takes more than one kernel for one of its lengths."""
+    """Return whether a complex transform takes more than one kernel for one of its lengths."""
     power, row = _LONGEST_KERNEL[plan.real_bytes]
     column = _LONGEST_COLUMN[plan.real_bytes]
     dimensions = len(plan.lengths)
@@ -253,7 +254,7 @@ def _is_bluestein(length: int) -> bool:
 
 
 def _convolution_length(length: int) -> int:
-    """The first length of factors 2, 3 and 5 that is at least 2 n - 1."""
+    """Return the first length of factors 2, 3 and 5 that is at least 2 n - 1."""
     least = 2 * length - 1
     best = 1 << (least - 1).bit_length()
     fives = 1
@@ -267,7 +268,7 @@ def _convolution_length(length: int) -> int:
 
 
 def _largest_prime(number: int) -> int:
-    """The largest prime factor, 1 of 1."""
+    """Return the largest prime factor, 1 of 1."""
     largest, factor = 1, 2
     while factor * factor <= number:
         while number % factor == 0:

@@ -69,7 +69,7 @@ def geqrf_bytes(of: Element, _m: int, n: int) -> int:
 
 
 def orgqr_bytes(of: Element, m: int, n: int, k: int) -> int:
-    """The first n columns of Q, of k reflectors of m rows."""
+    """Return the first n columns of Q, of k reflectors of m rows."""
     return of.nbytes * _orgqr(m, n, k)
 
 

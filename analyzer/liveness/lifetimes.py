@@ -120,7 +120,7 @@ def lifetimes(graph: Graph, policy: Policy = "last_use") -> Lifetimes:
 
 
 def peak(graph: Graph, policy: Policy = "last_use", ranges: Lifetimes | None = None) -> Peak:
-    """The peak, at the first moment that reaches it, and who is in it.
+    """Return the peak, at the first moment that reaches it, and who is in it.
 
     `ranges`, if given, are the policy's lifetimes, made before.
     """
@@ -138,7 +138,7 @@ def peak(graph: Graph, policy: Policy = "last_use", ranges: Lifetimes | None = N
 
 
 def live_bytes(graph: Graph, ranges: Lifetimes) -> tuple[int, ...]:
-    """Bytes live on the device at each moment of the program."""
+    """Return the bytes live on the device at each moment of the program."""
     change = [0] * (len(graph.program) + 1)
     for storage, first, last in zip(graph.storages, ranges.first, ranges.last, strict=True):
         if storage.on_device and first <= last:
@@ -185,7 +185,7 @@ def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
 
 
 def _step_ends(graph: Graph) -> Callable[[int], int]:
-    """A function from a position to the position of the last operator of the step under way there.
+    """Return a function from a position to the position of the last operator of the step under way there.
 
     The step of a position is that of the next operator to run, so an input's birth belongs to the step it is
     for.

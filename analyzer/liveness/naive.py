@@ -85,7 +85,7 @@ def formula(
     ddp_factor: int = 1,
     mode: str = "train",
 ) -> Naive:
-    """The sums for training and inference from plain numbers: D, W, O in bytes; m, b, d."""
+    """Return the sums for training and inference from plain numbers: D, W, O in bytes; m, b, d."""
     # A fraction, not a float: sizes beyond 2^53 stay exact.
     forward_output = int(Fraction(precision_factor) * output_bytes)
     return Naive(
@@ -127,15 +127,10 @@ def from_leaves(
 
 
 def from_onnx(
-    graph: Graph,
-    *,
-    moments: int = 0,
-    precision_factor: float = 1.0,
-    ddp_factor: int = 1,
-    mode: str = "infer",
+    graph: Graph, *, moments: int = 0, precision_factor: float = 1.0, ddp_factor: int = 1, mode: str = "infer"
 ) -> Naive:
-    """The sum from an ONNX graph, whose layers are its nodes: W its initializers, D its inputs and what is
-    still alive at the end."""
+    """Return the sum from an ONNX graph, whose layers are its nodes: W its initializers, D its inputs and
+    what is still alive at the end."""
     made = {
         tensor.storage for operator in graph.operators for tensor in operator.outputs if tensor is not None
     }

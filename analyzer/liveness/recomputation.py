@@ -93,5 +93,5 @@ def _operands(
 
 
 def _writers(graph: Graph, index: int) -> list[int]:
-    """The nodes of the forward pass that make a storage or write into it."""
+    """Return the nodes of the forward pass that make a storage or write into it."""
     return [node for node in view_of(graph).pred[index] if graph.operators[~node].phase in _FORWARD]

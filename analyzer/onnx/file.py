@@ -50,7 +50,7 @@ MOST_BYTES, MOST_FIELDS = 256 << 20, 4_000_000
 
 
 def load(path: str | Path) -> Any:
-    """The `onnx.ModelProto` at `path` without large tensors' contents.
+    """Return the `onnx.ModelProto` at `path` without large tensors' contents.
 
     Raises TargetError for what is no model or reaches outside its folder.
     """
@@ -82,7 +82,7 @@ def load(path: str | Path) -> Any:
 
 
 def parse(data: bytes, shown: str, hint: str = "export the model again") -> Any:
-    """The checked `onnx.ModelProto` in `data`. Raises TargetError for what cannot be a model."""
+    """Return the checked `onnx.ModelProto` in `data`. Raises TargetError for what cannot be a model."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -134,8 +134,8 @@ def check_external(model: Any, folder: Path) -> None:
 
 
 def too_short(model: Any, folder: Path) -> tuple[str, ...]:
-    """A sentence for each file of external data that is there and ends before the tensors in it do: ONNX
-    Runtime refuses it. Files are not read, only measured; `check_external` comes first."""
+    """Return a sentence for each file of external data that is there and ends before the tensors in it do:
+    ONNX Runtime refuses it. Files are not read, only measured; `check_external` comes first."""
     ends: dict[str, tuple[int, str]] = {}
     for tensor in tensors(model.graph):
         if tensor.data_location != _EXTERNAL or any(size < 0 for size in tensor.dims):
@@ -172,7 +172,7 @@ def stored_bytes(tensor: Any) -> int:
 
 
 def inside(folder: Path, location: str, name: str) -> Path:
-    """The path of external data if it lies in the model's folder. Raises TargetError otherwise."""
+    """Return the path of external data if it lies in the model's folder. Raises TargetError otherwise."""
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
     rooted = PurePosixPath(location).is_absolute() or bool(
         PureWindowsPath(location).drive or PureWindowsPath(location).root
@@ -203,7 +203,7 @@ def external_entries(tensor: Any) -> dict[str, str]:
 
 
 def read_external(tensor: Any, folder: Path | None) -> bytes | None:
-    """The bytes of a small external tensor, None if it is large, absent, or too short."""
+    """Return the bytes of a small external tensor, None if it is large, absent, or too short."""
     from analyzer.graph import nbytes_of
 
     if folder is None or tensor.data_type not in DTYPES or any(size < 0 for size in tensor.dims):
@@ -285,8 +285,8 @@ class _TooLargeError(_WireError):
 
 
 def without_bulk(view: Any) -> bytes:
-    """The serialized model in `view` (bytes or a mapping) without tensor contents longer than KEEP_BYTES,
-    skipped where they stand."""
+    """Return the serialized model in `view` (bytes or a mapping) without tensor contents longer than
+    KEEP_BYTES, skipped where they stand."""
     return b"".join(_copy(view, 0, len(view), "model", 0, _Bounds()))
 
 

@@ -76,7 +76,7 @@ def read(
     values: Mapping[str, float] = MappingProxyType({}),
     assume: Mapping[str, bool] = MappingProxyType({}),
 ) -> ShapedModel:
-    """A model with all shapes inferred.
+    """Return a model with all shapes inferred.
 
     path_or_model: a path, an `onnx.ModelProto`, its serialized bytes, or what an earlier call returned, which
     stays as it is. batch, inputs: as for `capture_onnx`. values: the number in an input of one element.

@@ -95,6 +95,7 @@ def _schema(operator: str, opset: int) -> Any:
 
 
 def _check_names(node: Any, names: Any, formals: Any, least: int, most: int, what: str) -> None:
+    """Raise TargetError if a node has too few or too many inputs or outputs, or lacks a required one."""
     import onnx
 
     if not least <= _count(names) <= most:

@@ -72,9 +72,8 @@ def prepare(
     *,
     ir_version: int = OVERRIDABLE_IR,
 ) -> Structure:
-    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a
-    subgraph;
-    ir_version: of the file.
+    """Return the structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible
+    around a subgraph; ir_version: of the file.
 
     Raises TargetError for a value without one maker, and for a node without what its operator demands.
     """
@@ -152,7 +151,7 @@ def _check_subgraphs(node: Any) -> None:
 
 
 def reads(structure: Structure, place: int) -> tuple[str, ...]:
-    """The outer values that node `place`'s subgraphs read besides its inputs."""
+    """Return the outer values that node `place`'s subgraphs read besides its inputs."""
     inner = structure.subgraphs.get(place, {})
     return tuple(dict.fromkeys(name for sub in inner.values() for name in sub.captured))
 
@@ -168,6 +167,7 @@ def _check_unique_producer(
     initializers: Mapping[str, Any],
     inputs: Mapping[str, Any],
 ) -> None:
+    """Raise TargetError if another node, an initializer or an input has the same name."""
     if name in producers or name in initializers or name in inputs:
         first = producers.get(name)
         other = (
@@ -193,8 +193,7 @@ def _duplicate_error(names: list[str], what: str) -> TargetError:
 def _ordered(
     nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the nodes in an order in which values are made before they are read, in file order if
-    possible."""
+    """Return the nodes in an order that makes values before they are read, in file order if possible."""
     made = {"", *available}
     for node in nodes:
         if not all(name in made for name in reads.get(id(node)) or node.input):
@@ -236,6 +235,7 @@ def _ordered(
 def _cycle_error(
     node: Any, made: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> TargetError:
+    """Return the error for a graph with a cycle, found by walking back from a node that is never ready."""
     seen: dict[int, Any] = {}
     while id(node) not in seen:
         seen[id(node)] = node
@@ -287,7 +287,7 @@ def _check_data(tensor: Any) -> None:
 
 
 def _readable(tensor: Any, folder: Path | None) -> Any:
-    """The tensor, with its data taken from the external file if it may decide shapes."""
+    """Return the tensor, with its data taken from the external file if it may decide shapes."""
     if tensor.data_location == 1 and tensor.data_type in _INTEGERS:
         data = read_external(tensor, folder)
         if data is not None:

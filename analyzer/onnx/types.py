@@ -64,7 +64,7 @@ def element_count(sizes: tuple[int, ...]) -> int:
 
 
 def from_type_proto(proto: Any) -> ValueType:
-    """The value type of a `TypeProto` (anything but a dense or sparse tensor: its kind, no shape)."""
+    """Return the value type of a `TypeProto` (anything but a dense or sparse tensor: its kind, no shape)."""
     kind = proto.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         tensor = getattr(proto, kind)
@@ -76,7 +76,7 @@ def from_type_proto(proto: Any) -> ValueType:
 
 
 def _element_dtype(proto: Any) -> str:
-    """The element type inside nested sequences and optionals; "" for maps and unknown types."""
+    """Return the element type inside nested sequences and optionals; "" for maps and unknown types."""
     for _ in range(64):
         kind = proto.WhichOneof("value")
         if kind in ("tensor_type", "sparse_tensor_type"):
@@ -96,7 +96,7 @@ def shape_of(proto: Any) -> Shape:
 
 
 def to_type_proto(value: ValueType) -> Any:
-    """The `TypeProto` of a value type, for inference."""
+    """Return the `TypeProto` of a value type, for inference."""
     import onnx
 
     if value.proto is not None:
@@ -122,5 +122,5 @@ def display(name: str) -> str:
 
 
 def display_shape(shape: Shape | None) -> str:
-    """A shape for messages: [64, "?", batch]."""
+    """Return a shape for messages: [64, "?", batch]."""
     return "?" if shape is None else "[" + ", ".join(display(str(size)) or "?" for size in shape) + "]"

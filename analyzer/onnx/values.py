@@ -60,7 +60,7 @@ class Values:
         self._memory: dict[str, Any] = {}
 
     def get(self, name: str, depth: int = 0) -> Any:
-        """The value as a numpy array, or None if it is not a small constant."""
+        """Return the value as a numpy array, or None if it is not a small constant."""
         if name not in self._memory:
             if depth > _DEEPEST:
                 return None
@@ -100,6 +100,7 @@ class Values:
         return self._run(node, feeds, name)
 
     def _run(self, node: Any, feeds: dict[str, Any], name: str) -> Any:
+        """Return a node's result by ONNX's reference implementation; None if that fails or is large."""
         import warnings
 
         import numpy
@@ -127,6 +128,7 @@ class Values:
         return value if value is not None and value.size <= LARGEST_COUNT else None
 
     def _shape(self, node: Any) -> Any:
+        """Return what `Shape` or `Size` gives, None where the sizes are unknown or overflow."""
         import numpy
 
         value = self._type_of(node.input[0]) if node.input else None
@@ -140,6 +142,7 @@ class Values:
         return numpy.array(value.sizes[bounds.get("start", 0) : bounds.get("end")], dtype=numpy.int64)
 
     def _tensor(self, proto: Any) -> Any:
+        """Return a small initializer as an array, None where it is large, damaged or its file absent."""
         import onnx
 
         if any(size < 0 for size in proto.dims) or element_count(tuple(proto.dims)) > LARGEST_COUNT:
@@ -159,7 +162,7 @@ class Values:
 
 
 def constant_tensor(node: Any) -> Any:
-    """The TensorProto a Constant node holds, None if it holds none (strings, sparse)."""
+    """Return the TensorProto a Constant node holds, None if it holds none (strings, sparse)."""
     import onnx
 
     for attribute in node.attribute:

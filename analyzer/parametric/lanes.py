@@ -197,7 +197,7 @@ def _divisor(number: Any) -> Any:
 
 
 def _together(answers: npt.NDArray[np.bool_]) -> bool:
-    """The answer of all lanes. Raises Apart where they differ."""
+    """Return the answer of all lanes. Raises Apart where they differ."""
     first = bool(answers[0])
     if bool((answers != first).any()):
         raise Apart(answers)

@@ -185,7 +185,7 @@ def _one_by_one(number: Polynomial) -> AtBatch:
 
 
 def _together(parts: list[Any]) -> AtBatch:
-    """A tuple of values, some of which are functions of the batch."""
+    """Return a tuple of values, some of which are functions of the batch."""
 
     def at(batch: int) -> tuple[Any, ...]:
         return tuple([part(batch) if callable(part) else part for part in parts])

@@ -40,7 +40,7 @@ class Polynomial:
         return len(self.numerators) - 1
 
     def at(self, batch: int) -> int:
-        """The value there. Raises ArithmeticError when it is no whole number."""
+        """Return the value there. Raises ArithmeticError when it is no whole number."""
         value = 0
         for numerator in reversed(self.numerators):
             value = value * batch + numerator
@@ -62,8 +62,8 @@ class Polynomial:
 
 
 def fit(batches: Sequence[int], values: Sequence[int]) -> Polynomial | None:
-    """The lowest polynomial, of degree at most n - 2, through the n pairs (batch, value); None if there is
-    none. Batches are distinct, at least two.
+    """Return the lowest polynomial, of degree at most n - 2, through the n pairs (batch, value); None if
+    there is none. Batches are distinct, at least two.
 
     >>> fit((2, 3, 8), (20, 30, 80)).at(5)
     50

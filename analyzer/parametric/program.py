@@ -79,7 +79,7 @@ class BatchProgram:
 
 
 def _same_program(graphs: Sequence[Graph]) -> None:
-    """The same in every capture: names, types, structure, order. Raises NotTheSame."""
+    """Raise NotTheSame unless names, types, structure and order are the same in every capture."""
     first = graphs[0]
     for other in graphs[1:]:
         for one, two in zip(first.operators, other.operators, strict=False):

@@ -66,10 +66,10 @@ def analysis(
 
 def _check_no_config(target: Target | object, options: Options) -> None:
     """Raise OptionError for options that only a configuration has."""
-    said = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
-    if said:
+    given = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
+    if given:
         name = target.name if isinstance(target, Target) else type(target).__name__
-        flag = f"--{said[0].replace('_', '-')}" + (" generate" if said[0] == "mode" else "")
+        flag = f"--{given[0].replace('_', '-')}" + (" generate" if given[0] == "mode" else "")
         raise OptionError(f"{flag} is for a configuration, and {name} is none", f"leave {flag} out")
 
 

@@ -402,8 +402,9 @@ def _allocations(
 
 
 def _origin(malloc: Malloc, description: Description) -> Origin:
-    said = description.by_name
-    return Origin(category=malloc.category.value, rule=malloc.rule, stream=malloc.stream or 0, **said)
+    return Origin(
+        category=malloc.category.value, rule=malloc.rule, stream=malloc.stream or 0, **description.by_name
+    )
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

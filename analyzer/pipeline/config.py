@@ -36,7 +36,7 @@ _MXFP4_BITS = 4 + 8 / 32  # a weight, and its part of the scale of 32
 
 
 def script_of(name: str, options: Options) -> str:
-    """The program that says the same as the configuration and the options. Raises AnalyzerError."""
+    """Return the program that says the same as the configuration and the options. Raises AnalyzerError."""
     return script(recipe_of(name, options))
 
 
@@ -80,7 +80,7 @@ def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
 def _followed(
     recipe: Recipe, options: Options, progress: Callable[[str], None] | None, limitless: bool
 ) -> tuple[Analysis, Followed]:
-    """The analysis of the recipe's program, and what was followed. Raises AnalyzerError."""
+    """Return the analysis of the recipe's program, and what was followed. Raises AnalyzerError."""
     with _quiet():
         found = _ran(recipe, options, progress, limitless)
     if (
@@ -108,7 +108,7 @@ def _note_on_mxfp4(recipe: Recipe) -> str | None:
     GPU (`quantizers/quantizer_mxfp4.py`); else None."""
     if recipe.stored is None or recipe.stored.method != "mxfp4":
         return None
-    said = (
+    sentence = (
         f"weights stored as mxfp4 are counted as {recipe.dtype}, to which transformers turns them where it"
         " has no kernels for them (Triton and the package kernels); with these they stay "
     )
@@ -117,17 +117,17 @@ def _note_on_mxfp4(recipe: Recipe) -> str | None:
         for name in ("num_local_experts", "hidden_size", "intermediate_size", "num_hidden_layers")
     ]
     if None in sizes:
-        return said + "a quarter of it"
+        return sentence + "a quarter of it"
     weights = 3 * math.prod(
         size for size in sizes if size
     )  # an expert's two halves of the first product, and its second
-    return f"{said}{weights * _MXFP4_BITS / 8 / 2**30:,.2f} GiB of its {weights * 2 / 2**30:,.2f}"
+    return f"{sentence}{weights * _MXFP4_BITS / 8 / 2**30:,.2f} GiB of its {weights * 2 / 2**30:,.2f}"
 
 
 def _ran(
     recipe: Recipe, options: Options, progress: Callable[[str], None] | None, limitless: bool
 ) -> Followed:
-    """The recipe's program, followed."""
+    """Follow the recipe's program."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.py"
         program.write_text(script(recipe), encoding="utf-8")
@@ -144,7 +144,7 @@ def _quiet() -> Iterator[None]:
     bars.disable_progress_bar()
     every = import_module("tqdm.std").tqdm  # packages beside transformers draw bars of their own
     drawn = every.__init__
-    every.__init__ = lambda bar, *args, **said: drawn(bar, *args, **{**said, "disable": True})
+    every.__init__ = lambda bar, *args, **keywords: drawn(bar, *args, **{**keywords, "disable": True})
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -161,14 +161,14 @@ def recipe_of(name: str, options: Options) -> Recipe:
     """Return the recipe for a configuration and the options. Raises AnalyzerError."""
     config = opened(name)
     found = stored(config)
-    if said := options.not_of_configs():
-        flag = f"--{next(iter(said)).replace('_', '-')}".replace("--inputs", "--input")
+    if given := options.not_of_configs():
+        flag = f"--{next(iter(given)).replace('_', '-')}".replace("--inputs", "--input")
         raise OptionError(
             f"{flag} means nothing for a configuration", f"leave {flag} out (see analyze --help)"
         )
     if options.load_in_4bit and options.load_in_8bit:
         raise OptionError("weights have 4 bits or 8", "leave --load-in-4bit or --load-in-8bit out")
-    return Recipe.settled(config, options, found)
+    return Recipe.from_options(config, options, found)
 
 
 def _check_known(recipe: Recipe) -> None:

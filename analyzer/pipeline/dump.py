@@ -11,7 +11,7 @@ from analyzer.graph import Argument, Graph, Operator, TensorMeta
 
 
 def dump(graph: Graph) -> str:
-    """The text, ending with a newline."""
+    """Return the text, ending with a newline."""
     if graph.framework == "pytorch":
         from analyzer.capture.pytorch import fx
 

@@ -88,7 +88,7 @@ def captured_onnx_training(
 
 
 def described_inputs(options: Options) -> Described | None:
-    """The inputs as the ONNX reader takes them: name -> (shape, element type). Raises InputError."""
+    """Return the inputs as the ONNX reader takes them: name -> (shape, element type). Raises InputError."""
     inputs = options.inputs
     if inputs is None:
         return None

@@ -23,10 +23,10 @@ from analyzer.ranks import Call
 Group = tuple[tuple[int, ...], int]
 
 
-def read(said: bytes) -> dict[Group, list[Call]]:
+def read(message: bytes) -> dict[Group, list[Call]]:
     """Parse the calls a rank reported (`ranks.py:calls_of`), by group."""
     found: dict[Group, list[Call]] = {}
-    for (ranks, _), calls in json.loads(said):
+    for (ranks, _), calls in json.loads(message):
         members = tuple(ranks)
         found[members, sum(known == members for known, _ in found)] = [(name, where) for name, where in calls]
     return found

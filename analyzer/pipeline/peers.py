@@ -131,7 +131,7 @@ class Peers:
                 progress(f"{len(self.estimates)} of {ranks} ranks")
         return [self.estimates[rank] for rank in range(ranks)]
 
-    def said(self, channel: str) -> bytes | None:
+    def received(self, channel: str) -> bytes | None:
         """Return the value in a channel, None if none was sent."""
         return self._mail.get(channel)
 
@@ -207,6 +207,7 @@ class Peers:
         return "; ".join(others) or "no rank says it"
 
     def _start(self, rank: int) -> None:
+        """Start the process that follows another rank, and send it its work."""
         ours, theirs = Pipe()
         with theirs:
             output = subprocess.DEVNULL if self._quiet else None
@@ -227,20 +228,20 @@ class Peers:
         """Take one message of a rank: a value, a question, its result or its end."""
         rank = next(rank for rank, known in self._peers.items() if known is peer)
         try:
-            kind, *said = peer.connection.recv()
+            kind, *content = peer.connection.recv()
         except (EOFError, OSError):
             peer.ended = f"the process of rank {rank} ended (exit code {peer.process.wait()})"
             return
         match kind:
             case "say":
-                self._mail[said[0]] = said[1]
+                self._mail[content[0]] = content[1]
             case "ask":
-                peer.asked = AwaitedValue(*said)
+                peer.asked = AwaitedValue(*content)
             case "done":
-                self.estimates[rank] = said[0]
+                self.estimates[rank] = content[0]
                 peer.ended = f"rank {rank} ended without it"
             case _:
-                peer.ended = said[0]
+                peer.ended = content[0]
 
 
 def _failed(peer: _Peer) -> bool:

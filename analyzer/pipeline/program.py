@@ -41,11 +41,10 @@ def follow(
     job: Rank | None = None,
     post: Post | None = None,
 ) -> tuple[Analysis, BaseException | None]:
-    """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it
-    failed or cannot be followed. whole: steps that repeat are stored like any other. job: the rank where its
-    machine has another number of them than `Rank.of` takes it to have. post: brings what other ranks say by
-    value (None: they are followed beside this one where it asks).
-    Raises AnalyzerError."""
+    """Return the analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError
+    where it failed or cannot be followed. whole: steps that repeat are stored like any other. job: the rank
+    where its machine has another number of them than `Rank.of` takes it to have. post: brings what other
+    ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     name = " ".join((place_of(script)[0], *map(str, args)))
     with apart() as box:
@@ -111,16 +110,16 @@ def watched(
     ):
         begun = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
 
-        def settled() -> tuple[DeviceProfile, str]:
-            said = options
+        def current_settings() -> tuple[DeviceProfile, str]:
+            chosen = options
             workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
             if workspace and workspace != begun:  # by the program: no doubt that it is meant
-                said = replace(
+                chosen = replace(
                     options, runtime_options={"cublas_workspace": workspace, **options.runtime_options}
                 )
-            return runtime.profile(profile, said), alloc_conf(said.runtime_options)
+            return runtime.profile(profile, chosen), alloc_conf(chosen.runtime_options)
 
-        live = Live(*settled(), settled, limitless)
+        live = Live(*current_settings(), current_settings, limitless)
         ran = captured_while_it_runs(
             main,
             live.profile,
@@ -169,7 +168,7 @@ def concluded(
 
 
 def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
-    """The program's name, and its file or module. Raises TargetError."""
+    """Return the program's name, and its file or module. Raises TargetError."""
     name = os.fspath(script)
     if name.startswith("-m "):
         return name, name.removeprefix("-m ").strip()
@@ -210,8 +209,8 @@ def _incomplete(error: BaseException | None) -> str | None:
         return "interrupted"
     if isinstance(error, SystemExit) and error.code not in (None, 0):
         # A text is printed and the code is 1 (Python's documentation of sys.exit).
-        said = f"exit code {error.code}" if isinstance(error.code, int) else f"{error.code}"
-        return f"the program ended itself: {said}"
+        status = f"exit code {error.code}" if isinstance(error.code, int) else f"{error.code}"
+        return f"the program ended itself: {status}"
     return None
 
 
@@ -222,7 +221,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _naive(ran: Ran) -> Any:
-    """The textbook's sum for the first model's first forward pass."""
+    """Return the textbook's sum for the first model's first forward pass."""
     from analyzer.liveness.naive import from_leaves, moments_in
 
     inputs = sum(s.nbytes for s in ran.graph.storages if s.category is Category.INPUT and s.on_device)

@@ -38,24 +38,15 @@ def captured_pytorch(
 ) -> Captured:
     """Capture a training step or forward passes of `target`. Raises AnalyzerError."""
     with without_compiler(), apart() if isinstance(target, Target) else nullcontext():
-        return _captured(target, options, runtime, progress)
-
-
-def _captured(
-    target: torch.nn.Module | Target,
-    options: Options,
-    runtime: Runtime,
-    progress: Callable[[str], None] | None,
-) -> Captured:
-    if isinstance(target, Target):
-        program, name = built(target, options), target.name
-    elif isinstance(target, torch.nn.Module):
-        program, name = Program(target), type(target).__name__
-    else:
-        raise TargetError(
-            f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
-        )
-    return captured_program(program, name, options, runtime, progress)
+        if isinstance(target, Target):
+            program, name = built(target, options), target.name
+        elif isinstance(target, torch.nn.Module):
+            program, name = Program(target), type(target).__name__
+        else:
+            raise TargetError(
+                f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
+            )
+        return captured_program(program, name, options, runtime, progress)
 
 
 def built(target: Target, options: Options) -> Program:

@@ -34,9 +34,9 @@ def every_rank(
     with apart() as box, Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
         found = ranks.follow_all(progress)
         notes = box.notes()
-        said = {rank: ranks.said(calls_of(rank)) for rank in range(job.world_size)}
+        messages = {rank: ranks.received(calls_of(rank)) for rank in range(job.world_size)}
     whole = until == "end" and not any(rank.out_of_memory or rank.incomplete for rank in found)
-    order.check({rank: order.read(calls) for rank, calls in said.items() if calls is not None}, whole)
+    order.check({rank: order.read(calls) for rank, calls in messages.items() if calls is not None}, whole)
     worst = _worst(found)
     return dataclasses.replace(worst, notes=(*worst.notes, *notes))
 

@@ -92,7 +92,7 @@ def _paths(
 
 
 def _moment(graph: Graph, event: AllocationEvent) -> int:
-    """The place in the program of the request that reaches the peak."""
+    """Return the place in the program of the request that reaches the peak."""
     nodes = view_of(graph).nodes
     if isinstance(event, Malloc) and event.operator >= 0:
         return int(nodes[~event.operator]["position"] or 0)

@@ -70,8 +70,8 @@ def advise(
     `torch.compile`, by the CUDA build of PyTorch that `python` (None: this one) has. Raises AnalyzerError
     when the job as it is cannot be analysed, or has no device.
     """
-    said = Options.of({"inputs": inputs, **options})
-    if said.device is None and said.budget is None:
+    chosen = Options.of({"inputs": inputs, **options})
+    if chosen.device is None and chosen.budget is None:
         raise OptionError("nothing says what it shall fit", "give --device NAME, such as --device rtx4090")
     if compiled:
         if samples_per_second is not None or change_numbers:
@@ -79,15 +79,14 @@ def advise(
                 "a compiled step is looked at for one batch, and its numbers stay",
                 "leave --samples-per-second and --change-numbers out",
             )
-        return advise_compiled(target, said, python, progress)
+        return advise_compiled(target, chosen, python, progress)
     if samples_per_second is None:
-        return _advice(target, Trials(target, said, progress), change_numbers)
-    if samples_per_second <= 0 or said.batch is not None:
+        return _advice(target, Trials(target, chosen, progress), change_numbers)
+    if samples_per_second <= 0 or chosen.batch is not None:
         raise OptionError(
-            "samples a second are asked for at whatever batch",
-            "give a number above 0, and leave --batch out",
+            "samples a second are asked for at whatever batch", "give a number above 0, and leave --batch out"
         )
-    return _at_a_rate(target, said, samples_per_second, change_numbers, progress)
+    return _at_a_rate(target, chosen, samples_per_second, change_numbers, progress)
 
 
 def _advice(target: Any, trials: Trials, numbers: bool) -> Advice:
@@ -193,7 +192,7 @@ def _bound(trials: Trials, base: Way, numbers: bool) -> tuple[Bound | None, int]
 
 
 def _patch(target: Any, trials: Trials, best: Way) -> tuple[str, bool]:
-    """The diff of the target's file, and whether the changed file takes the same bytes."""
+    """Return the diff of the target's file, and whether the changed file takes the same bytes."""
     parsed = parse_target(target) if isinstance(target, (str, os.PathLike)) else None
     if "checkpoint" not in best.changes or not isinstance(parsed, Target) or parsed.path is None:
         return "", False

@@ -72,7 +72,7 @@ CHOICES = (
 
 
 def side_by_side(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Comparison:
-    """The analysed program under each allocator. Raises OptionError for settings an allocator refuses."""
+    """Return the analysed program under each allocator. Raises OptionError for refused settings."""
     estimate = analysis.estimate
     beyond = estimate.device_used - estimate.peak_reserved
     available = max(1, estimate.usable_bytes - beyond)
@@ -123,6 +123,7 @@ def parse_choice(text: str) -> Choice:
 
 
 def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
+    """Return the program's figures under one allocator with its settings."""
     if choice.allocator == ASYNCHRONOUS:
         return _lower_bound(choice, analysis, available)
     allocator = _allocator(choice, analysis, available)
@@ -135,11 +136,12 @@ def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
         simulation.peak_reserved,
         allocator.device_calls,
         simulation.failure is None and simulation.peak_reserved <= available,
-        out_of_memory="" if simulation.failure is None else simulation.failure.said,
+        out_of_memory="" if simulation.failure is None else simulation.failure.message,
     )
 
 
 def _allocator(choice: Choice, analysis: Analysis, available: int) -> Any:
+    """Return a new allocator; settings that name a device quantity get its bytes. Raises OptionError."""
     major = analysis.profile.compute_capability[0]
     from_device = {
         _AVAILABLE: available,

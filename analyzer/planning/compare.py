@@ -81,7 +81,7 @@ def _opened(estimate: Estimate | str | os.PathLike[str]) -> Estimate:
 
 
 def _options(before: Estimate, after: Estimate) -> tuple[tuple[str, str, str], ...]:
-    """The options that only one of them was made with, as people write them."""
+    """Return the options that only one of them was made with, as people write them."""
     one, two = written(before.options), written(after.options)
     old, new = (
         " ".join(word for word in mine if word not in other) for mine, other in ((one, two), (two, one))

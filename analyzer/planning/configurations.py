@@ -36,6 +36,7 @@ def variants(options: Options, target: str) -> list[Variant]:
 
 
 def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:
+    """Yield (name, cost, changes) for each setting of a training that may take less."""
     if not recipe.gradient_checkpointing:
         yield "gradient checkpointing", SLOWER, {"gradient_checkpointing": True}
     if recipe.batch % 2 == 0 and recipe.parallel is None and recipe.task != "grpo":

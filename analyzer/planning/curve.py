@@ -151,7 +151,7 @@ def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:
-    """The fewest straight lines between rows that pass all others closely (Ramer, Douglas and Peucker)."""
+    """Return the fewest straight lines between rows that pass all others closely (Ramer-Douglas-Peucker)."""
     close = max(_CLOSE_BYTES, _CLOSE * max(row.peak_allocated for row in rows))
     ends = [0]
 

@@ -297,10 +297,10 @@ class Search:
 
     def refusals(self, most: int) -> Iterator[str]:
         """Yield the program's own errors at batches up to `most`."""
-        said: dict[str, list[int]] = {}
+        by_message: dict[str, list[int]] = {}
         for batch in sorted(batch for batch in self.refused if batch <= most):
-            said.setdefault(self.refused[batch], []).append(batch)
-        for message, batches in said.items():
+            by_message.setdefault(self.refused[batch], []).append(batch)
+        for message, batches in by_message.items():
             shown = ", ".join(f"{batch:,}" for batch in batches[:3]) + (", ..." if len(batches) > 3 else "")
             yield f"at {shown} the program itself fails: {message}"
 

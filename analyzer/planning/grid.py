@@ -41,14 +41,7 @@ if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
 
 _KEYS = ("targets", "batches", "devices", "strategies", "options")
-FIGURES = (
-    "peak_allocated",
-    "peak_reserved",
-    "device_used",
-    "graph_peak",
-    "naive",
-    "capacity_bytes",
-)
+FIGURES = ("peak_allocated", "peak_reserved", "device_used", "graph_peak", "naive", "capacity_bytes")
 # Seconds, and samples a second: of a step of all micro-batches; empty where no time is known.
 TIMES = ("step_seconds", "step_low", "step_high", "samples_per_second", "bound")
 COLUMNS = ("job", "target", "batch", "strategy", "device", *FIGURES, *TIMES, "fits", "error")
@@ -70,7 +63,7 @@ Row = dict[str, Any]
 
 
 def load(path: Path) -> tuple[Job, ...]:
-    """The jobs of a grid file. Raises OptionError for a file that is none, with the key that is at fault."""
+    """Return the jobs of a grid file. Raises OptionError for a file that is none, with the key at fault."""
     import yaml
 
     try:
@@ -134,6 +127,7 @@ def _list(content: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -
 
 
 def _options(given: Any, where: str) -> dict[str, Any]:
+    """Return a cell's options. Raises OptionError for what is no mapping, or an unknown name."""
     if not isinstance(given, Mapping):
         raise OptionError(f"{where} is no mapping", "write option: value")
     known = [
@@ -260,7 +254,7 @@ def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
 
 
 def _mend(journal: Path) -> None:
-    """A half-written last line gets its end, so that the next one stands alone."""
+    """End a half-written last line, so that the next one stands alone."""
     if journal.exists() and (content := journal.read_bytes()) and not content.endswith(b"\n"):
         with journal.open("ab") as stream:
             stream.write(b"\n")

@@ -21,8 +21,7 @@ def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
 
 
 def galloped(near: int, low: int, high: int, runs: Callable[[int], bool]) -> int:
-    """Return what `bisected` does, looked for from `near` on, which lies between both, in steps that
-    double."""
+    """Return what `bisected` does, looked for from `near` on, between both, in steps that double."""
     way, step = (1 if runs(near) else -1), 1
     while low < near + way * step < high and runs(near + way * step) == (way > 0):
         near, step = near + way * step, 2 * step

@@ -107,7 +107,7 @@ class Subject:
         return longer
 
     def of_length(self, length: int) -> Subject:
-        """The same, with samples of this length. Raises OptionError as `over_length`."""
+        """Return the same, with samples of this length. Raises OptionError as `over_length`."""
         if self.config:
             return self.under(replace(self.options, length=length))
         make, longer = self._sized(), self.under(self.options)
@@ -126,7 +126,7 @@ class Subject:
         return make
 
     def under(self, options: Options) -> Subject:
-        """The same with other options."""
+        """Return the same with other options."""
         other = copy.copy(self)
         other.options, other._before, other._captures, other.intervals = options, None, {}, {}
         other._repeated = []
@@ -254,7 +254,7 @@ class Subject:
         return self.runtime.over_batches(parametric, profile, self.options)
 
     def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
-        """A fresh analysis at a batch, under a limit as `assemble` takes it. Raises AnalyzerError."""
+        """Return a fresh analysis at a batch, under a limit as `assemble` takes it. Raises AnalyzerError."""
         if self.runtime is not None:
             return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
@@ -269,7 +269,7 @@ class Subject:
 
 
 def _resized(tensor: Any, size: int | None, batch: int) -> Any:
-    """A given tensor with its first dimension, where that is the batch, set to another."""
+    """Return a given tensor with its first dimension, where that is the batch, set to another."""
     shape = tuple(tensor.shape)
     if not shape or size is None or shape[0] != size:
         return tensor
@@ -282,7 +282,7 @@ def _resized(tensor: Any, size: int | None, batch: int) -> Any:
 
 
 def _built(target: Target, options: Options) -> Program:
-    """A PyTorch target's module. Raises MissingDependencyError without torch, and as building it does."""
+    """Return a PyTorch target's module. Raises MissingDependencyError without torch or as building does."""
     require_torch(f"{target.name} is a PyTorch target")
     from analyzer.pipeline.pytorch import built
 

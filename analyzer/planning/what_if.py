@@ -76,10 +76,10 @@ def what_if(
     largest: also the largest batch of each on the device; takes a search each. Raises AnalyzerError when the
     base fails.
     """
-    said = Options.of({"inputs": inputs, **options})
+    chosen = Options.of({"inputs": inputs, **options})
     searches = _Searches(target) if largest else None
     try:
-        return _side_by_side(target, said, searches, progress)
+        return _side_by_side(target, chosen, searches, progress)
     finally:
         if searches is not None:
             gc.unfreeze()
@@ -88,6 +88,7 @@ def what_if(
 def _side_by_side(
     target: Any, options: Options, searches: _Searches | None, progress: Callable[[str], None] | None
 ) -> list[Strategy]:
+    """Return the target as it is, then its variants: those that fail last, the most saved first."""
     base = _analysed(target, options, progress, searches=searches)
     trained = options.mode == "train" and base.graph.framework == "pytorch"
     cheap = recomputable_bytes(base.graph) if trained else 0
@@ -118,11 +119,11 @@ class _Searches:
         self._to_come: Counter[str] = Counter()
 
     def expect(self, every: Iterable[Mapping[str, Any]]) -> None:
-        """The changes of the strategies there will be."""
+        """Take the changes of all strategies that will be asked for."""
         self._to_come.update(map(_program_of, every))
 
     def subject(self, options: Options, changes: Mapping[str, Any]) -> Subject:
-        """The target under a strategy's options, any batch. Raises AnalyzerError."""
+        """Return the target under a strategy's options, any batch. Raises AnalyzerError."""
         program = _program_of(changes)
         known = self._open.get(program)
         if known is None or known.model is None:
@@ -165,14 +166,11 @@ def cheapest(strategies: list[Strategy]) -> Strategy | None:
 
 
 def first_that_fits(
-    target: Any,
-    options: Options,
-    base: Analysis,
-    progress: Callable[[str], None] | None = None,
+    target: Any, options: Options, base: Analysis, progress: Callable[[str], None] | None = None
 ) -> Strategy | None:
-    """The cheapest change that makes `base`, an analysis of the target, fit its device and budget: the first
-    that does in the order of `cheapest`, none after it is tried; where none does for certain, the first that
-    may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
+    """Return the cheapest change that makes `base`, an analysis of the target, fit its device and budget: the
+    first that does in the order of `cheapest`, none after it is tried; where none does for certain, the first
+    that may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
     Subject(target, options)
     work, perhaps = _work(base, options), None
     ordered = sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2])))
@@ -189,7 +187,7 @@ def first_that_fits(
 
 
 def _is_config(target: Any) -> bool:
-    """Whether it is a model's configuration (`configurations.py`)."""
+    """Return whether it is a model's configuration (`configurations.py`)."""
     if not isinstance(target, (str, os.PathLike)):
         return False
     parsed = parse_target(target)
@@ -204,6 +202,7 @@ def _analysed(
     changes: Mapping[str, Any] = MappingProxyType({}),
     searches: _Searches | None = None,
 ) -> Analysis:
+    """Return the analysis under some options, from a search's own capture where there is one."""
     batch = options.batch
     if batch is not None and searches is not None:
         subject = searches.subject(options, changes)
@@ -224,6 +223,7 @@ def _strategy(
     needs: bool = True,
     searches: _Searches | None = None,
 ) -> Strategy:
+    """Return a variant beside `base`: bytes saved, and the share of operations more than `work`."""
     name, cost, changes = variant
     typed = changed(options, changes)
     try:

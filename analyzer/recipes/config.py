@@ -62,10 +62,12 @@ class ModelConfig:
         default); float32 where it says nothing. `torch_dtype` is what files called it before transformers
         4.56."""
         for part in (self.document, self.text):
-            said = part.get("dtype") or part.get("torch_dtype")
-            if isinstance(said, str) and said != "auto":
-                if (name := said.removeprefix("torch.")) not in _DTYPES:
-                    raise TargetError(f"{self.path}: {said!r} is no dtype of weights", "say --dtype bfloat16")
+            written = part.get("dtype") or part.get("torch_dtype")
+            if isinstance(written, str) and written != "auto":
+                if (name := written.removeprefix("torch.")) not in _DTYPES:
+                    raise TargetError(
+                        f"{self.path}: {written!r} is no dtype of weights", "say --dtype bfloat16"
+                    )
                 return name
         return "float32"
 
@@ -118,7 +120,7 @@ def _check_counts(path: Path, part: Mapping[str, Any]) -> None:
 
 
 def _cached(name: str) -> Path:
-    """The file in transformers' cache on this machine. Nothing is fetched."""
+    """Return the file in transformers' cache on this machine. Nothing is fetched."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise MissingDependencyError(
             f"{CACHED}{name} is looked up in transformers' cache, and transformers is not installed",

@@ -22,6 +22,7 @@ from analyzer.recipes.trainers import TRAINERS
 
 # What Trainer takes where nobody says (`training_args.py`, `default_optim`, with torch 2.8 or newer).
 DEFAULT_OPTIMIZER = "adamw_torch_fused"
+_LENGTH = 512  # tokens of a sequence where nobody says how many
 _BITS = {"8bit": 8, "32bit": 32}
 _BNB = ("adamw", "lion", "ademamix", "rmsprop_bnb")
 _TORCH = {
@@ -82,8 +83,8 @@ class Recipe(Options):
     stored: Stored | None = None
 
     @classmethod
-    def settled(cls, config: ModelConfig, options: Options, stored: Stored | None) -> Recipe:
-        """Return the options with defaults where nothing was said. Raises OptionError."""
+    def from_options(cls, config: ModelConfig, options: Options, stored: Stored | None) -> Recipe:
+        """Return the recipe of these options, with defaults for those not given. Raises OptionError."""
         chosen = options.optimizer
         if chosen is not None and not isinstance(chosen, str):
             raise OptionError("the optimizer of a configuration is a name", "such as adamw_torch")
@@ -97,28 +98,28 @@ class Recipe(Options):
             ),
             "dequantize": options.dequantize or (stored is not None and stored.method == "mxfp4"),
         }
-        said = {entry.name: getattr(options, entry.name) for entry in fields(options)}
-        return cls(**{**said, **open_before}, config=config, stored=stored)
+        given = {entry.name: getattr(options, entry.name) for entry in fields(options)}
+        return cls(**{**given, **open_before}, config=config, stored=stored)
 
     def __post_init__(self) -> None:
         Options.__post_init__(self)
         train, generate, parallel = self.mode == "train", self.mode == "generate", self.ranks
-        for flag, said, mode in (
+        for flag, is_given, mode in (
             ("--lora", self.adapters, "train"),
             ("--gradient-checkpointing", self.gradient_checkpointing, "train"),
             ("--cache", self.cache, "generate"),
             ("--sample", self.sample, "generate"),
             ("--prefill-chunk", self.prefill_chunk, "generate"),
         ):
-            if said and mode != self.mode:
+            if is_given and mode != self.mode:
                 raise OptionError(f"{flag} means nothing with --mode {self.mode}", f"add --mode {mode}")
         if self.task in TRAINERS:
             self._check_trainer()
-        for flag, said, task in (
+        for flag, is_given, task in (
             ("--packed", self.packed, "sft"),
             ("--precompute-reference", self.precompute_reference, "dpo"),
         ):
-            if said and self.task != task:
+            if is_given and self.task != task:
                 raise OptionError(f"{flag} means nothing with --task {self.task}", f"it is for --task {task}")
         hears = self.task == "speech" and "num_mel_bins" in self.config.document
         if generate and not hears and self.task not in ("causal-lm", "seq2seq"):
@@ -317,7 +318,7 @@ def task_of(config: ModelConfig) -> str:
 def parse_lora(text: str) -> Lora:
     """Parse "r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj" (or targets=all-linear). Raises
     OptionError."""
-    said: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if not equals or name not in (*_ADAPTERS, "targets"):
@@ -327,10 +328,10 @@ def parse_lora(text: str) -> Lora:
                 + "write r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj",
             )
         try:
-            said[name] = tuple(value.split("+")) if name == "targets" else _ADAPTERS[name](value)
+            settings[name] = tuple(value.split("+")) if name == "targets" else _ADAPTERS[name](value)
         except ValueError:
             raise OptionError(f"--lora {text!r}: {name} is {value!r}", "give a number") from None
-    lora = Lora(**said)  # type: ignore[arg-type]
+    lora = Lora(**settings)  # type: ignore[arg-type]
     if lora.r < 1 or not 0 <= lora.dropout < 1:
         raise OptionError(f"--lora {text!r} is no adapter", "r is at least 1, dropout from 0 to below 1")
     return lora
@@ -346,11 +347,11 @@ def optimizer_named(name: str) -> str:
     return name
 
 
-def length_of(config: ModelConfig, said: int | None, default: int = 512) -> int:
-    """Return tokens of a sequence: as given, else the lesser of `default` and the model's positions."""
-    if said is not None:
-        return said
+def length_of(config: ModelConfig, length: int | None) -> int:
+    """Return tokens of a sequence: as given, else the lesser of `_LENGTH` and the model's positions."""
+    if length is not None:
+        return length
     known = [
         config.number(name) for name in ("max_position_embeddings", "n_positions", "max_target_positions")
     ]
-    return min([default, *filter(None, known)])
+    return min([_LENGTH, *filter(None, known)])

@@ -168,9 +168,9 @@ class ServingMemory:
         return self.allowed - self.weights - self.activations - self.outside - self.graphs
 
 
-def request_length(config: ModelConfig, said: int | None) -> int:
+def request_length(config: ModelConfig, asked: int | None) -> int:
     """Return tokens of a request, default the model's positions. Raises OptionError if unknown."""
-    length = said or config.number("max_position_embeddings") or config.number("n_positions")
+    length = asked or config.number("max_position_embeddings") or config.number("n_positions")
     if length is None:
         raise OptionError(f"{config.name} does not say how many positions it has", "add --length 8192")
     return length
@@ -183,8 +183,8 @@ def cache_of(
     ranks: int = 1,
     prefixes: bool = True,
 ) -> Cache:
-    """The cache of a configuration, split over so many ranks (tensor parallel). prefixes: whether prefixes
-    are cached. Raises OptionError, TargetError."""
+    """Return the cache of a configuration, split over so many ranks (tensor parallel). prefixes: whether
+    prefixes are cached. Raises OptionError, TargetError."""
     layers, heads = config.number("num_hidden_layers"), config.number("num_attention_heads")
     if layers is None or heads is None:
         raise OptionError(
@@ -209,7 +209,7 @@ def cache_of(
 
 
 def _kept(config: ModelConfig, layers: int, prefixes: bool) -> tuple[Kept, ...]:
-    """The kinds of a model's layers, in the order in which they first stand in it."""
+    """Return the kinds of a model's layers, in the order in which they first stand in it."""
     text = config.text
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     names: list[str] = list(text.get("layer_types") or ())
@@ -242,8 +242,8 @@ def _kept(config: ModelConfig, layers: int, prefixes: bool) -> tuple[Kept, ...]:
 
 
 def _state_bytes(config: ModelConfig, ranks: int) -> int:
-    """A gated delta net's state of one request in one layer: the convolution's last inputs, and a matrix for
-    each head of values."""
+    """Return a gated delta net's state of one request in one layer: the convolution's last inputs, and a
+    matrix for each head of values."""
     names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
     keys, values, key, value, kernel = (config.number(f"linear_{name}") for name in names)
     if keys is None or values is None or key is None or value is None or kernel is None:

@@ -41,7 +41,7 @@ def script(recipe: Recipe) -> str:
 
 
 def auto_class(recipe: Recipe) -> str:
-    """The name of the class of transformers that makes the model."""
+    """Return the name of the class of transformers that makes the model."""
     if recipe.task == "speech":
         return "AutoModelForSpeechSeq2Seq" if "num_mel_bins" in recipe.config.document else "AutoModelForCTC"
     document = recipe.config.document
@@ -54,6 +54,7 @@ def auto_class(recipe: Recipe) -> str:
 
 
 def _import_lines(recipe: Recipe) -> Iterator[str]:
+    """Yield the imports, the process group of a job of several ranks, and the configuration."""
     yield (
         f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by'
         ' analyze."""'
@@ -100,6 +101,7 @@ def _safe(text: str) -> str:
 
 
 def _loading_lines(recipe: Recipe) -> Iterator[str]:
+    """Yield how the model, and a reference model, are made or loaded from a checkpoint without weights."""
     auto, dtype = auto_class(recipe), f"torch.{recipe.dtype}"
     attention = f", attn_implementation={recipe.attn!r}" if recipe.attn else ""
     if recipe.sharded:
@@ -154,6 +156,7 @@ def _loading_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def _adapter_lines(recipe: Recipe) -> Iterator[str]:
+    """Yield LoRA, gradient checkpointing, and the mode; a TRL trainer does these itself."""
     placed = ".cuda()" if recipe.load == "cpu" else ""
     if recipe.task in trainers.TRAINERS:  # which adapts the model itself, and sets its mode
         if placed:
@@ -190,17 +193,17 @@ def _adapter(recipe: Recipe) -> str | None:
 
 
 def _spread(parallel: Parallelism) -> Iterator[str]:
-    """The lines that spread the model over the ranks."""
-    said = {name: value for name, value in parallel.settings.items() if name != "rank"}
+    """Yield the lines that spread the model over the ranks."""
+    settings = {name: value for name, value in parallel.settings.items() if name != "rank"}
     if parallel.kind == "ddp":
-        more = "".join(f", {name}={value!r}" for name, value in said.items())
+        more = "".join(f", {name}={value!r}" for name, value in settings.items())
         yield f"model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[here]{more})"
         return
-    types = {"param_dtype": said.pop("mixed", None), "reduce_dtype": said.pop("reduce_dtype", None)}
+    types = {"param_dtype": settings.pop("mixed", None), "reduce_dtype": settings.pop("reduce_dtype", None)}
     if types["param_dtype"] and not types["reduce_dtype"]:
         types["reduce_dtype"] = "float32"
     policy = ", ".join(f"{name}=torch.{dtype}" for name, dtype in types.items() if dtype)
-    more = "".join(f", {name}={value!r}" for name, value in said.items())
+    more = "".join(f", {name}={value!r}" for name, value in settings.items())
     yield f"policy = MixedPrecisionPolicy({policy})"
     yield "for part in model.modules():"
     yield "    if type(part).__name__ in model._no_split_modules:"
@@ -219,6 +222,7 @@ def _closing_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def _training_loop(recipe: Recipe) -> str:
+    """Return the training loop: optimizer, gradient accumulation, scaled loss under fp16."""
     scaled = recipe.amp == "fp16"
     backward = "scaler.scale(loss).backward()" if scaled else "loss.backward()"
     lines = ["trained = [p for p in model.parameters() if p.requires_grad]"]
@@ -237,23 +241,28 @@ def _training_loop(recipe: Recipe) -> str:
     if recipe.grad_accumulation > 1:
         lines.append(f"    for _ in range({recipe.grad_accumulation}):")
         indent += "    "
-    made, said = _inputs(recipe, labels=True)
-    lines += [indent + line for line in (*made, *_autocast(recipe, f"loss = model({said}).loss"), backward)]
+    made, arguments = _inputs(recipe, labels=True)
+    lines += [
+        indent + line for line in (*made, *_autocast(recipe, f"loss = model({arguments}).loss"), backward)
+    ]
     ends = ["scaler.step(optimizer)", "scaler.update()"] if scaled else ["optimizer.step()"]
     return "\n".join([*lines, *(f"    {line}" for line in (*ends, "optimizer.zero_grad()"))])
 
 
 def _inference_loop(recipe: Recipe) -> str:
-    made, said = _inputs(recipe, labels=False)
+    made, arguments = _inputs(recipe, labels=False)
     lines = [
         f"for step in range({recipe.steps}):",
         *(f"    {line}" for line in made),
         "    with torch.no_grad():",
     ]
-    return "\n".join([*lines, *(f"        {line}" for line in _autocast(recipe, f"output = model({said})"))])
+    return "\n".join(
+        [*lines, *(f"        {line}" for line in _autocast(recipe, f"output = model({arguments})"))]
+    )
 
 
 def _generation_loop(recipe: Recipe) -> str:
+    """Return the call of `generate` with the recipe's cache, prompt and beams."""
     cache = repr(None if recipe.cache == "dynamic" else recipe.cache)
     if (
         recipe.cache == "quantized"
@@ -298,19 +307,19 @@ def _inputs(recipe: Recipe, labels: bool) -> tuple[list[str], str]:
         second = {True: ", labels=ids", False: ", decoder_input_ids=ids" if recipe.task == "seq2seq" else ""}
         return [f"ids = {_tokens(recipe)}"], f"input_ids=ids{second[labels]}"
     if recipe.task == "classification":
-        made, said, target = f"ids = {_tokens(recipe)}", "input_ids=ids", classes
+        made, arguments, target = f"ids = {_tokens(recipe)}", "input_ids=ids", classes
     elif recipe.task == "vision":
         size, channels = recipe.config.number("image_size", 224), recipe.config.number("num_channels", 3)
         shape = f"{batch}, {channels}, {size}, {size}"
-        made, said, target = f"pixels = {_noise(shape)}", "pixel_values=pixels", classes
+        made, arguments, target = f"pixels = {_noise(shape)}", "pixel_values=pixels", classes
     elif "num_mel_bins" in document:
-        made, said, target = _sound(recipe), "input_features=sound", _tokens(recipe)
+        made, arguments, target = _sound(recipe), "input_features=sound", _tokens(recipe)
         if not labels:
-            return [made, f"ids = {target}"], f"{said}, decoder_input_ids=ids"
+            return [made, f"ids = {target}"], f"{arguments}, decoder_input_ids=ids"
     else:
-        made, said = f"sound = {_noise(f'{batch}, {recipe.length}')}", "input_values=sound"
+        made, arguments = f"sound = {_noise(f'{batch}, {recipe.length}')}", "input_values=sound"
         target = f'torch.randint(1, config.vocab_size, ({batch}, 8), device="cuda")'
-    return ([made, f"labels = {target}"], f"{said}, labels=labels") if labels else ([made], said)
+    return ([made, f"labels = {target}"], f"{arguments}, labels=labels") if labels else ([made], arguments)
 
 
 def _sound(recipe: Recipe) -> str:

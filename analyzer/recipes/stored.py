@@ -73,12 +73,14 @@ class Stored:
 
 def stored(config: ModelConfig) -> Stored | None:
     """Return how the weights are quantized, None if they are not. Raises TargetError if unsupported."""
-    said = config.document.get("quantization_config") or config.text.get("quantization_config")
-    if said is None:
+    quantization = config.document.get("quantization_config") or config.text.get("quantization_config")
+    if quantization is None:
         return None
-    method = said.get("quant_method") if isinstance(said, Mapping) else None
-    if isinstance(said, Mapping) and (said.get("load_in_4bit") or said.get("load_in_8bit")):
-        method = f"bitsandbytes_{'4bit' if said.get('load_in_4bit') else '8bit'}"
+    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
+    if isinstance(quantization, Mapping) and (
+        quantization.get("load_in_4bit") or quantization.get("load_in_8bit")
+    ):
+        method = f"bitsandbytes_{'4bit' if quantization.get('load_in_4bit') else '8bit'}"
     if not isinstance(method, str):
         raise TargetError(
             f"{config.path}: quantization_config does not say by which method",
@@ -91,7 +93,7 @@ def stored(config: ModelConfig) -> Stored | None:
             "followed are bitsandbytes, fp8, mxfp4 and compressed-tensors; in a copy without"
             " quantization_config, --load-in-4bit or --load-in-8bit takes weights of as many bits",
         )
-    return Stored(method, said)
+    return Stored(method, quantization)
 
 
 def imports(found: Stored) -> Iterator[str]:
@@ -103,7 +105,7 @@ def imports(found: Stored) -> Iterator[str]:
 
 
 def dequantized(found: Stored) -> str:
-    """The name of the class that says they are turned back while they are loaded."""
+    """Return the name of the class that says they are turned back while they are loaded."""
     return _DEQUANTIZED[found.method]
 
 

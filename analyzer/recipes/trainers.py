@@ -58,7 +58,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     for name, value in _settings(recipe):
         yield f"    {name}={value},"
     yield ")"
-    said = {
+    settings = {
         "model": "model",
         "ref_model": "reference" if recipe.has_reference else None,
         "reward_funcs": "reward" if recipe.task == "grpo" else None,
@@ -69,7 +69,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
     }
     made = "Whole" if recipe.task == "grpo" else f"{kind}Trainer"
     yield f"trainer = {made}("
-    for name, what in said.items():
+    for name, what in settings.items():
         if what is not None:
             yield f"    {name}={what},"
     yield ")"
@@ -77,6 +77,7 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
 
 
 def _samples_source(recipe: Recipe) -> str:
+    """Return the expression for `count` samples with the columns that the task's trainer reads."""
     half = recipe.length // 2
     if recipe.task == "sft":
         length = max(recipe.length // _DOCUMENTS, 1) if recipe.packed else recipe.length

@@ -22,7 +22,7 @@ _JUDGED = {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}
 
 
 def render(advice: Advice, view: View = PLAIN) -> str:
-    """The verdict, the options or the patch, the ways by time, notes."""
+    """Return the verdict, the options or the patch, the ways by time, notes."""
     base = advice.base.estimate
     assert base is not None
     lines = [*verdict(advice), " · ".join([*subject(base), clean(base.device)])]
@@ -47,11 +47,11 @@ def verdict(advice: Advice) -> list[str]:
         return [_nothing(advice, base, need)]
     known = "fastest way that fits" if best.verdict == "fits" else "fastest way that may fit"
     if best.name == advice.base.name:
-        said = f"{known}: {clean(best.name)}"
+        head = f"{known}: {clean(best.name)}"
     else:
-        said = f"{known}: {clean(best.name)}" + (" (changes numbers)" if best.numbers else "")
+        head = f"{known}: {clean(best.name)}" + (" (changes numbers)" if best.numbers else "")
     took = f"{mib(best.estimate.device_used)} MiB of {mib(best.estimate.allowed_bytes)}"
-    lines = [f"{said}: {took}{_timed(best.estimate)}"]
+    lines = [f"{head}: {took}{_timed(best.estimate)}"]
     if base.verdict() != "fits":
         lines.append(need)
     elif best.name != advice.base.name:
@@ -71,6 +71,7 @@ def _reached(advice: Advice, found: Estimate) -> str:
 
 
 def _nothing(advice: Advice, base: Estimate, need: str) -> str:
+    """Return why nothing that was tried fits: the bound proves it, or else what takes least."""
     bound = advice.bound
     if bound is not None and advice.missing_bytes:
         return (
@@ -83,13 +84,14 @@ def _nothing(advice: Advice, base: Estimate, need: str) -> str:
         key=lambda way: way.estimate.needed.device_used if way.estimate is not None else 0,
     )
     assert least.estimate is not None
-    said = (
+    sentence = (
         f"nothing that was tried fits: {clean(least.name)} takes least,"
         f" {mib(least.estimate.needed.device_used)} MiB of {mib(base.allowed_bytes)}"
     )
     if bound is None:
-        return said
-    return f"{said}; that nothing can is not proven (one sample needs at least {mib(bound.device_bytes)} MiB)"
+        return sentence
+    least_needed = mib(bound.device_bytes)
+    return f"{sentence}; that nothing can is not proven (one sample needs at least {least_needed} MiB)"
 
 
 def _place(place: str) -> str:
@@ -99,8 +101,8 @@ def _place(place: str) -> str:
 
 
 def _timed(found: Estimate) -> str:
-    said = speed.line(found)
-    return f"; {said}" if said else ""
+    sentence = speed.line(found)
+    return f"; {sentence}" if sentence else ""
 
 
 def _table(ways: list[Way], view: View) -> list[str]:
@@ -126,16 +128,16 @@ def _table(ways: list[Way], view: View) -> list[str]:
 
 def notes(advice: Advice) -> list[str]:
     """Return the notes, ways too close to tell apart, and the basis of the times."""
-    said = list(advice.notes)
+    notes = list(advice.notes)
     best = advice.best
     time = None if best is None or best.estimate is None else best.estimate.step_seconds
     if best is not None and time is not None:
         near = [w.name for w in advice.ways[1:] if w.seconds is not None and w.seconds < 1.05 * time.seconds]
         if near:
-            said.append(f"less than 5 % slower, which the times do not tell apart: {', '.join(near)}")
+            notes.append(f"less than 5 % slower, which the times do not tell apart: {', '.join(near)}")
         if not time.source.startswith("measured"):
-            said.append(f"times: {time.source}")
-    return said
+            notes.append(f"times: {time.source}")
+    return notes
 
 
 def _patch(advice: Advice) -> str:
@@ -148,7 +150,7 @@ def _patch(advice: Advice) -> str:
 
 
 def _shown(patch: str) -> str:
-    """A diff with nothing in it that a terminal obeys."""
+    """Return a diff with nothing in it that a terminal obeys."""
     return "".join(
         "".join(c for c in line if c.isprintable() or c == "\t") + "\n" for line in patch.splitlines()
     )
@@ -168,11 +170,7 @@ def render_json(advice: Advice, _: View = PLAIN) -> str:
         "missing_bytes": advice.missing_bytes,
         "bound": None
         if bound is None
-        else {
-            "device_bytes": bound.device_bytes,
-            "beside_bytes": bound.beside_bytes,
-            "place": bound.place,
-        },
+        else {"device_bytes": bound.device_bytes, "beside_bytes": bound.beside_bytes, "place": bound.place},
         "wanted_samples_per_second": advice.wanted,
         "reached": advice.reached,
         "patch": advice.patch,

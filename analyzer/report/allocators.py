@@ -51,7 +51,7 @@ _FRAMEWORKS = {
 
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
-    """The table with its picture, ending with a newline."""
+    """Return the table with its picture, ending with a newline."""
     return printed(_parts(comparison, view), WIDTH, view.color)
 
 
@@ -99,7 +99,7 @@ def render_csv(comparison: Comparison, _: View = PLAIN) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Which allocator holds least, and how many fit; lower bounds stand aside."""
+    """Return which allocator holds least, and how many fit; lower bounds stand aside."""
     sure = [row for row in comparison.rows if not row.at_least and not row.out_of_memory]
     fitting = sum(row.fits for row in sure)
     counted = sum(not row.at_least for row in comparison.rows)
@@ -114,7 +114,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def name_of(row: UnderAllocator) -> str:
-    """The framework, and its strategy."""
+    """Return the framework, and its strategy."""
     return _FRAMEWORKS.get(row.allocator, clean(row.allocator))
 
 
@@ -170,8 +170,8 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
     parts += ["", Text(f"{subject(comparison)}, {size(most)} at once", style="bold"), "", table]
     for row in comparison.rows:
         if row.out_of_memory:
-            said = f"{name_of(row)} ({clean(row.setting)}) runs out of memory: {clean(row.out_of_memory)}"
-            parts.append(Text(said, style="bold red"))
+            sentence = f"{name_of(row)} ({clean(row.setting)}) runs out of memory: {clean(row.out_of_memory)}"
+            parts.append(Text(sentence, style="bold red"))
     parts += [
         "",
         Text("Notes", style="bold"),
@@ -182,8 +182,8 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
 
 def _setting(row: UnderAllocator) -> str:
     """Return the setting, with its value on a second line if both do not fit one."""
-    said = clean(row.setting)
-    return said if len(said) + 2 <= _NAME_WIDTH else said.replace("=", "=\n  ", 1)
+    setting = clean(row.setting)
+    return setting if len(setting) + 2 <= _NAME_WIDTH else setting.replace("=", "=\n  ", 1)
 
 
 def _ceiling(comparison: Comparison) -> int:
@@ -241,12 +241,12 @@ def render_html(comparison: Comparison, view: View = PLAIN) -> str:
 
 
 def render_svg(comparison: Comparison, _: View = PLAIN) -> bytes:
-    """The picture. Raises MissingDependencyError without matplotlib."""
+    """Return the picture. Raises MissingDependencyError without matplotlib."""
     return _picture(comparison, "svg")
 
 
 def render_png(comparison: Comparison, _: View = PLAIN) -> bytes:
-    """The picture. Raises MissingDependencyError without matplotlib."""
+    """Return the picture. Raises MissingDependencyError without matplotlib."""
     return _picture(comparison, "png")
 
 

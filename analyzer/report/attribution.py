@@ -58,7 +58,7 @@ def path(row: TensorRow | Origin, kind: str, framework: str) -> tuple[str, ...]:
 
 
 def joined(names: tuple[str, ...], kind: str) -> str:
-    """A path as one name: "layer1.0.conv1", "train.py:12"; "" for none."""
+    """Return a path as one name: "layer1.0.conv1", "train.py:12"; "" for none."""
     return {"line": ":", "holder": ", "}.get(kind, ".").join(names)
 
 

@@ -29,7 +29,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The title's line and a line a row; cells of columns that went are left out."""
+    """Return the title's line and a line a row; cells of columns that went are left out."""
     kept = _kept(columns, width)
 
     def cell(number: int, text: str) -> str:

@@ -25,14 +25,14 @@ def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _typed(name: str, value: Any) -> str:
-    """An option and its value, as on the command line."""
+    """Return an option and its value, as on the command line."""
     group, _, rest = name.partition(".")
     if group in _GROUPS and rest:
         return f"{_GROUPS[group]} {shlex.quote(f'{rest}={value}')}"
     flags = next(entry.metadata["flags"] for entry in fields(Options) if entry.name == name)
     flag = flags[-1] if flags else name
-    said = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return flag if value is True else f"{flag} {shlex.quote(said)}"
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return flag if value is True else f"{flag} {shlex.quote(text)}"
 
 
 def changed(options: Options, changes: Mapping[str, Any]) -> str:
@@ -40,8 +40,10 @@ def changed(options: Options, changes: Mapping[str, Any]) -> str:
     added, without = [], []
     for name, value in changes.items():
         if name == "runtime_options":
-            said = {f"runtime.{key}": v for key, v in value.items() if options.runtime_options.get(key) != v}
-            added += [_typed(*setting) for setting in said.items()]
+            settings = {
+                f"runtime.{key}": v for key, v in value.items() if options.runtime_options.get(key) != v
+            }
+            added += [_typed(*setting) for setting in settings.items()]
         elif value is not False:
             added.append(_typed(name, value))
         elif getattr(options, name):

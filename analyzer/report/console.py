@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def printed(parts: Iterable[RenderableType], width: int, color: bool) -> str:
-    """The parts one below the other, `width` columns wide, without trailing blanks, ending with a newline."""
+    """Return the parts one below the other, `width` columns wide, without trailing blanks, ending with a
+    newline."""
     from rich.console import Console
 
     stream = io.StringIO()

@@ -29,7 +29,7 @@ HEADER = (
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> str:
-    """The table, with its header line."""
+    """Return the table, with its header line."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HEADER)

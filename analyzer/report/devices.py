@@ -14,7 +14,7 @@ from analyzer.report.words import mib
 
 
 def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
-    """A line a profile, in the order given, in at most 80 columns."""
+    """Return a line a profile, in the order given, in at most 80 columns."""
     lines = [
         f"{'device':<14} {'MiB':>9} {'nvidia-smi':>10} {'compute':>8} {'SMs':>4} {'context':>8}  figures"
     ]
@@ -70,7 +70,7 @@ def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
 
 
 def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
-    """The same as JSON, with the source of every figure."""
+    """Return the same as JSON, with the source of every figure."""
     entries = [
         {
             "name": profile.name,

@@ -115,8 +115,8 @@ def render_github(difference: Difference, _: View = PLAIN) -> str:
     kind = "error" if difference.exceeds else "notice"
     grown = [share for share in difference.shares if share.grown > 0][:_SHARES]
     why = ", ".join(f"{named(share)} {signed(share.grown)}" for share in grown)
-    said = verdict(difference) + (f": {why}" if difference.exceeds and why else "")
-    lines = [f"::{kind} title=GPU memory::{_data(said)}"]
+    message = verdict(difference) + (f": {why}" if difference.exceeds and why else "")
+    lines = [f"::{kind} title=GPU memory::{_data(message)}"]
     if difference.exceeds:
         for change in [c for c in difference.lines if c.grown > 0 and ":" in c.name][:_ANNOTATED]:
             file, number = change.name.rsplit(":", 1)
@@ -130,7 +130,7 @@ def render_github(difference: Difference, _: View = PLAIN) -> str:
 
 
 def _from_here(file: str, target: str) -> str:
-    """The path GitHub needs, from the working directory: an estimate has a file's last name only.
+    """Return the path GitHub needs, from the working directory: an estimate has a file's last name only.
 
     It is looked for beside the target, then in the whole working directory; where there are several it stays
     as it is.

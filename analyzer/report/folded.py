@@ -17,7 +17,7 @@ from analyzer.results.estimate import Estimate
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> str:
-    """The file: target, module path, operator, tensor; largest first."""
+    """Return the file: target, module path, operator, tensor; largest first."""
     sums = Counter[str]()
     for row in estimate.tensors:
         names = (

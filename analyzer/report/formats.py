@@ -27,13 +27,8 @@ FORMATS: dict[str, dict[str, str]] = {
         "svg": "analyzer.report.picture:bars_svg",
         "png": "analyzer.report.picture:bars_png",
     },
-    "summary": {
-        "text": "analyzer.report.text:summary",
-        "line": "analyzer.report.text:line",
-    },
-    "notebook": {
-        "html": "analyzer.report.notebook:render",
-    },
+    "summary": {"text": "analyzer.report.text:summary", "line": "analyzer.report.text:line"},
+    "notebook": {"html": "analyzer.report.notebook:render"},
     "verification": {
         "text": "analyzer.report.verification:render",
         "json": "analyzer.report.verification:render_json",
@@ -72,10 +67,7 @@ FORMATS: dict[str, dict[str, str]] = {
         "csv": "analyzer.report.strategies:render_csv",
         "html": "analyzer.report.pages:strategies",
     },
-    "advice": {
-        "text": "analyzer.report.advice:render",
-        "json": "analyzer.report.advice:render_json",
-    },
+    "advice": {"text": "analyzer.report.advice:render", "json": "analyzer.report.advice:render_json"},
     "serving": {
         "text": "analyzer.report.serving:text",
         "json": "analyzer.report.serving:arithmetic_json",
@@ -86,32 +78,17 @@ FORMATS: dict[str, dict[str, str]] = {
         "json": "analyzer.report.serving:engine_json",
         "html": "analyzer.report.serving_page:engine",
     },
-    "grid": {
-        "csv": "analyzer.report.grid:render_csv",
-        "parquet": "analyzer.report.grid:render_parquet",
-    },
+    "grid": {"csv": "analyzer.report.grid:render_csv", "parquet": "analyzer.report.grid:render_parquet"},
     "difference": {
         "text": "analyzer.report.difference:render",
         "json": "analyzer.report.difference:render_json",
         "html": "analyzer.report.pages:difference",
         "github": "analyzer.report.difference:render_github",
     },
-    "device": {
-        "text": "analyzer.report.devices:render_one",
-        "json": "analyzer.report.devices:render_json",
-    },
-    "devices": {
-        "text": "analyzer.report.devices:render",
-        "json": "analyzer.report.devices:render_json",
-    },
-    "rules": {
-        "text": "analyzer.report.rules:render_list",
-        "json": "analyzer.report.rules:render_json",
-    },
-    "explanation": {
-        "text": "analyzer.report.rules:render",
-        "json": "analyzer.report.rules:render_json",
-    },
+    "device": {"text": "analyzer.report.devices:render_one", "json": "analyzer.report.devices:render_json"},
+    "devices": {"text": "analyzer.report.devices:render", "json": "analyzer.report.devices:render_json"},
+    "rules": {"text": "analyzer.report.rules:render_list", "json": "analyzer.report.rules:render_json"},
+    "explanation": {"text": "analyzer.report.rules:render", "json": "analyzer.report.rules:render_json"},
 }
 
 

@@ -20,7 +20,7 @@ def render_csv(rows: Sequence[Mapping[str, Any]], _: View = PLAIN) -> str:
 
 
 def render_parquet(rows: Sequence[Mapping[str, Any]], _: View = PLAIN) -> bytes:
-    """The same table as Parquet. Raises ModuleNotFoundError without pyarrow."""
+    """Return the same table as Parquet. Raises ModuleNotFoundError without pyarrow."""
     import pyarrow
     import pyarrow.parquet
 

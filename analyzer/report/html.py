@@ -49,9 +49,12 @@ _TIMED = 8
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """Return the estimate as one self-contained HTML page."""
     body = [
-        *(page.verdict(holds, said) for holds, said in sentences.verdicts(estimate, view.budget_bytes)),
-        *(page.verdict(False, said) for said in estimate.caveats),
-        *(page.verdict(False, f"refused by {estimate.runtime}: {said}") for said in estimate.refused),
+        *(
+            page.verdict(holds, sentence)
+            for holds, sentence in sentences.verdicts(estimate, view.budget_bytes)
+        ),
+        *(page.verdict(False, message) for message in estimate.caveats),
+        *(page.verdict(False, f"refused by {estimate.runtime}: {message}") for message in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
         course(estimate, 0, between="\n".join(_figures(estimate, view))),
         *ranks(estimate),
@@ -88,15 +91,13 @@ def _time(estimate: Estimate) -> list[str]:
     time = estimate.step_seconds
     if time is None:
         return []
-    speed_said = estimate.samples_per_second
+    speed = estimate.samples_per_second
     rows: list[tuple[str, ...]] = []
     for kind, sums in (("phase", time.by_phase), ("module", time.by_module), ("line", time.by_line)):
         for name, seconds in list(sums.items())[:_TIMED]:
             share = f"{100 * seconds / time.device_seconds:.1f} %"
             rows.append((kind, page.name(name or "(top level)"), duration(seconds), share))
-    rate = (
-        "" if speed_said is None else "samples a second: about {} ({} to {})".format(*map(number, speed_said))
-    )
+    rate = "" if speed is None else "samples a second: about {} ({} to {})".format(*map(number, speed))
     return [
         page.heading("Time of a step"),
         page.paragraph(sentences.step_line(estimate)),
@@ -152,7 +153,7 @@ def ranks(estimate: Estimate) -> list[str]:
 
 
 def _rank_lines(estimate: Estimate) -> dict[str, Any]:
-    """The first ranks' courses, as `charts.js` draws lines."""
+    """Return the first ranks' courses, as `charts.js` draws lines."""
     shown = [found for found in estimate.ranks[:_RANKS_DRAWN] if found.course]
     parts = max((len(found.course) for found in shown), default=0)
     return {
@@ -207,8 +208,7 @@ def steps(estimate: Estimate) -> str:
 
 
 def course(estimate: Estimate, number: int, title: str = "", between: str = "") -> str:
-    """Return HTML for the timeline and live set of view `number`, with controls. between: HTML between the
-    two."""
+    """Return HTML for the timeline and live set of view `number`, with controls. between: HTML in between."""
     if not estimate.timeline.delta:
         return between
     whose = f"{title}: " if title else ""
@@ -332,7 +332,7 @@ def _breakdown(estimate: Estimate) -> str:
 
 
 def _tables(estimate: Estimate, view: View) -> list[str]:
-    """The largest tensors, where no script lists all of them, and the named events."""
+    """Return the largest tensors, where no script lists all of them, and the named events."""
     tensors = (
         (
             size(row.nbytes),

@@ -41,7 +41,7 @@ _OTHERS = ("rows", "fits", "strategies", "figures", "ways")
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
-    """The estimate in plain Python values, in the order of `Estimate`'s attributes."""
+    """Return the estimate in plain Python values, in the order of `Estimate`'s attributes."""
     document: dict[str, Any] = {"schema": SCHEMA, "analyzer": __version__}
     document |= _json_value(estimate)
     naive = estimate.naive
@@ -62,13 +62,13 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> str:
-    """The JSON text, one line for each key of the document."""
+    """Return the JSON text, one line for each key of the document."""
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in to_dict(estimate).items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def from_dict(document: Mapping[str, Any]) -> Estimate:
-    """The estimate `to_dict` wrote. Raises InputError when `document` is none, or of another schema."""
+    """Return the estimate `to_dict` wrote. Raises InputError if `document` is none, or has another schema."""
     if not isinstance(document, Mapping) or "schema" not in document:
         raise InputError(
             "this is not an estimate: it has no 'schema'",
@@ -117,7 +117,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
 
 
 def read(path: Path) -> Estimate:
-    """The estimate in a file. Raises InputError, with the file's name in it."""
+    """Return the estimate in a file. Raises InputError, with the file's name in it."""
     try:
         return loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -130,7 +130,7 @@ def read(path: Path) -> Estimate:
 
 
 def loads(text: str) -> Estimate:
-    """The estimate in a JSON text. Raises InputError."""
+    """Return the estimate in a JSON text. Raises InputError."""
     try:
         return from_dict(json.loads(text))
     except ValueError as error:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def render(found: Lengths, view: View = PLAIN) -> str:
-    """A sentence a GPU, then a row a length with the largest batch on each."""
-    lines = [_said(found, place) for place in range(len(found.devices))]
+    """Return a sentence a GPU, then a row a length with the largest batch on each."""
+    lines = [_sentence(found, place) for place in range(len(found.devices))]
     lines.append(f"{clean(found.target)}: largest batch by length of a sample")
     columns = [Column("length", 12), *(Column(clean(name), max(len(name) + 2, 12)) for name in found.devices)]
     rows = [
@@ -41,7 +41,7 @@ def render(found: Lengths, view: View = PLAIN) -> str:
     )
 
 
-def _said(found: Lengths, place: int) -> str:
+def _sentence(found: Lengths, place: int) -> str:
     """Return the greatest length that runs, and the one with most tokens at a time."""
     name = clean(found.devices[place])
     running = [length for length in found.fits if found.batch(length, place)]
@@ -76,7 +76,7 @@ def render_json(found: Lengths, _: View = PLAIN) -> str:
 
 
 def render_csv(found: Lengths, _: View = PLAIN) -> str:
-    """A row a length, a column a GPU."""
+    """Return a row a length, a column a GPU."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(("length", *found.devices))
@@ -86,7 +86,7 @@ def render_csv(found: Lengths, _: View = PLAIN) -> str:
 
 
 def render_svg(found: Lengths, _: View = PLAIN) -> bytes:
-    """A line a GPU. Raises MissingDependencyError without matplotlib."""
+    """Return a line a GPU. Raises MissingDependencyError without matplotlib."""
     return _drawn(found, "svg")
 
 

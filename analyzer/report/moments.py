@@ -35,7 +35,7 @@ def named(estimate: Estimate) -> list[tuple[int, str]]:
 
 
 def iterations(estimate: Estimate) -> tuple[int, ...]:
-    """The event after which each iteration begins (-1: with the first)."""
+    """Return the event after which each iteration begins (-1: with the first)."""
     if estimate.iterations:
         return estimate.iterations
     starts: list[int] = []

@@ -18,8 +18,8 @@ _BAR_WIDTH = 200
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """Return the HTML fragment for a notebook cell."""
     verdicts = "".join(
-        f"<p><strong>{page.text(said)}</strong></p>"
-        for _, said in sentences.verdicts(estimate, view.budget_bytes)
+        f"<p><strong>{page.text(sentence)}</strong></p>"
+        for _, sentence in sentences.verdicts(estimate, view.budget_bytes)
     )
     figures = page.table(
         ("estimate", "bytes", "MiB", ""),

@@ -99,12 +99,12 @@ def heading(words: str) -> str:
 
 
 def folded(title: str, content: str, shown: bool) -> str:
-    """A section that opens when its title is clicked, and is open from the start if `shown`."""
+    """Return a section that opens when its title is clicked, and is open from the start if `shown`."""
     return f"<details{' open' if shown else ''}><summary>{heading(title)}</summary>{content}</details>"
 
 
 def paragraph(words: str, kind: str = "") -> str:
-    """A paragraph; "" for no words."""
+    """Return a paragraph; "" for no words."""
     return f'<p class="{kind}">{text(words)}</p>' if words else ""
 
 
@@ -114,29 +114,29 @@ def items(lines: Iterable[str]) -> str:
     return f"<ul>{shown}</ul>" if shown else ""
 
 
-def verdict(holds: bool | None, said: str) -> str:
-    """A sentence a page begins with; None: one that judges nothing."""
+def verdict(holds: bool | None, sentence: str) -> str:
+    """Return a sentence a page begins with; None: one that judges nothing."""
     if holds is None:
-        return paragraph(said, "dim")
-    return f'<p class="{"yes" if holds else "no"}"><strong>{text(said)}</strong></p>'
+        return paragraph(sentence, "dim")
+    return f'<p class="{"yes" if holds else "no"}"><strong>{text(sentence)}</strong></p>'
 
 
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), kind: str = ""
 ) -> str:
-    """A table of cells, which are HTML already. numbers: the columns to the right; kind: a class of its own,
-    such as "cards": where there is no room for its columns, a row is a block and each cell says what it
-    is."""
+    """Return a table of cells, which are HTML already. numbers: the columns to the right; kind: a class of
+    its own, such as "cards": where there is no room for its columns, a row is a block and each cell says what
+    it is."""
     right = set(numbers)
     words = [text(word) for word in heads]
 
-    def said(place: int) -> str:
+    def attributes(place: int) -> str:
         return f' data-head="{words[place]}"' if place and words[place] else ""
 
     def row(cells: Sequence[str], tag: str) -> str:
         made = (
             f"<{tag}{' class=number' if place in right else ''}"
-            f"{said(place) if tag == 'td' else ''}>{cell}</{tag}>"
+            f"{attributes(place) if tag == 'td' else ''}>{cell}</{tag}>"
             for place, cell in enumerate(cells)
         )
         return f"<tr>{''.join(made)}</tr>"
@@ -150,8 +150,8 @@ def table(
 
 
 def bar(nbytes: int, most: int, low: int, high: int) -> str:
-    """A bar of `nbytes`, the part from `low` to `high` dark; `most` fills it. A picture of its own: the
-    page's policy forbids styles in attributes."""
+    """Return a bar of `nbytes`, the part from `low` to `high` dark; `most` fills it. A picture of its own:
+    the page's policy forbids styles in attributes."""
     scale = 200 / most
     return (
         '<svg class="bar" viewBox="0 0 200 12" width="200" height="12" role="img" aria-hidden="true"><rect'
@@ -161,7 +161,7 @@ def bar(nbytes: int, most: int, low: int, high: int) -> str:
 
 
 def chart(number: int, label: str) -> str:
-    """The place of the chart that `charts.js` draws from `data["charts"][number]`."""
+    """Return the place of the chart that `charts.js` draws from `data["charts"][number]`."""
     return (
         f'<div class="legend"></div><div class="plot chart" data-chart="{number}" role="img"'
         f' aria-label="{text(label)}"></div><p class="readout" aria-live="polite"></p>'

@@ -33,13 +33,13 @@ _OPEN = 40
 
 
 def curve(found: Curve, _: View = PLAIN) -> str:
-    """The curve over the batch: picture, where it bends, every row."""
+    """Return the curve over the batch: picture, where it bends, every row."""
     bends = plan.kink_lines(found.kinks)
     slopes = [
         f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
         for slope in found.slopes
     ]
-    failures = [f"batch {batch} failed: {said}" for batch, said in found.failures.items()]
+    failures = [f"batch {batch} failed: {message}" for batch, message in found.failures.items()]
     rows = ((f"{row.batch:,}", *(mib(getattr(row, name)) for name in plan.LINES)) for row in found.rows)
     drawn = {
         "x": "batch",
@@ -95,8 +95,8 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
     views: list[dict[str, Any]] = []
     for fit in found:
         shown = plan.known_of(fit)
-        said, about, *rest = plan.fit_lines(fit, view.verbose)
-        body += [page.heading(shown.device) if several else "", page.verdict(fit.batch > 0, said)]
+        answer, about, *rest = plan.fit_lines(fit, view.verbose)
+        body += [page.heading(shown.device) if several else "", page.verdict(fit.batch > 0, answer)]
         body += [
             "" if several else page.paragraph(about, "dim"),
             page.items(line.removeprefix("- ") for line in rest),
@@ -243,10 +243,10 @@ def verification(found: Verification, view: View = PLAIN) -> str:
         )
     known = [figure for figure in found.figures if figure.error_percent is not None]
     wrong = [figure for figure in known if figure.predicted != figure.measured]
-    said = f"{len(known) - len(wrong)} of {len(known)} figures exact" if known else "nothing was measured"
+    sentence = f"{len(known) - len(wrong)} of {len(known)} figures exact" if known else "nothing was measured"
     charts: list[dict[str, Any]] = []
     body = [
-        page.verdict(not wrong and bool(known), said),
+        page.verdict(not wrong and bool(known), sentence),
         page.table(("bytes", "predicted", "measured", "error"), figures, (1, 2, 3), "cards"),
     ]
     if len(found.marks) > 1:

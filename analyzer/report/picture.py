@@ -36,12 +36,12 @@ _MOST = 60
 
 
 def bars_svg(estimate: Estimate, _: View = PLAIN) -> bytes:
-    """The bars as SVG. Raises MissingDependencyError without matplotlib."""
+    """Return the bars as SVG. Raises MissingDependencyError without matplotlib."""
     return _bars(estimate, "svg")
 
 
 def bars_png(estimate: Estimate, _: View = PLAIN) -> bytes:
-    """The bars as PNG. Raises MissingDependencyError without matplotlib."""
+    """Return the bars as PNG. Raises MissingDependencyError without matplotlib."""
     return _bars(estimate, "png")
 
 
@@ -62,7 +62,7 @@ def drawing(form: str) -> Iterator[Any]:
 
 
 def saved(pyplot: Any, figure: Any, form: str) -> bytes:
-    """The figure as a file's content; it is closed."""
+    """Return the figure as a file's content; it is closed."""
     stream = io.BytesIO()
     metadata = {"Date": None} if form == "svg" else {"Software": None}
     figure.savefig(stream, format=form, metadata=metadata, dpi=120)
@@ -71,7 +71,7 @@ def saved(pyplot: Any, figure: Any, form: str) -> bytes:
 
 
 def label(untrusted: str, width: int = 60) -> str:
-    """A name for a picture: clean, short, and never read as mathematics."""
+    """Return a name for a picture: clean, short, and never read as mathematics."""
     return tail(clean(untrusted), width).replace("$", r"\$")
 
 

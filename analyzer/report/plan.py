@@ -78,7 +78,7 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
         )
     lines += kink_lines(curve.kinks)
     lines += _running(curve)
-    lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
+    lines += [f"batch {batch} failed: {clean(message)}" for batch, message in curve.failures.items()]
     captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
     if all(row.batch in curve.captures for row in curve.rows):
         lines.append("each batch was captured by itself")
@@ -156,7 +156,7 @@ def kink_lines(kinks: Sequence[Kink]) -> list[str]:
 
 
 def _picture(curve: Curve, view: View) -> str:
-    """The four lines over the batch, drawn with characters."""
+    """Return the four lines over the batch, drawn with characters."""
     import plotext
 
     plotext.clear_figure()
@@ -186,7 +186,7 @@ def curve_json(curve: Curve, _: View = PLAIN) -> str:
         "mode": curve.estimate.mode,
         "options": dict(curve.estimate.options),
         "rows": [dataclasses.asdict(row) for row in curve.rows],
-        "failures": [{"batch": batch, "error": said} for batch, said in curve.failures.items()],
+        "failures": [{"batch": batch, "error": message} for batch, message in curve.failures.items()],
         "slopes": [dataclasses.asdict(slope) for slope in curve.slopes],
         "kinks": [dataclasses.asdict(kink) for kink in curve.kinks],
         "captures": list(curve.captures),
@@ -293,8 +293,8 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         least, most = fit.reserved_range
         held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
         lines.append(f"{_ASSUMING[fit.verdict].format(clean(known.device))}; {held}")
-    if fit.at is not None and (said := speed.line(fit.at)):
-        lines.append(f"at that {what} {said}")
+    if fit.at is not None and (sentence := speed.line(fit.at)):
+        lines.append(f"at that {what} {sentence}")
     if fit.at is not None and fit.at.at_least:
         lines.append(f"may not fit: figures are at least what it takes, {uncounted(fit.at)}")
     if fit.refused:
@@ -320,6 +320,7 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
 
 
 def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
+    """Return two lines on the request that found no room: what, where, and what was free."""
     what = clean(failed.operator).removeprefix("aten::").removesuffix(".default") or clean(failed.label)
     where = ", ".join(filter(None, (clean(failed.module), clean(failed.source))))
     pieces = f"{failed.free_count} pieces, the largest {size(failed.largest_free_bytes)}"
@@ -334,7 +335,7 @@ def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
 
 
 def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
-    """The answers with the estimates' figures."""
+    """Return the answers with the estimates' figures."""
     entries = []
     for fit in fits:
         known = known_of(fit)

@@ -44,7 +44,7 @@ def render(rules: Sequence[Rule], view: View = PLAIN) -> str:
 
 
 def render_json(rules: Sequence[Rule], view: View = PLAIN) -> str:  # noqa: ARG001 (JSON has no view)
-    """The rules as JSON: `schema`, and under `rules` the fields of `Rule` with a `summary`."""
+    """Return the rules as JSON: `schema`, and under `rules` the fields of `Rule` with a `summary`."""
     entries = [{"summary": rule.summary, **asdict(rule)} for rule in rules]
     return json.dumps({"schema": 1, "rules": entries}, indent=1) + "\n"
 
@@ -73,7 +73,7 @@ def _explained(rule: Rule, width: int, *, alone: bool) -> str:
 
 
 def _paragraphs(text: str, width: int) -> list[str]:
-    """A docstring's lines, its running text wrapped anew."""
+    """Return a docstring's lines, its running text wrapped anew."""
     lines: list[str] = []
     block: list[str] = []
 

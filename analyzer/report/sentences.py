@@ -54,7 +54,7 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     found.sort(key=lambda entry: bool(entry[0]))
     if estimate.unreached:
         found.insert(0, (False, clean(estimate.unreached)))
-    return found + [(None, said) for said in _beside(estimate)]
+    return found + [(None, sentence) for sentence in _beside(estimate)]
 
 
 def _beside(estimate: Estimate) -> list[str]:
@@ -90,6 +90,7 @@ def _ended(failed: OutOfMemory) -> str:
 
 
 def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
+    """Return whether it surely fits `limit`, and the sentence that says so; `words`: verdict to wording."""
     used, rest, verdict = _used(estimate), limit - estimate.device_used, estimate.verdict(limit)
     if verdict == "may not fit" and estimate.at_least:
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
@@ -172,7 +173,7 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
 
 
 def naive_terms(estimate: Estimate) -> str:
-    """The naive sum, term by term; nothing where it is not known."""
+    """Return the naive sum, term by term; nothing where it is not known."""
     if not estimate.naive.total:
         return ""
     shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]

@@ -25,7 +25,7 @@ _KEPT = {
 
 
 def wrapped(note: str) -> list[str]:
-    """A note in lines of 80 columns."""
+    """Return a note in lines of 80 columns."""
     return textwrap.wrap(note, 80, initial_indent="- ", subsequent_indent="  ")
 
 
@@ -44,7 +44,7 @@ def budget_terms(found: Serving) -> list[tuple[str, int]]:
     ]
 
 
-def said_of(found: Serving) -> str:
+def sentence_of(found: Serving) -> str:
     """Return the verdict in one sentence."""
     if found.requests >= 1:
         return f"room for {found.requests:,.2f} requests of {found.length:,} tokens at a time"
@@ -56,7 +56,7 @@ def text(found: Serving, _: View = PLAIN) -> str:
     budget, cache = found.budget, found.cache
     rows = [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in budget_terms(found)]
     lines = [
-        said_of(found),
+        sentence_of(found),
         f"{found.blocks:,} blocks of {cache.block_tokens} tokens: {found.tokens:,} tokens",
         *(
             textwrap.wrap(f"device: {clean(found.device)}, {found.device_note}", 80)
@@ -183,15 +183,15 @@ def about(found: EngineMemory) -> Iterator[str]:
 
 
 def engine_json(found: EngineMemory, _: View = PLAIN) -> str:
-    """The same as JSON, all in bytes."""
-    said: dict[str, Any] = asdict(found) | {"fits": found.fits, "token_bytes": found.token_bytes}
-    for rank, one in zip(said["ranks"], found.ranks, strict=True):
+    """Return the same as JSON, all in bytes."""
+    document: dict[str, Any] = asdict(found) | {"fits": found.fits, "token_bytes": found.token_bytes}
+    for rank, one in zip(document["ranks"], found.ranks, strict=True):
         rank["graphs_most"] = one.graphs_most
-    return json.dumps(said, indent=2) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 def arithmetic_json(found: Serving, _: View = PLAIN) -> str:
     """Return the arithmetic result as JSON, in bytes."""
     counted = ("blocks", "blocks_of_request", "tokens", "requests")
-    said = asdict(found) | {name: getattr(found, name) for name in counted}
-    return json.dumps(said, indent=2) + "\n"
+    document = asdict(found) | {name: getattr(found, name) for name in counted}
+    return json.dumps(document, indent=2) + "\n"

@@ -70,7 +70,7 @@ def arithmetic(found: Serving, _: View = PLAIN) -> str:
     """Return the page of the budget, line by line."""
     cache = found.cache
     body = [
-        page.verdict(found.requests >= 1, words.said_of(found)),
+        page.verdict(found.requests >= 1, words.sentence_of(found)),
         page.paragraph(
             f"{found.blocks:,} blocks of {cache.block_tokens} tokens: {found.tokens:,} tokens", "dim"
         ),

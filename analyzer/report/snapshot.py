@@ -36,7 +36,7 @@ Frames = list[dict[str, Any]]
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> bytes:
-    """The file's content. Raises InputError for an estimate saved before blocks were kept."""
+    """Return the file's content. Raises InputError for an estimate saved before blocks were kept."""
     blocks, segments = _placed(estimate)
     frames = [_frames(origin) for origin in blocks.origins]
     snapshot = {
@@ -89,7 +89,7 @@ class _Space:
         self.holes: list[tuple[int, int]] = []
 
     def take(self, size: int) -> int:
-        """The lowest hole that fits, else the end."""
+        """Return the lowest hole that fits, else the end."""
         for place, (address, room) in enumerate(self.holes):
             if room >= size:
                 self.holes[place : place + 1] = [(address + size, room - size)] if room > size else []

@@ -47,11 +47,11 @@ def line(found: Estimate) -> str:
     time, speed = found.step_seconds, found.samples_per_second
     if time is None:
         return ""
-    said = f"a step takes about {duration(time.seconds)} ({step_range(found)}), bound by {time.bound}"
+    sentence = f"a step takes about {duration(time.seconds)} ({step_range(found)}), bound by {time.bound}"
     if speed is None:
-        return said
+        return sentence
     about, least, most = map(number, speed)
-    return f"{said}: about {about} samples a second ({least} to {most})"
+    return f"{sentence}: about {about} samples a second ({least} to {most})"
 
 
 def fields(found: Estimate | None) -> dict[str, Any]:

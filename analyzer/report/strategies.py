@@ -91,16 +91,13 @@ def judged(found: Estimate) -> str:
     return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[found.verdict()]
 
 
-def advice(
-    strategy: Strategy | None,
-    base: Estimate,
-    width: int = PLAIN.width,
-) -> str:
+def advice(strategy: Strategy | None, base: Estimate, width: int = PLAIN.width) -> str:
     """Return one sentence: the cheapest change that makes a job fit, or what else can be done."""
     return "\n".join(within([_advice(strategy, base)], width))
 
 
 def _advice(strategy: Strategy | None, base: Estimate) -> str:
+    """Return the cheapest change that fits and what to add for it, or what else can be done."""
     allowed = base.allowed_bytes
     larger = "allow more" if allowed == base.budget_bytes else "take a larger device"
     if strategy is None or strategy.estimate is None:

@@ -47,11 +47,12 @@ _UNKNOWN_SHOWN = 8
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
-    """The whole report, ending with a newline."""
+    """Return the whole report, ending with a newline."""
     return printed(_parts(estimate, view), view.width, view.color)
 
 
 def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
+    """Return verdicts, refusals and caveats, then the subject and the table of estimates."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -68,18 +69,13 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
         for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]
     parts += [
-        Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(said)}", style="bold yellow")
-        for said in estimate.refused
+        Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(message)}", style="bold yellow")
+        for message in estimate.refused
     ]
-    parts += [Text(clean(said), style="bold yellow") for said in estimate.caveats]
+    parts += [Text(clean(message), style="bold yellow") for message in estimate.caveats]
     if estimate.device_note:
         parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
-    parts += [
-        "",
-        Text(" · ".join(subject(estimate)), style="bold"),
-        "",
-        _estimates(estimate, view.width),
-    ]
+    parts += ["", Text(" · ".join(subject(estimate)), style="bold"), "", _estimates(estimate, view.width)]
     return parts
 
 
@@ -89,13 +85,13 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     parts = _summary(estimate, view)
     if terms := naive_terms(estimate):
         parts.append(Text(terms, style="dim"))
-    if said := step_line(estimate):
-        parts.append(Text(said))
+    if sentence := step_line(estimate):
+        parts.append(Text(sentence))
     if estimate.breakdown:
         where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
-        if said := attribution.unread(estimate):
-            parts.append(Text(said, style="yellow"))
+        if sentence := attribution.unread(estimate):
+            parts.append(Text(sentence, style="yellow"))
     if view.by and estimate.tensors:
         parts += ["", *_by(estimate, view)]
     if estimate.tensors and view.top > 0:
@@ -117,8 +113,8 @@ def summary(estimate: Estimate, view: View = PLAIN) -> str:
 
 def line(estimate: Estimate, _: View = PLAIN) -> str:
     """Return the estimate in one line, for `repr(estimate)`."""
-    said = verdicts(estimate)[0][1]
-    return f"<Estimate {' · '.join(subject(estimate))}: {said}>"
+    sentence = verdicts(estimate)[0][1]
+    return f"<Estimate {' · '.join(subject(estimate))}: {sentence}>"
 
 
 def _estimates(estimate: Estimate, width: int) -> RenderableType:
@@ -167,7 +163,7 @@ def _breakdown(estimate: Estimate, width: int) -> RenderableType:
 
 
 def _by(estimate: Estimate, view: View) -> list[RenderableType]:
-    """The bytes at the peak by one kind of name: the largest rows, the rest in one, and their sum."""
+    """Return the bytes at the peak by one kind of name: the largest rows, the rest in one, and their sum."""
     from rich.table import Table
     from rich.text import Text
 
@@ -227,10 +223,7 @@ def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, view: View) -> Ren
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column(
-        "tensor, shape, type\nmaker, category · rule",
-        max_width=room,
-        no_wrap=True,
-        overflow="ellipsis",
+        "tensor, shape, type\nmaker, category · rule", max_width=room, no_wrap=True, overflow="ellipsis"
     )
     for row in rows:
         name, maker = who(row)
@@ -249,7 +242,7 @@ def _shape(row: TensorRow) -> str:
 
 
 def _kind(row: TensorRow, width: int) -> str:
-    """The category and the rule behind the size; the rule's name stays whole."""
+    """Return the category and the rule behind the size; the rule's name stays whole."""
     rule, category = clean(row.rule), clean(row.category)
     room = width - len(rule) - 3
     if rule and len(category) > room:
@@ -258,6 +251,7 @@ def _kind(row: TensorRow, width: int) -> str:
 
 
 def _certainty(estimate: Estimate) -> list[RenderableType]:
+    """Return how the bytes at the peak are known, the releases, and the operators without a rule."""
     from rich.padding import Padding
     from rich.text import Text
 

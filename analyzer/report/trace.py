@@ -64,15 +64,13 @@ def _slices(estimate: Estimate) -> Iterator[dict[str, Any]]:
 
 
 def _counters(estimate: Estimate) -> Iterator[dict[str, Any]]:
+    """Yield a counter event wherever allocated, reserved or a category's bytes change."""
     line = estimate.timeline
     sums = Counter[str]()
     shown: dict[str, int] = {}
     for event, category in enumerate(line.category):
         sums[category] += line.delta[event]
-        states = {
-            "allocated": line.allocated[event],
-            "reserved": line.reserved[event],
-        }
+        states = {"allocated": line.allocated[event], "reserved": line.reserved[event]}
         if line.delta[event]:
             states[f"category {clean(category)}"] = sums[category]
         for name, nbytes in states.items():
@@ -82,6 +80,7 @@ def _counters(estimate: Estimate) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(estimate: Estimate) -> Iterator[dict[str, Any]]:
+    """Yield an instant event for the birth of every block, and one for the peak."""
     blocks = estimate.allocations
     for place, born in enumerate(blocks.born):
         origin = blocks.origins[blocks.origin[place]]

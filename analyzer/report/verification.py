@@ -17,7 +17,7 @@ _ENVIRONMENT = ("emulated", "gpu", "driver", "torch", "cuda", "cudnn", "onnxrunt
 
 
 def render(verification: Verification, view: View = PLAIN) -> str:
-    """The report, ending with a newline; plain text within the view's columns."""
+    """Return the report, ending with a newline; plain text within the view's columns."""
     words = [
         clean(verification.target),
         verification.runtime,
@@ -46,7 +46,7 @@ def render(verification: Verification, view: View = PLAIN) -> str:
 
 
 def render_json(verification: Verification, _: View = PLAIN) -> str:
-    """The same as JSON, every event and both sequences of requests included, errors in percent."""
+    """Return the same as JSON, every event and both sequences of requests included, errors in percent."""
     return json.dumps(verification.to_dict(), indent=1) + "\n"
 
 
@@ -60,6 +60,7 @@ def _narrowed(columns: list[Column], rows: list[list[str]], width: int) -> list[
 
 
 def _figures(verification: Verification, width: int) -> list[str]:
+    """Return the table of predicted beside measured (or emulated) figures."""
     every = [value for figure in verification.figures for value in (figure.predicted, figure.measured)]
     shown_as, write = unit(value for value in every if value is not None)
     columns = [
@@ -81,6 +82,7 @@ def _figures(verification: Verification, width: int) -> list[str]:
 
 
 def _out_of_memory(verification: Verification) -> list[str]:
+    """Return where the real run ran out of memory, beside what was predicted there."""
     failed = verification.out_of_memory
     assert failed is not None
     lines = [
@@ -99,6 +101,7 @@ def _out_of_memory(verification: Verification) -> list[str]:
 
 
 def _events(verification: Verification, width: int) -> list[str]:
+    """Return how many events' figures are exact, and a table of the others."""
     wrong = [mark for mark in verification.marks if not mark.same]
     count = len(verification.marks)
     if not count:
@@ -132,6 +135,7 @@ def _events(verification: Verification, width: int) -> list[str]:
 
 
 def _history(verification: Verification) -> list[str]:
+    """Return how many requests agree in order, and the first that differs."""
     found = verification.history
     assert found is not None
     if found.first is None:

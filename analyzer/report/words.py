@@ -69,7 +69,7 @@ def _first_figure(note: str) -> float:
 
 
 def operator_name(name: str) -> str:
-    """An operator as users write it: "convolution" for "aten::convolution.default"."""
+    """Return an operator as users write it: "convolution" for "aten::convolution.default"."""
     return clean(name).removeprefix("aten::").removesuffix(".default")
 
 
@@ -79,7 +79,7 @@ def ascii_only(text: str) -> str:
 
 
 def tail(text: str, width: int) -> str:
-    """The end of `text` in `width` characters: of a module path or a file, the end says most."""
+    """Return the end of `text` in `width` characters: of a module path or a file, the end says most."""
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 
 

@@ -91,8 +91,8 @@ class Allocations:
     origins: tuple[Origin, ...] = ()
 
     def alive(self, event: int) -> tuple[int, ...]:
-        """The blocks in use after the event, by their place here; their `nbytes` sum to the bytes allocated
-        then."""
+        """Return the blocks in use after the event, by their place here; their `nbytes` sum to the bytes
+        allocated then."""
         lives = zip(self.born, self.died, strict=True)
         return tuple(
             i for i, (born, died) in enumerate(lives) if born <= event and (died < 0 or event < died)
@@ -302,7 +302,7 @@ class Estimate:
     step_seconds: StepTime | None = None
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
-        """The n largest allocations alive at the peak, largest first."""
+        """Return the n largest allocations alive at the peak, largest first."""
         return self.tensors[:n]
 
     @property
@@ -315,8 +315,7 @@ class Estimate:
 
     @property
     def reserved_range(self) -> tuple[int, int]:
-        """Least and most the allocator may hold at its peak; both `peak_reserved` where nothing is
-        assumed."""
+        """Least and most the allocator may hold at its peak; both `peak_reserved` if nothing is assumed."""
         return self.certainty.reserved_range or (self.peak_reserved, self.peak_reserved)
 
     @property
@@ -374,7 +373,7 @@ class Estimate:
         return self.capacity_bytes - self.driver_bytes
 
     def within(self, nbytes: int) -> bool:
-        """Whether it runs in so many bytes of device memory, by its figures."""
+        """Return whether it runs in so many bytes of device memory, by its figures."""
         return self.incomplete is None and not self.stopped and self.device_used <= nbytes
 
     def verdict(self, nbytes: int | None = None) -> str:
@@ -411,7 +410,7 @@ class Estimate:
         return str(formats.render("summary", "line", self))
 
     def __str__(self) -> str:
-        """The verdict and the estimates side by side."""
+        """Return the verdict and the estimates side by side."""
         from analyzer.report import formats
 
         return str(formats.render("summary", "text", self)).rstrip("\n")
@@ -423,7 +422,7 @@ class Estimate:
         return str(formats.render("notebook", "html", self))
 
     def to_json(self) -> str:
-        """The estimate as JSON by the versioned schema `report/schema.json`."""
+        """Return the estimate as JSON by the versioned schema `report/schema.json`."""
         from analyzer.report.json import to_dict
 
         return json.dumps(to_dict(self))

@@ -68,6 +68,6 @@ class Lengths:
     notes: tuple[str, ...] = ()
 
     def batch(self, length: int, place: int) -> int:
-        """The largest batch of a length on a device; 0 where not one sample runs."""
+        """Return the largest batch of a length on a device; 0 where not one sample runs."""
         fit = self.fits[length][place]
         return 0 if fit is None else fit.batch

@@ -128,7 +128,7 @@ class Verification:
     modelled: Mapping[str, str] = field(default_factory=dict)
 
     def figure(self, name: str) -> Figure:
-        """The figure of that name. Raises KeyError."""
+        """Return the figure of that name. Raises KeyError."""
         for entry in self.figures:
             if entry.name == name:
                 return entry

@@ -38,14 +38,8 @@ CASES: dict[str, Case] = {
     "sum of columns, bfloat16": (lambda: (_zeros(16384, 1024, dtype=torch.bfloat16),), lambda x: x.sum(0)),
     "largest of rows": (lambda: (_zeros(64, 1 << 18),), lambda x: x.amax(1)),
     "norm of all": (lambda: (_zeros(1 << 24),), torch.linalg.vector_norm),
-    "attention, float32": (
-        lambda: _heads(torch.float32, 512),
-        functional.scaled_dot_product_attention,
-    ),
-    "attention, bfloat16": (
-        lambda: _heads(torch.bfloat16, 512),
-        functional.scaled_dot_product_attention,
-    ),
+    "attention, float32": (lambda: _heads(torch.float32, 512), functional.scaled_dot_product_attention),
+    "attention, bfloat16": (lambda: _heads(torch.bfloat16, 512), functional.scaled_dot_product_attention),
     "attention, bfloat16, causal": (
         lambda: _heads(torch.bfloat16, 1024),
         lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),

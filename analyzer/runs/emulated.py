@@ -45,7 +45,8 @@ def emulate(
     network: bool = True,
     **options: Any,
 ) -> Estimate:
-    """What a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no GPU is.
+    """Return what a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no
+    GPU is.
 
     script_or_target: a file, run as `python SCRIPT ARGS` would; "-m MODULE"; or a target as
     `analyzer.analyze` takes it, with its options (net.py:make_model, package.module:attr, program.pt2,
@@ -70,6 +71,7 @@ def _emulated(
     rank: int,
     chosen: Options,
 ) -> Estimate:
+    """Emulate a target, or one rank of a script's job. Raises OptionError for a rank that cannot be."""
     if is_target(script_or_target):
         if args or ranks is not None or rank:
             raise OptionError(
@@ -102,7 +104,7 @@ def of_script(
     until: str | int = "end",
     packages: Sequence[Path] = (),
 ) -> Emulated:
-    """A script emulated. until: as in `analyzer.run`; packages: folders it may import from behind its own.
+    """Emulate a script. until: as in `analyzer.run`; packages: folders it may import from behind its own.
     Raises AnalyzerError; OptionError for what means something for targets alone."""
     usual = Options()
     for field in fields(Options):

@@ -158,7 +158,7 @@ def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
 
 
 def _pointed(op: str, attributes: Mapping[str, Any], shape: tuple[int, ...]) -> list[int]:
-    """The dimensions an operator's indices point into; all of them where that depends."""
+    """Return the dimensions an operator's indices point into; all of them where that depends."""
     if not shape:
         return []
     if op in ("Gather", "GatherElements", "ScatterElements", "Scatter"):

@@ -51,7 +51,7 @@ def describe(target: object, options: Options) -> dict[str, Any]:
 
 
 def options_of(job: Mapping[str, Any]) -> Options:
-    """The options `describe` wrote."""
+    """Return the options `describe` wrote."""
     values = dict(job["options"])
     for name in ("inputs", "targets"):
         if isinstance(values.get(name), dict):
@@ -114,6 +114,7 @@ def result_of(result: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
+    """Return an option as a JSON value; of a tensor its shape, type and strides."""
     if isinstance(value, Mapping):
         return {str(name): _json_value(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):

@@ -43,7 +43,7 @@ class Gpu:
 
 
 def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
-    """The GPU PyTorch would run `what` on. Raises MissingDependencyError saying what is missing first."""
+    """Return the GPU PyTorch would run `what` on. Raises MissingDependencyError saying what is missing."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
             f"{what} can only be {done} by running it, and torch is not installed",
@@ -61,7 +61,7 @@ def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
 
 
 def gpu(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
-    """The first visible GPU. Raises MissingDependencyError saying what is missing first."""
+    """Return the first visible GPU. Raises MissingDependencyError saying what is missing first."""
     try:
         return _gpu()
     except nvml.NoGpuError as error:

@@ -26,7 +26,7 @@ from analyzer.runs import communicators, machine
 
 
 def run(probe: Mapping[str, Any]) -> dict[str, Any]:
-    """The probe's result, plain values."""
+    """Return the probe's result, plain values."""
     kinds: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
         "device": _device,
         "library": _library,
@@ -47,7 +47,7 @@ def _start() -> None:
 
 
 def _outside() -> int:
-    """Bytes of the process that the caching allocator has not reserved."""
+    """Return the bytes of the process that the caching allocator has not reserved."""
     import torch
 
     torch.cuda.synchronize()
@@ -60,6 +60,7 @@ def _outside() -> int:
 
 
 def _device(_: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the device and its driver say of themselves, and what the context takes of memory."""
     import torch
 
     from analyzer.libraries.cudnn.backend import Cudnn
@@ -125,6 +126,7 @@ def _transform() -> None:
 
 
 def _training_step() -> None:
+    """Run two steps of a small network of common layers, so that every usual library is loaded."""
     import torch
     from torch import nn
 

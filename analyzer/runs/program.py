@@ -120,7 +120,7 @@ def build(target: str, options: Options) -> Any:
 
 
 def _real(given: Any) -> Any:
-    """A real tensor for a `TensorSpec`, or the one given."""
+    """Return a real tensor for a `TensorSpec`, or the one given."""
     import torch
 
     from analyzer.spec import TensorSpec

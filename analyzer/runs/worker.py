@@ -26,6 +26,7 @@ def perform(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job by its kind and return its result. Raises ValueError for an unknown kind."""
     kind = job["kind"]
     if kind == "pytorch":
         from analyzer.runs import program

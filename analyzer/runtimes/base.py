@@ -173,16 +173,16 @@ class Runtime(ABC):
         return False
 
     def rules(self) -> tuple[Rule, ...]:
-        """The named rules behind its requests and its notes, for `analyze explain`: `carried_out_by` and
-        `concept` of `analyzer/runtimes/rules.py` make them. By default it has none."""
+        """Return the named rules behind its requests and its notes, for `analyze explain`: `carried_out_by`
+        and `concept` of `analyzer/runtimes/rules.py` make them. By default it has none."""
         return ()
 
     def with_releases(
         self, profile: DeviceProfile, options: Options, *, on_gpu: bool = True
     ) -> DeviceProfile:
-        """The profile with the release of this runtime that is to be predicted. on_gpu: whether only a build
-        for GPUs could run the program. Raises OptionError for a release asked for of what the figures do not
-        depend on."""
+        """Return the profile with the release of this runtime that is to be predicted. on_gpu: whether only a
+        build for GPUs could run the program. Raises OptionError for a release asked for of what the figures
+        do not depend on."""
         for name in options.release:
             if name not in self.depends_on:
                 raise OptionError(
@@ -248,13 +248,14 @@ def names() -> tuple[str, ...]:
 
 
 def plugins() -> tuple[str, ...]:
-    """The names of the registered and announced runtimes, without those that are built in."""
+    """Return the names of the registered and announced runtimes, without those that are built in."""
     found = dict.fromkeys((*_registered, *(entry.name for entry in _announced())))
     return tuple(name for name in found if name not in _OWN)
 
 
 def named(name: str) -> Runtime:
-    """The runtime of that name. Entry points are read only where it is neither registered nor built in.
+    """Return the runtime of that name. Entry points are read only where it is neither registered nor built
+    in.
 
     Raises OptionError if there is none, or if the package that announces it cannot provide it.
     """
@@ -273,7 +274,7 @@ def named(name: str) -> Runtime:
 
 
 def _loaded(entry: metadata.EntryPoint) -> Runtime:
-    """The runtime an entry point names. Raises OptionError."""
+    """Return the runtime an entry point names. Raises OptionError."""
     try:
         found = entry.load()()
     except Exception as error:

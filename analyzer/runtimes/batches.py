@@ -85,12 +85,12 @@ class Batches(Protocol):
         """Compute in advance what these batches share, before `at` is called for each."""
 
     def at(self, size: int, limit: Limit | None = None) -> Figures:
-        """The figures at a batch, under a limit as `Prediction.limited` takes it. Raises ArithmeticError
-        where only an analysis at that batch says."""
+        """Return the figures at a batch, under a limit as `Prediction.limited` takes it. Raises
+        ArithmeticError where only an analysis at that batch says."""
 
     def failed(self, size: int, limit: Limit) -> Failed | None:
-        """The request that finds no room at a batch under a limit; None if all do, or if only an analysis
-        says. Raises ArithmeticError as `at`."""
+        """Return the request that finds no room at a batch under a limit; None if all do, or if only an
+        analysis says. Raises ArithmeticError as `at`."""
 
 
 class OfGraph:

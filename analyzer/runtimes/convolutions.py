@@ -23,7 +23,7 @@ _ONLY_ON_A_GPU = (
 
 
 def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent, ...]) -> Iterator[str]:
-    """The notes of an analysis with these requests."""
+    """Yield the notes of an analysis with these requests."""
     choices = choices_of(profile)
     if choices.asked and choices.release is not None:
         gpu = profile.cudnn_device.get("deviceName", profile.name)

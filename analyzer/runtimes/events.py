@@ -55,7 +55,7 @@ class Malloc:
         return is_unasked(self.plan, self.basis, self.assumed, self.less)
 
     def moved(self, sign: int) -> Malloc:
-        """The request at its most (1), or at its least (-1)."""
+        """Return the request at its most (1), or at its least (-1)."""
         off = self.less if sign < 0 and self.less is not None else self.assumed
         return replace(self, nbytes=max(self.nbytes + sign * off, 1)) if off else self
 

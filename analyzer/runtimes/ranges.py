@@ -131,15 +131,11 @@ def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int |
 
 
 def under_pressure(
-    variants: Variants,
-    profile: DeviceProfile,
-    with_room_bytes: int,
-    beside_bytes: int,
-    allowed_bytes: int,
+    variants: Variants, profile: DeviceProfile, with_room_bytes: int, beside_bytes: int, allowed_bytes: int
 ) -> tuple[int, ...]:
-    """Bytes the allocator holds at its peak where the process beside it and the driver leave it the least and
-    the most they may of `allowed_bytes`, with every assumed request as it is, at its least and at its most;
-    only what gets through. Empty where the program has room in any case.
+    """Return the bytes the allocator holds at its peak where the process beside it and the driver leave it
+    the least and the most they may of `allowed_bytes`, with every assumed request as it is, at its least and
+    at its most; only what gets through. Empty where the program has room in any case.
 
     with_room_bytes: what it holds with room; beside_bytes: what the process is taken to hold beside the
     allocator.

@@ -63,7 +63,7 @@ class Rule:
 
 
 def is_name(name: str) -> bool:
-    """Whether `name` may name a rule: lower case with hyphens, short."""
+    """Return whether `name` may name a rule: lower case with hyphens, short."""
     return len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -75,7 +75,7 @@ def carried_out_by(
     parts: tuple[str, ...] = (),
     releases: str = "",
 ) -> Rule:
-    """The rule that `code` carries out, in the words of its docstring and its module's."""
+    """Return the rule that `code` carries out, in the words of its docstring and its module's."""
     code = inspect.unwrap(code)
     text = inspect.getdoc(code) or ""
     topic = inspect.getdoc(sys.modules.get(code.__module__)) or ""
@@ -100,7 +100,7 @@ def concept(name: str, module: str) -> Rule:
 
 
 def source_in(text: str) -> str:
-    """The source a docstring names, to the end of its paragraph, on one line; "" if it names none."""
+    """Return the source a docstring names, to the end of its paragraph, on one line; "" if it names none."""
     found = (
         paragraph[match.start() :] for paragraph in text.split("\n\n") if (match := _SOURCE.search(paragraph))
     )
@@ -108,12 +108,12 @@ def source_in(text: str) -> str:
 
 
 def without_source(text: str) -> str:
-    """A docstring without the paragraphs that only name its source."""
+    """Return a docstring without the paragraphs that only name its source."""
     return "\n\n".join(part for part in text.split("\n\n") if not _SOURCE.match(part))
 
 
 def file_of(code: Callable[..., Any]) -> Path:
-    """The file that defines `code`."""
+    """Return the file that defines `code`."""
     return Path(inspect.unwrap(code).__code__.co_filename).resolve()
 
 

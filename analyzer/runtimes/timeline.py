@@ -82,7 +82,7 @@ class Failure:
         return cls(position, malloc, error.allocated, error.reserved, error.limit, error.free)
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Return the failed request in words."""
         what = self.malloc.label or self.malloc.category.value
         return (
@@ -386,6 +386,7 @@ def _marks(
     starts: set[int],
     start: int,
 ) -> tuple[SimulatedMark, ...]:
+    """Return the state at every named event, with the peak since the last of `starts` before it."""
     marks, peak = [], start
     for position, event in enumerate(events):
         peak = max(peak, allocated[position])

@@ -105,7 +105,7 @@ class Rows(NamedTuple):
 
 
 def _unlimited(allocator: PyTorchAllocator) -> PyTorchAllocator:
-    """An allocator with the same settings on a device without an end."""
+    """Return an allocator with the same settings on a device without an end."""
     return PyTorchAllocator(replace(allocator.settings, limit_bytes=None, device_total_bytes=None))
 
 

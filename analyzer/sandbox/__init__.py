@@ -67,7 +67,7 @@ class Sandbox:
         self.environment: dict[str, str] = dict(os.environ)
 
     def _aside(self) -> bool:
-        """Whether this thread was there before the program."""
+        """Return whether this thread was there before the program."""
         other = self._others.get(threading.get_ident())  # a number may be another thread's by now
         return other is not None and other is threading.current_thread()
 
@@ -79,13 +79,13 @@ class Sandbox:
         path = os.pathsep.join(
             filter(None, (str(Path(__file__).parent / "path"), os.environ.get("PYTHONPATH")))
         )
-        said = json.dumps(
+        inherited = json.dumps(
             {"folder": self._scratch.folder, "protection": self.protection, "network": self._network}
         )
         variables: dict[str, str] = {
             **services.variables(self._scratch.path("tmp")),
             "PYTHONPATH": path,
-            _VARIABLE: said,
+            _VARIABLE: inherited,
         }
         with contextlib.ExitStack() as stack:
             if self.protection != "namespaces":
@@ -235,8 +235,8 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
 
 
 def finish(code: int) -> None:
-    """The command is done, and ends with this exit code. Where nothing that is still in memory is to be kept,
-    the process ends here: taking down an interpreter with torch in it costs as much as importing it."""
+    """End the command with this exit code. Where nothing that is still in memory is to be kept, the process
+    ends here: taking down an interpreter with torch in it costs as much as importing it."""
     if (there := outside()) is None:
         return
     there.ask("done", code)
@@ -251,12 +251,12 @@ def finish(code: int) -> None:
 
 def _joined() -> Sandbox | None:
     """Return the sandbox this process was started in, None without one."""
-    said = os.environ.get(_VARIABLE)
-    if said is None:
+    inherited = os.environ.get(_VARIABLE)
+    if inherited is None:
         return None
     from analyzer.sandbox.scratch import Scratch
 
-    there = json.loads(said)
+    there = json.loads(inherited)
     if not Path(there["folder"], "said").is_dir():  # of a program that has ended
         return None
     protection = {"python": "landlock"}.get(there["protection"], there["protection"])

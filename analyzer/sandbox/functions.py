@@ -94,7 +94,7 @@ class Functions:
     # ----------------------------------------------------------------------------------------
 
     def _aside(self) -> bool:
-        """Whether this call is none of the program's."""
+        """Return whether this call is none of the program's."""
         return getattr(self._at_work, "now", False) or self._others()
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class Functions:
             self._at_work.now = False
 
     def _path(self, path: Any, folder: int | None = None) -> str:
-        """A path as text; folder: the descriptor it is relative to."""
+        """Return a path as text; folder: the descriptor it is relative to."""
         if isinstance(path, int):
             return self._layer.outside(_path_of(path))
         text = os.fsdecode(path)
@@ -127,7 +127,7 @@ class Functions:
 
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside() or isinstance(path, int):
-                return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
+                return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
                 seen = self._layer.reading(self._path(path, dir_fd), named.get("follow_symlinks", follow))
                 return original(
@@ -143,7 +143,7 @@ class Functions:
 
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside():
-                return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
+                return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
                 place = self._layer.place(self._path(path, dir_fd), named.get("follow_symlinks", follow))
                 return original(self._layer.changing(place), *arguments, **named)
@@ -155,7 +155,7 @@ class Functions:
 
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
             if self._aside():
-                return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
+                return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
                 place = self._layer.place(self._path(path, dir_fd), follow=False)
                 if os.path.lexists(seen := self._layer.reading(place, follow=False)):
@@ -169,7 +169,7 @@ class Functions:
 
         def call(path: Any, *, dir_fd: int | None = None) -> None:
             if self._aside():
-                return original(path, **_said(dir_fd=dir_fd))  # type: ignore[no-any-return]
+                return original(path, **_given(dir_fd=dir_fd))  # type: ignore[no-any-return]
             with self._work(path):
                 place = self._layer.place(self._path(path, dir_fd), follow=False)
                 if not os.path.lexists(self._layer.reading(place, follow=False)):
@@ -183,7 +183,7 @@ class Functions:
 
         def call(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
             if self._aside():
-                folders = _said(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+                folders = _given(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
                 return original(src, dst, **folders)  # type: ignore[no-any-return]
             with self._work(src, dst):
                 source, target = (
@@ -222,7 +222,7 @@ class Functions:
         """Replace `os.open`."""
         original = self._originals["open"]
         if self._aside() or isinstance(path, int):
-            return original(path, flags, mode, **_said(dir_fd=dir_fd))  # type: ignore[no-any-return]
+            return original(path, flags, mode, **_given(dir_fd=dir_fd))  # type: ignore[no-any-return]
         with self._work(path):
             follow = not flags & os.O_NOFOLLOW and not (flags & os.O_CREAT and flags & os.O_EXCL)
             name = self._path(path, dir_fd)
@@ -272,9 +272,9 @@ class Functions:
     def _started(self, process: Any, *arguments: Any, **named: Any) -> None:
         """`subprocess.Popen`: the process joins the overlay, or may write nothing."""
         if not self._aside():
-            if (said := named.get("env")) is not None:
-                path = filter(None, (self._environment["PYTHONPATH"], said.get("PYTHONPATH")))
-                named["env"] = {**said, **self._environment, "PYTHONPATH": os.pathsep.join(path)}
+            if (environment := named.get("env")) is not None:
+                path = filter(None, (self._environment["PYTHONPATH"], environment.get("PYTHONPATH")))
+                named["env"] = {**environment, **self._environment, "PYTHONPATH": os.pathsep.join(path)}
             if named.get("cwd") is not None:
                 named["cwd"] = self._layer.reading(self._path(named["cwd"]))
             if (ruleset := self._ruleset) is not None:
@@ -381,7 +381,8 @@ class Functions:
             yield
 
 
-def _said(**arguments: Any) -> dict[str, Any]:
+def _given(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}
 
 

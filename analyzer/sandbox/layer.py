@@ -40,7 +40,7 @@ class Layer:
         self._read = 0  # bytes of the log
 
     def untouched(self) -> bool:
-        """Whether nothing was written yet, by any process."""
+        """Return whether nothing was written yet, by any process."""
         return not os.path.lexists(self._began)
 
     # -- where a path leads
@@ -51,11 +51,11 @@ class Layer:
         return self.outside(os.getcwd())
 
     def outside(self, path: str) -> str:
-        """The path that something in the overlay has for the program."""
+        """Return the path that something in the overlay has for the program."""
         return path.removeprefix(self.upper) or "/" if f"{path}/".startswith(f"{self.upper}/") else path
 
     def place(self, path: str, follow: bool = True) -> str:
-        """The path in the overlay with every link in it followed. follow: the last name, too."""
+        """Return the path in the overlay with every link in it followed. follow: the last name, too."""
         self._read_removals()
         names = [
             name
@@ -124,7 +124,7 @@ class Layer:
         )
 
     def is_below(self, place: str) -> bool:
-        """Whether something outside is seen at a place."""
+        """Return whether something outside is seen at a place."""
         return os.path.lexists(place) and not self._hidden(place)
 
     def names(self, path: str) -> list[str]:
@@ -146,7 +146,7 @@ class Layer:
                 pass
 
     def _folders_to(self, place: str) -> None:
-        """The folders above a place, in `upper`."""
+        """Make the folders above a place, in `upper`."""
         parent = place.rpartition("/")[0]
         above = self.upper + parent
         if os.path.isdir(above) or not os.path.isdir(self._real_path(parent or "/")):
@@ -299,5 +299,5 @@ class Entry:
         return self._is(stat.S_ISLNK, False)
 
     def is_junction(self) -> bool:
-        """Whether it is a junction of Windows."""
+        """Return whether it is a junction of Windows."""
         return False

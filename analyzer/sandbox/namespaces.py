@@ -281,7 +281,7 @@ def _entries(path: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _mapped() -> bool:
-    """Whether this process is in a user namespace already, where the machine's other users are unknown."""
+    """Return whether this process is in a user namespace already, where other users are unknown."""
     with open("/proc/self/uid_map", encoding="ascii") as table:
         return table.read().split() != ["0", "0", "4294967295"]
 
@@ -302,7 +302,7 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -
 
 
 def _call(name: str, *arguments: Any) -> None:
-    """A function of libc's. Raises OSError."""
+    """Call a function of libc's. Raises OSError."""
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)

@@ -25,6 +25,8 @@ def folders_renamed() -> Iterator[None]:
 
 
 def _renames(original: Any) -> Any:
+    """Wrap `os.rename` or `os.replace`: a folder that overlayfs cannot rename is copied and removed."""
+
     def rename(src: Any, dst: Any, **folders: int | None) -> None:
         try:
             original(src, dst, **folders)

@@ -82,7 +82,7 @@ class Scratch:
                         yield os.path.join(outside, os.path.relpath(lies, upper)), lies
 
     def written(self, caches: tuple[str, ...]) -> list[str]:
-        """The paths of what the program wrote, from the working folder where they are in it; neither
+        """Return the paths of what the program wrote, from the working folder where they are in it; neither
         temporary files nor what lies in these caches."""
         here = f"{os.getcwd()}/"
         temporary = tuple(

@@ -47,7 +47,7 @@ class Services:
     def __init__(self, folder: str, network: bool, aside: Callable[[], bool] = lambda: False) -> None:
         self._list = os.path.join(folder, "met")
         self._network, self._aside = network, aside
-        self._said: set[str] = set()
+        self._recorded: set[str] = set()
         self._names: dict[str, str] = {}
 
     def met(self) -> list[str]:
@@ -57,8 +57,8 @@ class Services:
         return []
 
     def _record(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+        if line not in self._recorded:
+            self._recorded.add(line)
             with contextlib.suppress(OSError), open(self._list, "a", encoding="utf-8") as lines:
                 lines.write(f"{line}\n")
 
@@ -83,6 +83,7 @@ class Services:
     # ------------------------------------------------------------------------------------------------
 
     def _socket(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
+        """Yield replacements that note which host an address is of, and which the program connects to."""
         asked = module.getaddrinfo
 
         def getaddrinfo(host: Any, *arguments: Any, **named: Any) -> Any:
@@ -154,6 +155,7 @@ class Services:
         yield module.Run, "__init__", self._forced("neptune", module.Run.__init__, mode="offline")
 
     def _mlflow(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
+        """Yield replacements that keep MLflow on local files, whatever tracking server the program names."""
         yield (
             module,
             "set_tracking_uri",
@@ -169,6 +171,8 @@ class Services:
         yield module.MlflowClient, "__init__", self._for_program("mlflow", client, made)
 
     def _hub(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
+        """Yield replacements for the hub's functions that change a repository: they report success."""
+
         def answered(name: str) -> Any:
             def call(*arguments: Any, **named: Any) -> Any:
                 texts = [argument for argument in arguments if isinstance(argument, str)]
@@ -178,9 +182,9 @@ class Services:
                 )
                 if name == "create_repo":
                     return module.RepoUrl(address)
-                said = named.get("commit_message") or ""
+                message = named.get("commit_message") or ""
                 info = module.CommitInfo(
-                    f"{address}/commit/0", commit_message=said, commit_description="", oid="0"
+                    f"{address}/commit/0", commit_message=message, commit_description="", oid="0"
                 )
                 return _done(info) if named.get("run_as_future") else info
 

@@ -41,7 +41,7 @@ class Budget:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, limit: str | int, **options: Any) -> Budget:
-        """The budget with another limit, and more options."""
+        """Return the budget with another limit, and more options."""
         return Budget(limit, {**self.options, **options})
 
     def check(self, target: Any, inputs: Any = None, *, baseline: Any = None, **options: Any) -> Estimate:

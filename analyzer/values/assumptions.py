@@ -23,7 +23,7 @@ class Assumptions:
         return bool(self._values)
 
     def at(self, path: str, line: int) -> bool | int | float | None:
-        """The value assumed for a line of a file; None where nothing is."""
+        """Return the value assumed for a line of a file; None where nothing is."""
         for place, value in self._values.items():
             file, _, number = place.rpartition(":")
             if int(number) == line and (path == file or path.replace("\\", "/").endswith(f"/{file}")):

@@ -62,10 +62,7 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
         False,
         "no padding token is assumed among the inputs",
     ),
-    ("transformers/masking_utils.py", ""): (
-        False,
-        "attention masks passed in are assumed to mask something",
-    ),
+    ("transformers/masking_utils.py", ""): (False, "attention masks passed in are assumed to mask something"),
     ("torch/nn/modules/transformer.py", "_detect_is_causal_mask"): (
         False,
         "attention masks passed to nn.Transformer are assumed not to be causal",
@@ -87,7 +84,7 @@ FLAGS: dict[tuple[str, str], tuple[bool, str]] = {
     ("transformers/generation/utils.py", "_prepare_attention_mask_for_generation"): (
         False,
         "no padding token is assumed among the inputs",
-    ),
+    )
 }
 
 # How many elements are not zero: (end of the file's path, function) -> (count, what is assumed).
@@ -98,7 +95,7 @@ COUNTS: dict[tuple[str, str], tuple[int, str]] = {
             "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of"
             " the sound is one segment"
         ),
-    ),
+    )
 }
 
 _STEPS = (
@@ -131,8 +128,8 @@ LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
 
 
 def assumed() -> tuple[bool, str] | None:
-    """The value assumed for a flag asked for by the code that is running, and the note; None where there is
-    none."""
+    """Return the value assumed for a flag asked for by the code that is running, and the note; None where
+    there is none."""
     asserted = checks.passes(reading(_PASSED_ON))
     if asserted is not None:
         return asserted, _ASSERTED
@@ -150,21 +147,21 @@ def assumed() -> tuple[bool, str] | None:
 
 
 def counted() -> tuple[int, str] | None:
-    """How many elements are not zero for the code that asks for their places, and the note; None where
+    """Return how many elements are not zero for the code that asks for their places, and the note; None where
     nothing is assumed."""
     return _for_whoever_asks(COUNTS)
 
 
 def divides_product() -> bool:
-    """Whether the gradient of a product asks which of its unknown factors are zero (`prod_backward`,
+    """Return whether the gradient of a product asks which of its unknown factors are zero (`prod_backward`,
     `FunctionsManual.cpp`): none is taken to be, as by the tracer, and it divides by each."""
     node: Any = torch._C._current_autograd_node()
     return node is not None and node.name() == "ProdBackward0"
 
 
 def any_true() -> tuple[bool, str] | None:
-    """Whether any element is true for the code that computes with it, and the note; None where nothing is
-    assumed."""
+    """Return whether any element is true for the code that computes with it, and the note; None where nothing
+    is assumed."""
     return _for_whoever_asks(FLAGS)
 
 
@@ -178,13 +175,13 @@ def _for_whoever_asks(answers: Mapping[tuple[str, str], _Answer]) -> _Answer | N
 
 
 def reading(folders: str | tuple[str, ...]) -> str:
-    """The line that reads a value now, "path:12": the innermost one outside these folders."""
+    """Return the line that reads a value now, "path:12": the innermost one outside these folders."""
     frame = _asking(folders)
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _outwards() -> Iterator[FrameType]:
-    """The frames that are running, the innermost first."""
+    """Yield the frames that are running, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -192,8 +189,8 @@ def _outwards() -> Iterator[FrameType]:
 
 
 def _asking(folders: str | tuple[str, ...] = _PASSED_ON) -> FrameType | None:
-    """The first frame from here outwards that is neither PyTorch's code nor this project's: whoever asks. A
-    subclass of tensors passes every question on to PyTorch by its own `__torch_function__`."""
+    """Return the first frame from here outwards that is neither PyTorch's code nor this project's: whoever
+    asks. A subclass of tensors passes every question on to PyTorch by its own `__torch_function__`."""
     return next(
         (
             frame
@@ -206,43 +203,43 @@ def _asking(folders: str | tuple[str, ...] = _PASSED_ON) -> FrameType | None:
 
 
 def _place(frame: FrameType | None) -> tuple[str, str]:
-    """A frame's file, with slashes, and its function; empty where there is none."""
+    """Return a frame's file, with slashes, and its function; empty where there is none."""
     return ("", "") if frame is None else (frame.f_code.co_filename.replace("\\", "/"), frame.f_code.co_name)
 
 
 def _once(call: int) -> bool:
-    """Whether this call asks for the first time; it is forgotten when it has asked again."""
+    """Return whether this call asks for the first time; it is forgotten when it has asked again."""
     first = call not in _looping
     (_looping.add if first else _looping.discard)(call)
     return first
 
 
 def falls() -> bool:
-    """Whether the code that asks for a number watches it fall, and stops where it does not."""
+    """Return whether the code that asks for a number watches it fall, and stops where it does not."""
     return any(_place(frame)[0].endswith("torch/optim/lbfgs.py") for frame in _outwards())
 
 
 def generates() -> bool:
-    """Whether the program is in a call of a `generate`."""
+    """Return whether the program is in a call of a `generate`."""
     return any(frame.f_code.co_name == "generate" for frame in _outwards())
 
 
 def everybody() -> bool:
-    """Whether it is `SyncBatchNorm`'s forward pass that asks how many ranks have an input: all of them, as
-    this one."""
+    """Return whether it is `SyncBatchNorm`'s forward pass that asks how many ranks have an input: all of
+    them, as this one."""
     passing = takewhile(lambda frame: frame.f_code.co_filename.startswith(_PASSED_ON), _outwards())
     return any(_place(frame)[0].endswith("torch/nn/modules/_functions.py") for frame in passing)
 
 
 def keeps_boxes() -> bool:
-    """Whether torchvision's `nms` asks, whose own kernel has written to the mask without being seen."""
+    """Return whether torchvision's `nms` asks, whose own kernel wrote to the mask unseen."""
     path, function = _place(_asking())
     return path.endswith("torchvision/ops/boxes.py") and function == "nms"
 
 
 def rejected() -> str | None:
-    """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None
-    elsewhere."""
+    """Return the note, where it is assisted decoding that counts how many drafted tokens are accepted: none;
+    None elsewhere."""
     frame = _asking()
     path, function = _place(frame)
     counts = (
@@ -255,8 +252,8 @@ def rejected() -> str | None:
 
 
 def longest() -> int | None:
-    """The most tokens that may stand in a sequence of the beam search whose own code asks for a value; None
-    elsewhere."""
+    """Return the most tokens that may stand in a sequence of the beam search whose own code asks for a value;
+    None elsewhere."""
     frame = _asking()
     path, function = _place(frame)
     if frame is None or not path.endswith(_GENERATION) or function != "_beam_search":

@@ -68,7 +68,7 @@ class Budget:
         return max(LIMIT, min(LARGE_BYTES, self._large_left) // tensor.element_size())
 
     def is_room(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether an operator among large tensors is followed, and its part of the work spent."""
+        """Return whether an operator among large tensors is followed, and its part of the work spent."""
         large = [tensor for tensor in tensors if tensor.numel() > LIMIT and not tensor.is_floating_point()]
         nbytes = sum(tensor.numel() * tensor.element_size() for tensor in large)
         loaded = not self._loads and any(tensor.device.type == "cpu" for tensor in large)
@@ -100,7 +100,7 @@ class Effort:
         return self.most > SMALL_ELEMENTS
 
     def asked(self) -> None:
-        """The program decides something by its numbers."""
+        """Note that the program decides something by its numbers."""
         self._left = BETWEEN_QUESTIONS
 
     def keep(self, key: int, tensor: torch.Tensor) -> None:
@@ -114,7 +114,7 @@ class Effort:
         self._kept_bytes -= self.kept.pop(key, 0)
 
     def spend(self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
-        """Whether the operator is worth following; once one is not, no large one is any more."""
+        """Return whether the operator is worth following; once one is not, no large one is any more."""
         if self.paused:
             return False
         work = _work(call, tensors, results)
@@ -126,7 +126,7 @@ class Effort:
 
 
 def is_number(tensor: torch.Tensor) -> bool:
-    """Whether its elements are fractions, which shape nothing by themselves."""
+    """Return whether its elements are fractions, which shape nothing by themselves."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 

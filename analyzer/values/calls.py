@@ -20,8 +20,8 @@ class DispatchedCall(NamedTuple):
         return self.func._schema.name  # type: ignore[no-any-return]
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """The argument that the schema calls so, or the default where the call leaves it out. Raises KeyError
-        for a name the schema has not."""
+        """Return the argument that the schema calls so, or the default where the call leaves it out. Raises
+        KeyError for a name the schema has not."""
         place = places(self.func)[name]
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
 

@@ -33,7 +33,7 @@ def passes(line: str) -> bool | None:
 
 
 def _checks(line: str) -> Iterator[tuple[ast.expr, bool]]:
-    """The conditions of checks on this line, and the truth value by which each passes."""
+    """Yield the conditions of checks on this line, and the truth value by which each passes."""
     tree, number = _source(line)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert) and _spans(node.test, number):
@@ -43,7 +43,7 @@ def _checks(line: str) -> Iterator[tuple[ast.expr, bool]]:
 
 
 def _needed(test: ast.expr, truth: bool) -> Iterator[bool]:
-    """The values of its parts that make a condition `truth`."""
+    """Yield the values of its parts that make a condition `truth`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _needed(test.operand, not truth)
     elif isinstance(test, ast.BoolOp):
@@ -54,7 +54,7 @@ def _needed(test: ast.expr, truth: bool) -> Iterator[bool]:
 
 
 def _source(line: str) -> tuple[ast.Module, int]:
-    """The file of a line, and its number; an empty file where it cannot be read."""
+    """Return the file of a line, and its number; an empty file where it cannot be read."""
     path, _, number = line.rpartition(":")
     return _parsed(path), int(number) if number.isdigit() else 0
 

@@ -180,7 +180,7 @@ class KnownCounts:
         return min(rows, most)
 
     def found(self, call: DispatchedCall, mask: torch.Tensor) -> None:
-        """A mask of where an order, or several, have one place, or anything else equals a number."""
+        """Note a mask of where an order, or several, have one place, or anything else equals a number."""
         order, place = call.argument("self"), call.argument("other")
         places = self._orders.get(self._key_of(order), 0)
         whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)

@@ -175,8 +175,7 @@ class KnownValues:
     def operands(
         self, func: Any, tensors: list[torch.Tensor], written: list[torch.Tensor]
     ) -> dict[int, torch.Tensor] | None:
-        """Return the values of an operator's inputs by identity; None if one is unknown. Call before it
-        runs."""
+        """Return an operator's input values by identity; None if one is unknown. Call before it runs."""
         found = {}
         unread = set() if self.store.whole else _overwritten(func, written)
         for tensor in tensors:
@@ -215,6 +214,7 @@ class KnownValues:
         written: list[torch.Tensor],
         values: Mapping[int, torch.Tensor] | None,
     ) -> list[torch.Tensor] | None:
+        """Compute results on the CPU within the budget; return the tensors now known, None if none is."""
         func = call.func
         if func in _LEFT_EMPTY:
             return results if results and self._empty(call, results[0]) else None
@@ -296,7 +296,8 @@ class KnownValues:
     def _decided(
         self, call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
-        """Whether the result is known though not all operands are: one of them decides, or none does."""
+        """Return whether the result is known though not all operands are: one of them decides, or none
+        does."""
         func = call.func
         if func in COMPARING or func in EQUAL:
             looks = self.counts.compared if func in COMPARING else self.counts.found
@@ -306,8 +307,8 @@ class KnownValues:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
             value = _LIKE[func]
-            said = call.argument(value) if isinstance(value, str) else value
-            return bool(results) and self._filled_with(results[0], said)
+            number = call.argument(value) if isinstance(value, str) else value
+            return bool(results) and self._filled_with(results[0], number)
         if len(results) != 1:
             return False
         if func is _ANY and (assumed := branches.any_true()) is not None:
@@ -377,7 +378,7 @@ def on_host(value: Any, known: Mapping[int, torch.Tensor]) -> Any:
 
 
 def _evenly(call: DispatchedCall) -> bool:
-    """Whether numbers are drawn from 0 to 1."""
+    """Return whether numbers are drawn from 0 to 1."""
     return (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
 
 

@@ -40,7 +40,7 @@ _SELECTING = {"aten::masked_select": "self", "aten::masked_scatter_backward": "g
 
 
 def is_mask(index: torch.Tensor | None) -> bool:
-    """Whether an index selects by its values, and is none of positions."""
+    """Return whether an index selects by its values, and is none of positions."""
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
@@ -125,5 +125,5 @@ def count(
 
 
 def unbounded(call: DispatchedCall) -> bool:
-    """Whether nothing but data tells the size, and PyTorch has no meta kernel that would say so."""
+    """Return whether nothing but data tells the size, and PyTorch has no meta kernel that would say so."""
     return call.func is aten.repeat_interleave.Tensor and call.argument("output_size") is None

@@ -16,7 +16,7 @@ class Store(Protocol):
         """Identifies the storage of a tensor while it lives."""
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The value on the CPU: the tensor itself if it lies there; None where not all of it is known."""
+        """Return the value on the CPU: the tensor itself if it lies there; None if it is not all known."""
 
     def put(self, tensor: torch.Tensor, value: torch.Tensor, stands_in: bool) -> None:
         """Store the tensor's value; stands_in: it is assumed."""

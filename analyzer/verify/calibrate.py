@@ -237,8 +237,8 @@ def predicted_checks(device: DeviceProfile) -> list[tuple[str, int, int]]:
     """(mark, allocated, peak of its case) in bytes, as predicted for `device`."""
     from analyzer.capture.pytorch.capture import capture_script
     from analyzer.runs import checks
-    from analyzer.runtimes.pytorch.allocator import make_allocator
     from analyzer.runtimes.pytorch.eager import requests
+    from analyzer.runtimes.pytorch.settings import make_allocator
     from analyzer.runtimes.timeline import simulate
 
     simulation = simulate(

@@ -54,8 +54,8 @@ def verify_script(
     if isinstance(error, AnalyzerError):
         raise error
     tell("emulating")
-    said = replace(options, runtime_options={}, release={})
-    found = emulated.of_script(script, arguments, said, python, jobs.environment_of(options), Rank())
+    chosen = replace(options, runtime_options={}, release={})
+    found = emulated.of_script(script, arguments, chosen, python, jobs.environment_of(options), Rank())
     return beside(predicted, found, name)
 
 

@@ -113,16 +113,16 @@ def _difference(
         operator = graph.operators[ours.malloc.operator]
     if ours.returned != theirs.returned:
         late, early = ours.returned - theirs.returned, theirs.returned - ours.returned
-        said = []
+        differences = []
         if late:
-            said.append(
+            differences.append(
                 f"{_requests_in_words(late, labels)} should have been given back before it and was not"
             )
         if early:
-            said.append(
+            differences.append(
                 f"{_requests_in_words(early, labels)} was given back before it, which was not predicted"
             )
-        what = "; ".join(said)
+        what = "; ".join(differences)
     else:
         what = f"predicted {_request(ours)}, recorded {_request(theirs)}"
     return Divergence(

@@ -113,6 +113,7 @@ def verify_onnx(
 
 
 def _provider(asked: Any, target: str) -> str:
+    """Return "cuda" or "cpu": what was asked for, else what this machine has."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise MissingDependencyError(
             f"{target} can only be verified by running it, and onnxruntime is not installed",
@@ -130,18 +131,18 @@ def _provider(asked: Any, target: str) -> str:
 
 def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
     """Return the options with these arrays' shapes. Raises OptionError if both are given."""
-    said = options.inputs or {}
-    twice = sorted(set(said) & set(arrays)) if isinstance(said, Mapping) else []
+    given = options.inputs or {}
+    twice = sorted(set(given) & set(arrays)) if isinstance(given, Mapping) else []
     if twice:
         raise OptionError(f"input {clean(twice[0])} is described by --input and in the file", "say it once")
     if options.batches:
         raise OptionError("a file of inputs has one batch", "leave --batches or --inputs out")
     found = {name: TensorSpec(tuple(array.shape), "") for name, array in arrays.items()}
-    return replace(options, inputs={**said, **found} if isinstance(said, Mapping) else said)
+    return replace(options, inputs={**given, **found} if isinstance(given, Mapping) else given)
 
 
 def _weights(target: str) -> tuple[int, int]:
-    """Bytes of a file's weights, and of those that would have to be made up."""
+    """Return the bytes of a file's weights, and of those that would have to be made up."""
     model = onnx_file.load(target)
     total = absent = 0
     for tensor in model.graph.initializer:
@@ -156,6 +157,7 @@ def _weights(target: str) -> tuple[int, int]:
 def _figures(
     estimate: Estimate, prediction: SessionPrediction, measured: Mapping[str, Any], provider: str
 ) -> tuple[Figure, ...]:
+    """Return the predicted figures beside the last run's."""
     last = measured["runs"][-1]
     rows = [
         Figure("naive sum", estimate.naive.total, last["peak_in_use"] if provider == "cuda" else None),

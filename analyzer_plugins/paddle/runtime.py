@@ -67,7 +67,7 @@ class Paddle(Runtime):
             failure = simulate(events, maker()).failure
             if failure is not None:
                 out_of_memory = (
-                    f"PaddlePaddle runs out of memory: {failure.said}; figures go on without the limit"
+                    f"PaddlePaddle runs out of memory: {failure.message}; figures go on without the limit"
                 )
                 maker = _allocator(flags, free_bytes, unlimited=True)
         capped = None

@@ -108,7 +108,8 @@ class TensorFlow(Runtime):
         failure = simulate(events, allocator()).failure
         if failure is not None:
             notes = (
-                f"TensorFlow runs out of memory: {failure.said}; figures are those of growth without a limit",
+                f"TensorFlow runs out of memory: {failure.message}; figures are those of growth without a"
+                " limit",
                 *notes,
             )
             maker = functools.partial(allocator, None)

@@ -140,11 +140,11 @@ class PyTorchAllocator(Allocator):
             self._cache(block)
 
     def _counted(self, block: Block) -> int:
-        """Bytes that a block in use adds to `allocated`."""
+        """Return the bytes that a block in use adds to `allocated`."""
         return block.size
 
     def _cache(self, block: Block) -> None:
-        """A freed block joins its pool."""
+        """Put a freed block into its pool."""
         self.requested -= block.requested
         block.requested = 0
         block.used = False
@@ -205,7 +205,7 @@ class PyTorchAllocator(Allocator):
         return len(self.segment_events)
 
     def size_of(self, handle: int) -> int:
-        """Bytes of the block behind a live handle (0 for a request of 0 bytes)."""
+        """Return the bytes of the block behind a live handle (0 for a request of 0 bytes)."""
         block = self._live[handle]
         return block.size if block else 0
 
@@ -262,7 +262,7 @@ class PyTorchAllocator(Allocator):
         return tuple(sorted(states, key=lambda state: state.address))
 
     def rounded(self, nbytes: int) -> int:
-        """The block size for a request: a multiple of 512 B, or as `roundup_power2_divisions` says."""
+        """Return the block size for a request: a multiple of 512 B, or as `roundup_power2_divisions` says."""
         if self._divisions is None or nbytes < MIN_BLOCK_BYTES:
             return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
         # One entry a power of two from 1 MiB; smaller and larger sizes use the first and the last.
@@ -281,12 +281,12 @@ class PyTorchAllocator(Allocator):
         return -(-size // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
 
     def _cached(self, small: bool) -> list[Block]:
-        """The free blocks of every stream's small or large pool, by stream, size and rank."""
+        """Return the free blocks of every stream's small or large pool, by stream, size and rank."""
         pools = sorted(pool for pool in self._pools if pool.small == small)
         return [block for pool in pools for _, _, block in self._pools[pool]]
 
     def _find(self, size: int, pool: Pool) -> Block | None:
-        """The smallest free block of the pool that may serve the request; it leaves the pool."""
+        """Return the smallest free block of the pool that may serve the request; it leaves the pool."""
         self._search_count[pool.small] += 1
         free = self._pools.get(pool, [])
         at = bisect_left(free, (size,))
@@ -301,7 +301,7 @@ class PyTorchAllocator(Allocator):
         return found < size + self.settings.max_non_split_rounding_bytes
 
     def _splits(self, rest: int, size: int, small: bool) -> bool:
-        """Whether the rest of a block is split off it."""
+        """Return whether the rest of a block is split off it."""
         if small:
             return rest >= MIN_BLOCK_BYTES
         return rest > SMALL_BYTES and (self._max_split is None or size < self._max_split)
@@ -324,7 +324,7 @@ class PyTorchAllocator(Allocator):
         block.made = self._block_count
 
     def _rank(self, block: Block) -> int:
-        """Which of two blocks of one size serves first: the one with the smaller number."""
+        """Return which of two blocks of one size serves first: the one with the smaller number."""
         if self.settings.ties == "address":
             return block.address
         if self.settings.ties == "block":
@@ -336,7 +336,7 @@ class PyTorchAllocator(Allocator):
         del free[bisect_left(free, (block.size, self._rank(block)))]
 
     def _obtain(self, size: int, pool: Pool) -> Block:
-        """A block for a request that no free one serves: see "No block" above."""
+        """Return a block for a request that no free one serves: see "No block" above."""
         if self.settings.garbage_collection_threshold and self._allowed is not None:
             self._collect_garbage()
         block = self._grow(size, pool)

@@ -13,7 +13,8 @@ from analyzer.allocators.pytorch.settings import PyTorchSettings, as_divisions, 
 
 
 def create(conf: str = "", space: AddressSpace | None = None, **settings: Any) -> PyTorchAllocator:
-    """A simulator from a PYTORCH_ALLOC_CONF string and fields of PyTorchSettings, which win over the string.
+    """Return a simulator from a PYTORCH_ALLOC_CONF string and fields of PyTorchSettings, which win over the
+    string.
 
     space: where its segments lie; None: in a process that has run its first kernel.
     """

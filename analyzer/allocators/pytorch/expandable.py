@@ -73,8 +73,8 @@ class ExpandableAllocator(PyTorchAllocator):
         return rest >= MIN_BLOCK_BYTES
 
     def _grow(self, size: int, pool: Pool) -> Block | None:
-        """The lowest unmapped space, with a free block in front of it. The fraction is checked against a
-        whole segment's size, as PyTorch does; the driver's room against the pages."""
+        """Return the lowest unmapped space, with a free block in front of it. The fraction is checked against
+        a whole segment's size, as PyTorch does; the driver's room against the pages."""
         if (
             self._allowed is not None
             and self.reserved + self._segment_bytes(size, pool.small) > self._allowed
@@ -177,12 +177,12 @@ class ExpandableAllocator(PyTorchAllocator):
 
 
 def _reach(block: Block) -> int:
-    """A free block's size with the unmapped space behind it."""
+    """Return a free block's size with the unmapped space behind it."""
     return block.size + (block.next.size if block.next and not block.next.mapped else 0)
 
 
 def _room_from(block: Block, wanted: int) -> int:
-    """Bytes of free and unmapped blocks in a row from `block`, counted until they suffice."""
+    """Return the bytes of free and unmapped blocks in a row from `block`, counted until they suffice."""
     room = 0
     for part in block.onwards():
         if part.used or room >= wanted:

@@ -116,7 +116,7 @@ class PyTorchSettings:
         )
 
     def default_but_for(self, *names: str) -> bool:
-        """Whether all settings but the named ones are as they are without any."""
+        """Return whether all settings but the named ones are as they are without any."""
         same: dict[str, Any] = {name: getattr(self, name) for name in names}
         return self == PyTorchSettings(**same)
 

@@ -34,11 +34,11 @@ class NodeCall:
     constants: tuple[Any, ...]
 
     def get(self, name: str, default: Any) -> Any:
-        """An attribute, or its default."""
+        """Return an attribute, or its default."""
         return self.attributes.get(name, default)
 
     def constant(self, position: int) -> Any:
-        """A constant input as a list or number; None if it is absent or computed."""
+        """Return a constant input as a list or number; None if it is absent or computed."""
         value = self.constants[position] if position < len(self.constants) else None
         return None if value is None else value.tolist()
 

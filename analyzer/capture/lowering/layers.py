@@ -36,7 +36,8 @@ def _conv(call: NodeCall, x: Tensor, w: Tensor, b: Tensor | None = None) -> Resu
 
 
 def _padded(call: NodeCall, x: Tensor, kernel: Sequence[int], rank: int) -> tuple[Tensor, tuple[int, ...]]:
-    """The input and the symmetric padding PyTorch's kernel gets; asymmetric padding is a copy before it."""
+    """Return the input and the symmetric padding PyTorch's kernel gets; asymmetric padding is a copy before
+    it."""
     begin, end = _pads(call, x.shape[2:], kernel, rank)
     if begin == end:
         return x, begin
@@ -151,6 +152,7 @@ def _with_statistics(call: NodeCall, x: Tensor, result: Tensor) -> tuple[Tensor,
 
 @lowers("Resize", "Upsample")
 def _resize(call: NodeCall, x: Tensor, *_: Any) -> Results:
+    """Interpolate the spatial axes; opaque where batch or channels change, or another number of axes."""
     mode = call.get("mode", "nearest")
     spatial = x.dim() - 2
     if tuple(x.shape[:2]) != call.shapes[0][:2] or spatial not in (1, 2, 3):

@@ -61,7 +61,7 @@ class Lowered:
 
 
 def lower(path: str | Path, *, batch: int | None = None, inputs: Described | None = None) -> Lowered:
-    """The module of an ONNX file. Raises TargetError and InputError as `capture_onnx` does."""
+    """Return the module of an ONNX file. Raises TargetError and InputError as `capture_onnx` does."""
     if batch is not None and isinstance(batch, int) and batch > LARGEST_BATCH:
         raise InputError(f"training is analysed up to batch {LARGEST_BATCH}", "give a smaller batch")
     model = read(path, batch, inputs)
@@ -223,7 +223,7 @@ class OnnxModule(nn.Module):
 
 
 def _tensors(node: Any, values: Values | None) -> tuple[str, ...]:
-    """The node's inputs; "" in place of constant ones that are settings and no tensors in PyTorch."""
+    """Return the node's inputs; "" in place of constant ones that are settings and no tensors in PyTorch."""
     first = SETTINGS.get(node.op_type, len(node.input)) if node.domain in DEFAULT_DOMAINS else len(node.input)
     return tuple(
         "" if place >= first and name and values is not None and values.get(name) is not None else name
@@ -236,6 +236,7 @@ def _sequence(made: Any) -> Sequence[Tensor | None]:
 
 
 def _node_call(node: Any, inferred: Inferred) -> NodeCall:
+    """Return the node as its lowering takes it: attributes, result shapes and types, inputs' known values."""
     types = [inferred.types[name] for name in node.output if name]
     values = inferred.values
     constants = tuple(

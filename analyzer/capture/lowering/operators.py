@@ -15,14 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from analyzer.capture.lowering.call import (
-    FUNCTIONS,
-    NodeCall,
-    Results,
-    lowers,
-    opaque,
-    torch_dtype,
-)
+from analyzer.capture.lowering.call import FUNCTIONS, NodeCall, Results, lowers, opaque, torch_dtype
 
 
 def _simple(domain: str = "", **functions: Callable[..., Tensor]) -> None:
@@ -181,6 +174,7 @@ def _split(call: NodeCall, x: Tensor, *_: Any) -> Results:
 
 @lowers("Slice")
 def _slice(call: NodeCall, x: Tensor, *_: Any) -> Results:
+    """Slice by known bounds; a negative step flips the axis first, since PyTorch's slices only go forward."""
     starts = call.get("starts", call.constant(1))
     ends = call.get("ends", call.constant(2))
     if starts is None or ends is None:
@@ -242,6 +236,7 @@ def _tile(call: NodeCall, x: Tensor, *_: Any) -> Results:
 
 @lowers("Pad")
 def _pad(call: NodeCall, x: Tensor, *_: Any) -> Results:
+    """Pad by known widths; modes but "constant" take no trailing axes without padding."""
     pads = call.get("pads", call.constant(1))
     if pads is None:
         return opaque(call, x)

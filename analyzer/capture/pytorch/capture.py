@@ -27,14 +27,7 @@ from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
 from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
-from analyzer.capture.pytorch.kernels import (
-    composite,
-    detection,
-    indices,
-    quantized,
-    shapes,
-    sparse,
-)
+from analyzer.capture.pytorch.kernels import composite, detection, indices, quantized, shapes, sparse
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.kernels.nested import nested_attention
@@ -214,12 +207,7 @@ def cuda_environment(
         recorder.described = described
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
         recorder.results({**shapes.kernels(), **META_KERNELS}, BY_SHAPES_ALONE)
-        handlers = {
-            **copies.HANDLERS,
-            **indices.HANDLERS,
-            **composite.HANDLERS,
-            **composite.OTHERS,
-        }
+        handlers = {**copies.HANDLERS, **indices.HANDLERS, **composite.HANDLERS, **composite.OTHERS}
         recorder.handle_operators(handlers, custom.followed)
         recorder.composites = sparse.COMPOSITES
         with cuda_functions(device, recorder), nested_attention(compatible):

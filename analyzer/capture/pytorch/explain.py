@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explained(error: Exception, recorder: Recorder) -> CaptureError:
-    """The innermost frame of the user's code, and the message in one line."""
+    """Return the error as one line, at the innermost frame of the user's code."""
     frames = [
         f for f in traceback.extract_tb(error.__traceback__) if not recorder.places.is_library(f.filename)
     ]
@@ -56,7 +56,7 @@ def _untraced(text: str) -> str:
 
 
 def _left_on_the_host(text: str) -> bool:
-    """Whether an operator says that its tensors lie on different devices."""
+    """Return whether an operator says that its tensors lie on different devices."""
     return "device meta" in text or re.search(r"devices.*\bmeta\b|\bgot meta\b", text) is not None
 
 
@@ -97,7 +97,7 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error, and those it was raised from or while handling."""
+    """Return the error, and those it was raised from or while handling."""
     found: list[BaseException] = []
     seen: BaseException | None = error
     while seen is not None and seen not in found:
@@ -112,9 +112,9 @@ def _in_a_program(error: Exception) -> str | None:
         return "the script is no valid Python"
     if isinstance(error, ImportError) and (package := missing_package(error)) and package != "triton":
         return f"install {package} beside analyzer: the program runs in this environment"
-    said = f"{type(error).__module__}.{type(error).__name__}: {error}"
+    text = f"{type(error).__module__}.{type(error).__name__}: {error}"
     for pattern, hint in _HINTS:
-        if re.search(pattern, said, re.IGNORECASE):
+        if re.search(pattern, text, re.IGNORECASE):
             return hint
     return None
 

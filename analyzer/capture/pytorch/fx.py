@@ -42,7 +42,7 @@ def to_fx(graph: Graph, step: int = 0, device: str = "cuda") -> fx.GraphModule:
 
 
 def dump(graph: Graph, step: int = 0) -> str:
-    """The iteration as text, one line a call, with phase, module and source line."""
+    """Return the iteration as text, one line a call, with phase, module and source line."""
     lines = []
     for node in to_fx(graph, step).graph.nodes:
         text = node.format_node()
@@ -66,6 +66,8 @@ class _Translation:
         self._placeholders = fx.Graph()
 
     def run(self, operators: list[Operator]) -> fx.GraphModule:
+        """Return the operators as a module: a placeholder for each storage read before it is made, a node for
+        each call."""
         for storage, meta in self._read_before_made(operators).items():
             name = re.sub(r"\W+", "_", self._source.storages[storage].name) or "tensor"
             name = f"_{name}" if name[0].isdigit() else name  # a child of nn.Sequential

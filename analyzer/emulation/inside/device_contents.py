@@ -41,7 +41,7 @@ class DeviceContents:
         return content.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
     def stands_in(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's values stand in for something, here or where another rank sent them from."""
+        """Return whether the tensor's values stand in for something, here or at the rank that sent them."""
         if not tensor.is_cuda or tensor.layout != torch.strided:
             return False
         address = tensor.data_ptr()
@@ -51,7 +51,7 @@ class DeviceContents:
         )
 
     def put(self, tensor: torch.Tensor, value: torch.Tensor, stands_in: bool) -> None:
-        """The tensor holds this value."""
+        """Note the value that the tensor holds."""
         nbytes = extent(tensor)
         if nbytes == 0 or not tensor.is_cuda:
             return
@@ -81,13 +81,13 @@ class DeviceContents:
 
 
 def plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one in plain memory, of numbers as they are."""
+    """Return whether a tensor is one in plain memory, of numbers as they are."""
     of_its_own = tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not of_its_own
 
 
 def extent(tensor: torch.Tensor) -> int:
-    """Bytes from the tensor's first element to behind its last."""
+    """Return the bytes from the tensor's first element to behind its last."""
     if tensor.numel() == 0:
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -35,7 +35,8 @@ _CONVOLUTIONS, _PRODUCTS = ("convolution", "conv_tr"), ("mm", "addmv", "mv", "do
 
 
 def _described(value: Any) -> Any:
-    """An argument as JSON holds it: a tensor of the device by its storage's address, size and place in it."""
+    """Return an argument as JSON holds it: a tensor of the device by its storage's address, size and place in
+    it."""
     if isinstance(value, torch.Tensor):
         if type(value).__name__ == "FakeTensor" or value.layout != torch.strided or value.is_nested:
             return None
@@ -95,7 +96,7 @@ class StepLaunches:
             self._aside = before
 
     def operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """An operator has run."""
+        """Log an operator that has run."""
         if self._aside is None and not self._compiled and _KERNELS not in sys.modules:
             return  # there is nothing compiled so far
         self._watch()
@@ -127,7 +128,7 @@ class StepLaunches:
         return settings
 
     def _kernel(self, autotuner: Any, args: tuple[Any, ...]) -> None:
-        """A kernel of Inductor's has been launched."""
+        """Log a kernel of Inductor's that was launched."""
         known = self._kernels.get(id(autotuner))
         if known is None:
             names = [n for n in autotuner.fn.arg_names if n in autotuner.triton_meta["signature"]]
@@ -163,7 +164,7 @@ class StepLaunches:
     # -- where a step ends
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer has stepped."""
+        """Log the end of an optimizer's step."""
         if self._first is None or self._first() is None:
             self._first = weakref.ref(optimizer)
         if self._first() is optimizer:
@@ -192,6 +193,7 @@ class StepLaunches:
                 watch(sys.modules[name])
 
     def _watch_kernels(self, module: Any) -> None:
+        """Log each Triton kernel that `CachingAutotuner` launches."""
         autotuner = getattr(module, "CachingAutotuner", None)
         if autotuner is None:
             return
@@ -205,6 +207,7 @@ class StepLaunches:
         autotuner.run = launched
 
     def _watch_calls(self, module: Any) -> None:
+        """Log each call of a compiled graph; kernels within it bear its place."""
         compiled = getattr(module, "CompiledFxGraph", None)
         if compiled is None:
             return
@@ -234,6 +237,7 @@ class StepLaunches:
         optimized.__call__ = called
 
     def _watch_graphs(self) -> None:
+        """Log a CUDA graph's launches where it is captured, and again at every replay."""
         graph: Any = torch.cuda.CUDAGraph
         begin, end, replay, launches = graph.capture_begin, graph.capture_end, graph.replay, self
 

@@ -44,8 +44,8 @@ def answer(module: Any, launches: Any) -> None:
                 return result
 
             measured = benchmark(once, *args, **kwargs)
-            said = nanoseconds(seen[0]) if seen else None
-            return measured if said is None else said * _MILLI
+            predicted = nanoseconds(seen[0]) if seen else None
+            return measured if predicted is None else predicted * _MILLI
 
         return timed
 

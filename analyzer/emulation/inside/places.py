@@ -27,8 +27,8 @@ _PHASES = {"zero_grad": "zero_grad", "step": "optimizer", "clip_grad_norm_": "op
 
 
 def _self(frame: FrameType) -> Any:
-    """The method's object. Before Python 3.13 (PEP 667) what is asked for is a copy that the frame keeps, and
-    with it every tensor among its variables, past its time: it is emptied at once."""
+    """Return the method's object. Before Python 3.13 (PEP 667) what is asked for is a copy that the frame
+    keeps, and with it every tensor among its variables, past its time: it is emptied at once."""
     variables = frame.f_locals
     found = variables.get("self")
     if sys.version_info < (3, 13):

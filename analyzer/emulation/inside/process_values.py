@@ -69,7 +69,7 @@ class _Operator:
 
 
 def _makes_there(kwargs: dict[str, Any]) -> bool:
-    """Whether an operator makes something on the device."""
+    """Return whether an operator makes something on the device."""
     device = kwargs.get("device")
     return device is not None and torch.device(device).type == "cuda"
 
@@ -94,7 +94,8 @@ class ProcessValues:
         self.reads = Counter[str]()
 
     def call(self, func: Any, run: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What the operator returns, its values known as far as they can be. run: runs it on the device."""
+        """Return what the operator returns, its values known as far as they can be. run: runs it on the
+        device."""
         op = self._operators.get(func)
         if op is None:
             op = self._operators[func] = _Operator(func)
@@ -138,7 +139,7 @@ class ProcessValues:
         written: list[torch.Tensor],
         values: dict[int, torch.Tensor] | None,
     ) -> None:
-        """The operator's results are computed, stand in, or are not known."""
+        """Compute the operator's results, let others stand in for them, or forget them."""
         changed = set(map(id, written))
         fresh = [t for t in results if t.is_cuda and id(t) not in changed]
         flat = [*fresh, *(t for t in written if t.is_cuda)]
@@ -161,7 +162,7 @@ class ProcessValues:
                 self._contents.forget(tensor)
 
     def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:
-        """What a healthy run would most likely have."""
+        """Return what a healthy run would most likely have."""
         if tensor.dtype == torch.bool:
             second: Any = args[1] if len(args) > 1 else None
             is_finite = op.name == "ne" and isinstance(second, float) and math.isinf(second)
@@ -177,7 +178,7 @@ class ProcessValues:
     # -- sizes that depend on data
 
     def _asked(self, op: _Operator, call: DispatchedCall, given: list[torch.Tensor]) -> list[int]:
-        """What the operator will ask the device for."""
+        """Return what the operator will ask the device for."""
         if op.name in _ASKING:
             return self._asked_within(op, given[0])
         if op.name in _COALESCING:
@@ -198,11 +199,10 @@ class ProcessValues:
         return [size] * asks
 
     def _size(self, call: DispatchedCall) -> int:
-        """How many results there are, or how many elements are written to: by values, else the most there can
-        be."""
-        known, masks, said = self._known, sizes.masks_of(call), self._said()
-        if said is not None:
-            return int(said)
+        """Return how many results there are, or elements written to: by values, else at most."""
+        known, masks, assumed = self._known, sizes.masks_of(call), self._assumption()
+        if assumed is not None:
+            return int(assumed)
         if "index_put" in call.name and len(masks) == len(call.argument("indices")) == 1:
             written = rows(call.argument("self"), masks[0], call.argument("values"))
             if written is not None:
@@ -232,12 +232,12 @@ class ProcessValues:
         return most
 
     def _decides(self, tensor: torch.Tensor) -> None:
-        """The program, or a size, follows from this value, which is known."""
+        """Note that the program, or a size, follows from this known value."""
         if tensor.is_cuda and self._known.asked(tensor):
             self._list("decided by numbers that a CPU computes, with random ones of its own")
 
     def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
-        """What a kernel reads of its own: that no number is infinite, no deviation negative; of an
+        """Return what a kernel reads of its own: that no number is infinite, no deviation negative; of an
         exponential that all matrices need the highest degree, are scaled alike and squared once, before which
         the norm of one alone is read: a large one."""
         if op.name != "linalg_matrix_exp":
@@ -248,59 +248,59 @@ class ProcessValues:
         return [1, count, 1] if count > 1 else [norm, 1, 1, 1]
 
     def _extremes(self, tensor: torch.Tensor) -> list[int]:
-        """The least, of which a type without a sign has none to be asked for, and the largest of these; both
-        0 where that is not known."""
-        said, value = self._told(
+        """Return the least, of which a type without a sign has none to be asked for, and the largest of
+        these; both 0 where that is not known."""
+        assumed, value = self._told(
             tensor, "the size of bincount's result depends on data: taken to be what its minlength says"
         )
-        ends = [0, 0] if said is None else [0, int(said) - 1]
-        if said is None and value is not None and value.numel():
+        ends = [0, 0] if assumed is None else [0, int(assumed) - 1]
+        if assumed is None and value is not None and value.numel():
             ends = [int(value.min()), int(value.max())]
         return ends[tensor.dtype == torch.uint8 :]
 
     def _repeated(self, counts: torch.Tensor) -> list[int]:
-        """The sum of the counts, and that none is negative, which is asked next."""
-        said, value = self._told(
+        """Return the sum of the counts, and that none is negative, which is asked next."""
+        assumed, value = self._told(
             counts,
             "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
             f" one of each, {counts.numel():,}; memory may be more",
         )
-        if said is not None or value is None:
-            return [counts.numel() if said is None else int(said), 1]
+        if assumed is not None or value is None:
+            return [counts.numel() if assumed is None else int(assumed), 1]
         return [int(value.sum()), int(bool((value >= 0).all()))]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
-        """How many places a sparse tensor has entries at."""
+        """Return how many places a sparse tensor has entries at."""
         indices = tensor._indices()
         entries = indices.shape[1]
-        said, value = self._told(
+        assumed, value = self._told(
             indices,
             "how many places a sparse tensor has entries at depends on data: as many as entries,"
             f" {entries:,}",
         )
-        if said is None:
+        if assumed is None:
             return entries if value is None else slices(value, 1)[0].shape[1]
-        return int(said)
+        return int(assumed)
 
     def _told(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
-        """What the user says of a size, and the value that decides it; `otherwise` is listed where there is
-        neither."""
-        said, value = self._said(), self._known.sure(tensor)
-        if said is None and value is None:
+        """Return what the user assumes of a size, and the value that decides it; `otherwise` is listed
+        where there is neither."""
+        assumed, value = self._assumption(), self._known.sure(tensor)
+        if assumed is None and value is None:
             self._list(otherwise)
-        elif said is None:
+        elif assumed is None:
             self._decides(tensor)
-        return said, value
+        return assumed, value
 
     # -- what the host reads
 
     def _read(
         self, op: _Operator, source: torch.Tensor, args: Any, result: Any, values: Any, unknown: int
     ) -> Any:
-        """What the host gets to see of a tensor on the device."""
-        said = self._said()
-        if said is not None:
-            return self._tell(op, source, result, said)
+        """Return what the host gets to see of a tensor on the device."""
+        assumed = self._assumption()
+        if assumed is not None:
+            return self._tell(op, source, result, assumed)
         tainted = any(self._contents.stands_in(tensor) for tensor in tensors(args))
         if op.name == "equal":
             return self._equal(source, args[1], tainted)
@@ -329,7 +329,7 @@ class ProcessValues:
         return result
 
     def _scalar(self, source: torch.Tensor, found: Any, tainted: bool, falls: bool) -> Any:
-        """What `item()` returns of a tensor that holds this, or for which it stands in."""
+        """Return what `item()` returns of a tensor that holds this, or for which it stands in."""
         if not tainted:
             if isinstance(found, bool):
                 self._decides(source)
@@ -346,8 +346,8 @@ class ProcessValues:
         return found
 
     def _equal(self, first: torch.Tensor, second: torch.Tensor, tainted: bool) -> bool:
-        """Whether two tensors hold the same; where that is not known, only if the program asserts it or they
-        are the same memory."""
+        """Return whether two tensors hold the same; where that is not known, only if the program asserts it
+        or they are the same memory."""
         if tainted:
             self._list("a stand-in")
         one, other = self._known.value(first), self._known.value(second)
@@ -360,18 +360,18 @@ class ProcessValues:
         self._list(f"torch.equal compares what is not computed: {'equal' if same else 'not equal'}")
         return same
 
-    def _said(self) -> Any:
-        """What the user says of the line under way; None: nothing."""
+    def _assumption(self) -> Any:
+        """Return what the user assumes of the line under way, None for nothing."""
         if not self.assumptions:
             return None
         path, _, number = self._line().rpartition(":")
         return self.assumptions.at(path, int(number)) if number else None
 
-    def _tell(self, op: _Operator, source: torch.Tensor, result: Any, said: Any) -> Any:
-        """The operator's result where all that is read is `said`."""
+    def _tell(self, op: _Operator, source: torch.Tensor, result: Any, value_read: Any) -> Any:
+        """Return the operator's result where all that is read is `value_read`."""
         if op.name == "equal":
-            return bool(said)
-        value = torch.tensor(said, device="cpu").to(source.dtype)
+            return bool(value_read)
+        value = torch.tensor(value_read, device="cpu").to(source.dtype)
         if op.name == "_local_scalar_dense":
             self._wait(value.item())
             return value.item()

@@ -45,7 +45,7 @@ _UNSEEN = ("aten::pow.Tensor_Tensor_out",)
 
 
 def _below() -> Any:
-    """The dispatch keys below BackendSelect: the device's kernels."""
+    """Return the dispatch keys below BackendSelect: the device's kernels."""
     keys = torch._C._after_ADInplaceOrView_keyset
     for name in (
         "BackendSelect",
@@ -62,7 +62,7 @@ def _below() -> Any:
 
 
 def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
-    """A number that C++ code wraps as a tensor arrives here as the number: it becomes a tensor again, of a
+    """Return numbers that C++ code had wrapped as tensors, and that arrive here bare, as tensors again: of a
     type that leaves the result's what it is (`wrapped_scalar_tensor`, aten/src/ATen/ScalarOps.h)."""
     other = next((args[i] for i in plain if i < len(args) and isinstance(args[i], torch.Tensor)), None)
     found = list(args)
@@ -261,7 +261,8 @@ class OperatorRecorder:
         return int(torch._C._cuda_memoryStats(self._device)["allocation"]["all"][what])
 
     def _launched(self, func: Any, result: Any) -> None:
-        """Tell the driver's addresses which kind of kernel ran (`allocators/process.py`)."""
+        """Tell the emulated driver, whose addresses depend on it, which kind of kernel ran: 0 none, 1 plain,
+        2 with a stack, 3 with assertions (`runtimes/pytorch/launches.py`, `allocators/process.py`)."""
         kind = self._kinds.get(func)
         if kind is None:
             name = str(func).partition(".")[2]

@@ -98,11 +98,11 @@ class Asker:
         return RELEASE if self._library is None else self._library.release
 
     def plans(self, question: Question) -> tuple[Plan, ...] | None:
-        """The plans of a question, in the order in which they are tried; None: cuDNN gives no answer."""
+        """Return the plans of a question, in the order they are tried; None: cuDNN gives no answer."""
         return self.ask([question])[0]
 
     def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
-        """The plans of each question; a longer list answers a question for fewer plans as well."""
+        """Return the plans of each question; a longer list answers a question for fewer plans as well."""
         with self._lock:
             self._load()
             missing = [
@@ -155,7 +155,7 @@ class Asker:
         return [tuple(map(Plan.read, plans)) for plans in found]
 
     def _running(self) -> subprocess.Popen[str] | None:
-        """The process, started if need be; None where it does not start, or has ended too often."""
+        """Return the process, started if need be; None where it does not start, or has ended too often."""
         if self._process is not None and self._owner == os.getpid():
             return self._process
         if self._library is None or self._ends >= _MOST_ENDS:

@@ -67,7 +67,7 @@ def forward_bytes(
 
 
 def is_measured(queries: Any, keys: Any) -> bool:
-    """Whether the number of queries and keys is among those that were measured."""
+    """Return whether the number of queries and keys is among those that were measured."""
     return bool(queries != 1 or keys <= _UNSPLIT_KEYS or keys >= _LEAST_MEASURED_KEYS)
 
 

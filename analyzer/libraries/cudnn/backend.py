@@ -303,7 +303,7 @@ class Cudnn:
         return graph
 
     def _knobs(self, configuration: ctypes.c_void_p) -> tuple[tuple[int, int], ...]:
-        """The configuration's knobs: (type, value), types as `cudnnBackendKnobType_t` has them."""
+        """Return the configuration's knobs: (type, value), types as `cudnnBackendKnobType_t` has them."""
         found = []
         for choice in self._list(
             configuration, Attribute.ENGINECFG_KNOB_CHOICES, Descriptor.KNOB_CHOICE, _MOST_KNOBS
@@ -314,13 +314,13 @@ class Cudnn:
         return tuple(found)
 
     def _notes(self, engine: ctypes.c_void_p) -> frozenset[int]:
-        """The engine's numerical notes."""
+        """Return the engine's numerical notes."""
         notes = (ctypes.c_int * _MOST_NOTES)()
         count = self._read(engine, Attribute.ENGINE_NUMERICAL_NOTE, Kind.NUMERICAL_NOTE, _MOST_NOTES, notes)
         return frozenset(notes[: count or 0])
 
     def _list(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int) -> list[ctypes.c_void_p]:
-        """The descriptors an attribute holds."""
+        """Return the descriptors an attribute holds."""
         wanted = [self._create(kind) for _ in range(most)]
         array = (ctypes.c_void_p * most)(*[each.value for each in wanted])
         return wanted[: self._read(descriptor, name, Kind.BACKEND_DESCRIPTOR, most, array) or 0]
@@ -373,7 +373,7 @@ def _is_errata(question: Question, engine: int) -> bool:
 
 
 def _beside_torch() -> str:
-    """The libcudnn of the `nvidia-cudnn-cu*` wheels PyTorch depends on, or the system's."""
+    """Return the libcudnn of the `nvidia-cudnn-cu*` wheels PyTorch depends on, or the system's."""
     import importlib.util
 
     found = importlib.util.find_spec("nvidia.cudnn")

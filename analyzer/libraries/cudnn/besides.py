@@ -44,11 +44,7 @@ def extra_bytes(call: Convolution) -> tuple[int, int, int]:
     sizes = call.x_shape[1], math.prod(call.x_shape[2:])
     aligned = call.dtype != "float32" and all(size % _ALIGNED_ELEMENTS == 0 for size in sizes)
     nbytes = _ALIGNED if aligned else _UNALIGNED
-    return (
-        nbytes if share >= 0.5 else 0,
-        nbytes if share > 1 - SURE else 0,
-        0 if share < SURE else nbytes,
-    )
+    return (nbytes if share >= 0.5 else 0, nbytes if share > 1 - SURE else 0, 0 if share < SURE else nbytes)
 
 
 def group(call: Convolution) -> str:

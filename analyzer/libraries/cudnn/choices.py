@@ -407,8 +407,8 @@ class NextPlans(Sequence[int]):
 
 
 def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
-    """The workspace of the first plan. Where plans on cuBLAS may come first or not, those that may be first
-    count. A sum in parts is an estimate."""
+    """Return the workspace of the first plan. Where plans on cuBLAS may come first or not, those that may be
+    first count. A sum in parts is an estimate."""
     first, rivals = plans[0], [plan for plan in plans[1:] if plan.share_first is not None]
     if first.share_first is not None:
         listed = next((plan for plan in plans if plan.share_first is None), first)
@@ -441,7 +441,7 @@ def most_bytes(call: Convolution) -> int:
 
 
 def _copies(call: Convolution, multiple: int = 1) -> int:
-    """Bytes of input, weights and output, channels of a group rounded up to a multiple."""
+    """Return the bytes of input, weights and output, channels of a group rounded up to a multiple."""
     groups = call.groups
 
     def up(channels: int) -> int:

@@ -43,7 +43,7 @@ class Library:
 
 
 def library_for(torch_release: Release) -> Library | None:
-    """The cuDNN to ask for figures of that release of torch, None without any."""
+    """Return the cuDNN to ask for figures of that release of torch, None without any."""
     wanted = RELEASES[max((known for known in RELEASES if known <= torch_release), default=min(RELEASES))]
     found = within_reach(os.environ.get("ANALYZER_CUDNN", ""), os.environ.get("ANALYZER_PYTHON", ""))
 
@@ -69,7 +69,8 @@ def within_reach(named: str, python: str) -> tuple[Library, ...]:
 
 
 def _packages_of(python: str) -> Iterator[Path]:
-    """The folders of packages of an environment, by the path of its Python, each before those it links."""
+    """Yield the folders of packages of an environment, by the path of its Python, each before those it
+    links."""
     if python:
         for folder in sorted(Path(python).parent.parent.glob("lib/python3*/site-packages")):
             yield folder
@@ -77,8 +78,8 @@ def _packages_of(python: str) -> Iterator[Path]:
 
 
 def _linked(folder: Path) -> Iterator[Path]:
-    """The folders that the `.pth` files of a folder of packages add, in the order Python's `site` adds them.
-    Lines of code, which it runs, are passed over; `.pth` files of folders added that way it does not
+    """Yield the folders that the `.pth` files of a folder of packages add, in the order Python's `site` adds
+    them. Lines of code, which it runs, are passed over; `.pth` files of folders added that way it does not
     read."""
     for file in sorted(folder.glob("*.pth")):
         if file.is_file() and not file.name.startswith("."):
@@ -95,7 +96,7 @@ def _library(path: Path) -> Library:
 
 
 def _distributions(path: Path) -> Iterable[str]:
-    """The names of the metadata folders of cuDNN's wheels beside it."""
+    """Return the names of the metadata folders of cuDNN's wheels beside it."""
     packages = path.parents[3] if len(path.parents) > 3 else path.parent
     return (found.name for found in packages.glob("nvidia_cudnn_cu*.dist-info"))
 

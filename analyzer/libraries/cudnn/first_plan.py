@@ -56,7 +56,7 @@ class FirstPlans:
         self._forest = Forest(f"{name}.first")
 
     def possible(self, call: Convolution) -> dict[str, Plan]:
-        """The plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
+        """Return the plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
         return {kind: plan for kind, plan in plans_on_cublas(call).items() if self._has(kind, call)}
 
     def with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
@@ -76,8 +76,7 @@ class FirstPlans:
         return (*before, plans[0], *ours[len(before) :], *plans[1:])
 
     def with_splits(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        """Return a list that includes the plans on cuBLAS, a single product's marked where it may add up
-        parts."""
+        """Return a list that includes the plans on cuBLAS, a single product's marked if it may add parts."""
         product = ENGINES[call.operation][PRODUCT]
         listed = next((plan for plan in plans if not is_on_cublas(call.operation, plan)), None)
         single = is_single_product(call)
@@ -89,7 +88,7 @@ class FirstPlans:
         )
 
     def _splits(self, call: Convolution, values: Sequence[float]) -> bool:
-        """Whether a single product's sum may be added up in parts."""
+        """Return whether a single product's sum may be added up in parts."""
         name = group(SPLIT, call)
         return name not in self._forest.groups or self._forest.share(name, values) >= SURE
 

@@ -56,7 +56,7 @@ def is_on_cublas(operation: str, plan: Plan) -> bool:
 
 
 def plans_on_cublas(call: Convolution) -> dict[str, Plan]:
-    """The plans of these engines that a convolution has, by kind."""
+    """Return the plans of these engines that a convolution has, by kind."""
     found = {
         PRODUCT: product_bytes(call),
         WINOGRAD: winograd_bytes(call),

@@ -58,7 +58,7 @@ class Record:
         self.about: dict[str, str] = json.loads(str(self._file["about"]))
 
     def answers(self, call: Convolution, figure: str = FIRST) -> dict[int, int]:
-        """Bytes of a figure by batch, of the convolution at whatever batches it was asked."""
+        """Return the bytes of a figure by batch, of the convolution at whatever batches it was asked."""
         group = f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}"
         member, family = member_of(group, call.operation, figure), call.family
         asked = group, member, family
@@ -69,6 +69,7 @@ class Record:
     def _read(
         self, group: str, member: str, family: tuple[int, ...], operation: str, figure: str
     ) -> dict[int, int]:
+        """Return the recorded bytes by batch for a family of convolutions; empty where there are none."""
         row = self._row(family) if member in self._file else None
         if row is None:
             return {}
@@ -107,7 +108,7 @@ def _hashed(families: Integers) -> Integers:
 
 
 def member_of(group: str, operation: str, figure: str) -> str:
-    """The file's name of one figure: "float32.nchw.forward", "float32.nchw.trial.forward"."""
+    """Return the file's name of one figure: "float32.nchw.forward", "float32.nchw.trial.forward"."""
     return f"{group}.{operation}" if figure == FIRST else f"{group}.{figure}.{operation}"
 
 

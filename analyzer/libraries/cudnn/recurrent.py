@@ -77,7 +77,7 @@ class Recurrent:
         return self._matrix_count + 2 * self._gates * self.hidden * self.layers * self.directions
 
     def reserve_bytes(self) -> int:
-        """Bytes of the reserve space kept for the backward pass.
+        """Return the bytes of the reserve space kept for the backward pass.
 
         >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True).reserve_bytes()
         185073920
@@ -96,7 +96,7 @@ class Recurrent:
         return total
 
     def inference_workspace_bytes(self) -> int:
-        """Bytes of a call's workspace in inference.
+        """Return the bytes of a call's workspace in inference.
 
         >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128).inference_workspace_bytes()
         126354176
@@ -104,7 +104,7 @@ class Recurrent:
         return self._forward_bytes + self._packing_bytes(1)
 
     def training_workspace_bytes(self) -> int:
-        """Bytes of a call's workspace in training, forward or backward."""
+        """Return the bytes of a call's workspace in training, forward or backward."""
         forward = self._forward_bytes + self._packing_bytes(1)
         if self.dropout and self.directions == 1:
             forward += self._up(self._rows * self.hidden)

@@ -50,7 +50,8 @@ def by_handle(
     described_bytes: int,
     sm_count: int,
 ) -> tuple[int, bool]:
-    """Bytes of workspace by a handle on a GPU of compute capability 9, and whether exact; if not, a bound.
+    """Return the bytes of workspace by a handle on a GPU of compute capability 9, and whether exact; if not,
+    a bound.
 
     operation: forward, data or weight. x_shape, w_shape: N C (D) (H) W and K C/groups (D) (H) W; the others
     one number a spatial dimension. knobs: value by `cudnnBackendKnobType_t`, of the plan that takes
@@ -155,7 +156,8 @@ def _cost(kernel: _Kernel, levels: int, last_wave: bool) -> float:
 
 
 def _parts_of_all(k_tiles: int, most: int, kernel: _Kernel) -> tuple[int, bool]:
-    """Parts of more than 1,024 elements along K, if more than 8; else what takes least."""
+    """Return the parts along K, and whether that is sure: as many as have over 1,024 elements each, if those
+    are more than 8; else the number whose longest part with its reduction costs least."""
     many = min(most, k_tiles // (1024 // kernel[1] + 1), 128)
     if many > 8:
         fewer = -(-k_tiles // -(-k_tiles // many))

@@ -169,7 +169,7 @@ def _applies(call: Convolution) -> bool:
 
 
 def _copies(call: Convolution) -> int:
-    """Bytes of one group's tensors that are laid out anew."""
+    """Return the bytes of one group's tensors that are laid out anew."""
     x, w, y = (
         ELEMENT_BYTES[call.dtype] * math.prod(shape) // call.groups
         for shape in (call.x_shape, call.w_shape, call.y_shape)
@@ -182,5 +182,5 @@ def _copies(call: Convolution) -> int:
 
 
 def _plane(side: int) -> int:
-    """Bytes of the transform of a square of real numbers."""
+    """Return the bytes of the transform of a square of real numbers."""
     return _COMPLEX_BYTES * side * (side // 2 + 1)

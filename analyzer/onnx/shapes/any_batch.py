@@ -89,7 +89,7 @@ def infer_shapes(
 
 
 def _seen_inputs(structure: Structure, binding: Binding) -> dict[str, ValueType]:
-    """The inputs' types as ONNX Runtime sees them: as the file declares them, if it does."""
+    """Return the inputs' types as ONNX Runtime sees them: as the file declares them, if it does."""
     return {
         name: value if value.shape is not None else binding.inputs[name]
         for name, value in structure.inputs.items()
@@ -97,7 +97,7 @@ def _seen_inputs(structure: Structure, binding: Binding) -> dict[str, ValueType]
 
 
 def _refitted(structure: Structure, binding: Binding) -> bool:
-    """Whether an input has another size than the file fixes: its own shapes then say nothing."""
+    """Return whether an input has another size than the file fixes: its own shapes then say nothing."""
     for name, value in structure.inputs.items():
         actual = binding.inputs[name].shape
         if value.shape is not None and actual is not None:
@@ -173,7 +173,7 @@ def _continued(probes: list[Inferred], batch: int) -> Inferred:
 
 
 def _polynomial(name: str, sizes: tuple[int | str, ...], batch: int) -> int:
-    """The dimension at `batch` by Newton's forward differences over multiples of `_PROBE`."""
+    """Return the dimension at `batch` by Newton's forward differences over multiples of `_PROBE`."""
     values = [size for size in sizes if isinstance(size, int)]
     first = [b - a for a, b in pairwise(values)]
     second = [b - a for a, b in pairwise(first)]

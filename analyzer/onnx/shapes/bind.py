@@ -205,7 +205,7 @@ def _refused(declared: Mapping[str, ValueType], shapes: Mapping[str, ValueType])
 def _binding_hint(
     declared: Mapping[str, ValueType], missing: Mapping[str, ValueType], batch: int | None
 ) -> str:
-    """The options that bind what is missing, as they would be typed."""
+    """Return the options that bind what is missing, as they would be typed."""
     batch_names = _batch_names(declared) if batch is None else set()
     options: dict[str, None] = {}
     for name, value in missing.items():

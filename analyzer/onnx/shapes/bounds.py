@@ -46,6 +46,7 @@ def _non_zero(_node: Any, inputs: _Inputs, _value: _Value) -> dict[int, ValueTyp
 
 
 def _non_max_suppression(node: Any, inputs: _Inputs, value: _Value) -> dict[int, ValueType]:
+    """Bound the rows: batches times classes times boxes kept of each, at most all boxes."""
     boxes, scores = _sizes(inputs, 0), _sizes(inputs, 1)
     spatial = boxes[1] if len(boxes) > 1 else 1
     chosen = spatial

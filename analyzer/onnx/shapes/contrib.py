@@ -63,7 +63,7 @@ SAME = frozenset({
 
 
 def overrides(node: Any) -> bool:
-    """Whether these tables answer for a node of the default domain."""
+    """Return whether these tables answer for a node of the default domain."""
     return node.op_type in IN_DEFAULT_DOMAIN or node.op_type in _BODY_REJECTED
 
 

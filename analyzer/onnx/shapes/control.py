@@ -255,7 +255,7 @@ def _with_axis(value: ValueType, length: int | str, axis: int) -> ValueType:
 
 
 def _grown(first: ValueType, second: ValueType, times: int) -> ValueType:
-    """The carried type after `times` iterations that each change it as the first one did."""
+    """Return the carried type after `times` iterations that each change it as the first one did."""
     a, b = first.sizes, second.sizes
     if a is None or b is None or len(a) != len(b):
         return second

@@ -62,12 +62,12 @@ OPEN: dict[str, tuple[tuple[str, tuple[Dim, ...]], ...]] = {
 
 
 def known(op: str) -> bool:
-    """Whether these tables have the operator."""
+    """Return whether these tables have the operator."""
     return op in LIKE_FIRST or op in TYPED or op in OPEN
 
 
 def results(node: Any, first: ValueType | None) -> list[ValueType]:
-    """The node's results in order, [] where nothing is known. first: what its first operand is."""
+    """Return the node's results in order, [] where nothing is known. first: what its first operand is."""
     if node.op_type in OPEN:
         rows: Dim = first.shape[0] if first is not None and first.shape else ""
         padding = next((item.i for item in node.attribute if item.name == "padding_length"), -1)

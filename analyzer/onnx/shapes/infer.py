@@ -21,13 +21,7 @@ from typing import Any
 
 from analyzer.errors import AnalyzerError, InputError, TargetError
 from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
-from analyzer.onnx.shapes.native import (
-    Context,
-    NodeError,
-    dimension_names,
-    infer_graph,
-    infer_node,
-)
+from analyzer.onnx.shapes.native import Context, NodeError, dimension_names, infer_graph, infer_node
 from analyzer.onnx.structure import Structure, tensor_type
 from analyzer.onnx.types import ELEMENT_TYPES, ValueType, display, display_shape, element_count
 from analyzer.onnx.values import Values
@@ -224,7 +218,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
 
 
 def _as_declared(declared: ValueType | None, context: Context) -> ValueType | None:
-    """The type the file declares, its names bound, if that makes it known."""
+    """Return the type the file declares, its names bound, if that makes it known."""
     if declared is None or declared.shape is None:
         return None
     shape = tuple(
@@ -237,7 +231,7 @@ def _as_declared(declared: ValueType | None, context: Context) -> ValueType | No
 
 
 def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
-    """A type like the largest input's, for a result nothing is known of; `dtype` if that is known."""
+    """Return a type like the largest input's, for a result nothing is known of; `dtype` if that is known."""
     inputs = [result.types[item] for item in node.input if item in result.types]
     tensors = [item for item in inputs if item.sizes is not None]
     largest = max(tensors, key=lambda item: element_count(item.sizes or ()), default=ValueType("float32", ()))
@@ -271,6 +265,7 @@ def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
 def _contradiction_error(
     node: Any, inputs: list[ValueType | None], problem: str, structure: Structure, context: Context
 ) -> AnalyzerError:
+    """Return the error for a node that does not fit its inputs, with the likeliest cause as hint."""
     shapes = ", ".join(display_shape(item.shape) if item is not None else "?" for item in inputs)
     hint = _INFERENCE_HINT
     absent = [

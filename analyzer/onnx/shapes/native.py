@@ -24,13 +24,7 @@ from typing import Any
 
 from analyzer.errors import InputError
 from analyzer.onnx.structure import Structure, check_rank
-from analyzer.onnx.types import (
-    ValueType,
-    display,
-    element_count,
-    from_type_proto,
-    to_type_proto,
-)
+from analyzer.onnx.types import ValueType, display, element_count, from_type_proto, to_type_proto
 from analyzer.onnx.values import Values
 
 LARGEST_PROPAGATED = 4096  # elements
@@ -83,7 +77,7 @@ def infer_graph(
 
 
 def _propagates(value: ValueType | None) -> bool:
-    """Whether data propagation may need, or find, the value."""
+    """Return whether data propagation may need, or find, the value."""
     if value is None or value.shape is None:
         return True
     if len(value.shape) < 2 and value.dtype not in _NUMBERS:
@@ -182,6 +176,7 @@ def infer_node(
 
 
 def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> Any:
+    """Return the graph with ONNX's own inference run on it. Raises NodeError with ONNX's reason."""
     import onnx
 
     model = onnx.ModelProto(ir_version=context.ir_version, graph=graph)
@@ -210,7 +205,7 @@ def dimension_names(values: Iterable[ValueType]) -> set[str]:
 
 
 def without_made_up_names(value: ValueType, names: Collection[str]) -> ValueType:
-    """The type with every dimension name that is not among `names` unknown: inference made it up."""
+    """Return the type with every dimension name that is not among `names` unknown: inference made it up."""
     if value.shape is None or all(isinstance(size, int) or size in names for size in value.shape):
         return value
     shape = tuple(size if isinstance(size, int) or size in names else "" for size in value.shape)

@@ -42,7 +42,7 @@ def explanation(session: SimulatedSession) -> tuple[str, ...]:
 
 
 def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
-    """The line that says which request found no memory."""
+    """Return the line that says which request found no memory."""
     return (
         f"out of memory: {failure.requested_bytes:,} bytes for {failure.label} ({failure.phase}) with "
         f"{failure.held:,} of {failure.limit:,} held"

@@ -35,7 +35,7 @@ class StreamPool(ChunkPool):
         self.untagged_only = False
 
     def find(self, size: int) -> Chunk | None:
-        """The smallest free chunk that fits and may be used."""
+        """Return the smallest free chunk that fits and may be used."""
         if not self.untagged_only or not self.tagged:
             return super().find(size)
         for at in range(bisect_left(self._free, (size,)), len(self._free)):

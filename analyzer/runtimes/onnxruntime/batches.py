@@ -98,8 +98,8 @@ class SessionBatches:
         """Say nothing: under a limit a batch is analysed."""
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
-        """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows:
-        under a limit, on a device without room."""
+        """Return the figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis
+        knows: under a limit, on a device without room."""
         if limit is not None:
             raise ArithmeticError("a session under a limit is analysed")
         runs, lane = self.prepared.get(batch) or (self._recorded(batch), 0)
@@ -139,7 +139,7 @@ def _shapes(graphs: Sequence[RuntimeGraph], numbers: Numbers) -> Iterator[tuple[
 
 
 def _same_nodes(graphs: Sequence[RuntimeGraph]) -> None:
-    """The same graph each time, but for shapes. Raises NotTheSame."""
+    """Raise NotTheSame unless the graphs are the same but for shapes."""
     first = graphs[0]
     for other in graphs[1:]:
         for node, same in zip(first.nodes.values(), other.nodes.values(), strict=False):

@@ -82,7 +82,7 @@ class Node:
         return self.op if self.domain.startswith(LAYOUT_DOMAINS) else self.operator
 
     def input(self, place: int) -> str:
-        """The name of an input; "" where it is left out, as optional ones may be."""
+        """Return the name of an input; "" where it is left out, as optional ones may be."""
         return self.inputs[place] if place < len(self.inputs) else ""
 
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -138,7 +138,7 @@ class RuntimeGraph:
         attributes: dict[str, Any] | None = None,
         domain: str = "",
     ) -> Node:
-        """A new node with the next index; indices are never used twice."""
+        """Add a node with the next index; indices are never used twice."""
         node = Node(self.next_index, name, op, domain, inputs, outputs, attributes or {})
         self.nodes[node.index] = node
         self.next_index += 1
@@ -149,7 +149,7 @@ class RuntimeGraph:
         return (name in self.initializers and name not in self.overridable) or name in self.fixed
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
-        """The elements of a constant, None if it is none or they are not known."""
+        """Return the elements of a constant, None if it is none or they are not known."""
         if not self.is_constant(name):
             return None
         value = self.values[name]
@@ -163,7 +163,7 @@ class RuntimeGraph:
         return value.origin or name
 
     def integers(self, name: str) -> list[int] | None:
-        """The elements of a constant of whole numbers (axes, sizes), None if they are not known."""
+        """Return the elements of a constant of whole numbers (axes, sizes), None if they are not known."""
         data = self.constant(name)
         return None if data is None else [int(element) for element in data.reshape(-1)]
 
@@ -172,7 +172,7 @@ class RuntimeGraph:
         return list(node.ints("axes")) if "axes" in node.attributes else self.integers(node.input(place))
 
     def new_constant(self, stem: str, data: np.ndarray[Any, Any]) -> str:
-        """A constant the optimizer adds. Returns its name."""
+        """Add a constant of the optimizer's; return its name."""
         name = self.fresh(stem)
         shape = tuple(int(size) for size in data.shape)
         self.values[name] = Value(name, str(data.dtype), shape, shape, data)

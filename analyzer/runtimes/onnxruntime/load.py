@@ -96,7 +96,7 @@ def _value(name: str, kind: ValueType, seen: ValueType | None, bounded: bool) ->
 
 
 def _attribute(proto: Any) -> Any:
-    """An attribute as a plain value; tensors stay protos, graphs are left out (they are `bodies`)."""
+    """Return an attribute as a plain value; tensors stay protos, graphs are left out (they are `bodies`)."""
     import onnx
 
     if proto.type == onnx.AttributeProto.TENSOR:

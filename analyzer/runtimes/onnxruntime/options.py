@@ -46,7 +46,7 @@ def _choice(*values: str) -> Reader:
 
 
 def _provider(name: str, text: str) -> str:
-    """The provider by its short or its full name; others are not modelled."""
+    """Return the provider by its short or its full name; others are not modelled."""
     short = text.lower().removesuffix("executionprovider")
     if short in ("cuda", "cpu"):
         return short
@@ -77,7 +77,7 @@ def _count(name: str, text: str) -> int:
 
 
 def _shrinkage(name: str, text: str) -> bool:  # noqa: ARG001
-    """A list of arenas such as "gpu:0"; any but an empty one shrinks the arena that is predicted."""
+    """Return a list of arenas such as "gpu:0"; any but an empty one shrinks the arena that is predicted."""
     return text not in ("", "0", "false")
 
 
@@ -92,7 +92,7 @@ def _files(name: str, text: str) -> tuple[str, ...]:
 
 
 def _option(default: Any, read: Reader, *aliases: str) -> Any:
-    """A field with its default, how its text is read, and ONNX Runtime's other names for it."""
+    """Return a field with its default, how its text is read, and ONNX Runtime's other names for it."""
     return field(default=default, metadata={"read": read, "aliases": aliases})
 
 

@@ -31,7 +31,7 @@ def bound_bytes(graph: RuntimeGraph, options: SessionOptions) -> int:
 
 
 def bytes_outside(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> int:
-    """Bytes NVML counts besides the arena."""
+    """Return the bytes NVML counts besides the arena."""
     extra = 0
     if any(node.op in ("Conv", "ConvTranspose") and node.provider == "cuda" for node in graph.walk()):
         extra = _CONVOLUTION_BYTES[options.cudnn_conv_algo_search]

@@ -45,9 +45,9 @@ class Steps:
 
 
 def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0) -> Steps | None:
-    """The events as `PlainArena.simulate` takes them; None where the arena has rules that are not modelled
-    here, sizes are beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where
-    sizes may be `Lanes` (`parametric/lanes.py`)."""
+    """Return the events as `PlainArena.simulate` takes them; None where the arena has rules that are not
+    modelled here, sizes are beyond all numbers, or nothing is compiled. lane_count: how many lanes there are
+    where sizes may be `Lanes` (`parametric/lanes.py`)."""
     if not AVAILABLE or options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
         return None
     found: list[tuple[int, int, int]] = []

@@ -80,7 +80,7 @@ class SessionRecorder:
         apart: bool = False,
         assumed: int = 0,
     ) -> int:
-        """A request, by the rule named (`rules`); returns its key."""
+        """Record a request, by the rule named (`rules`); return its key."""
         key = self._keys
         self._keys += 1
         if self.graph is not None:
@@ -108,11 +108,11 @@ class SessionRecorder:
         self.events.append(Free(key))
 
     def counts(self, on_host: bool) -> bool:
-        """Whether a buffer there comes from the arena that is predicted."""
+        """Return whether a buffer there comes from the arena that is predicted."""
         return self.settings.provider == "cpu" or not on_host
 
     def scratch(self, node: Node, graph: RuntimeGraph, number: int) -> list[int]:
-        """The kernel's scratch, in order."""
+        """Return the kernel's scratch, in order."""
         if not self.counts(node.provider == "cpu"):
             return []
         known = self.takes.get((id(graph), node.index))

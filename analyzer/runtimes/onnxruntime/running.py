@@ -252,5 +252,5 @@ class Running:
 
 
 def _whole_chunks(nbytes: int) -> int:
-    """Bytes as the arena rounds them."""
+    """Return the bytes as the arena rounds them."""
     return -(-nbytes // ROUND_BYTES) * ROUND_BYTES

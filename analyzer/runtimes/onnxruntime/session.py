@@ -151,11 +151,7 @@ def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: di
         return
     name = node.inputs[1]
     recorder.take(
-        graph.values[name].nbytes,
-        Category.PARAMETER,
-        f"{name} in NHWC",
-        node.index,
-        rule="ort-nhwc-weights",
+        graph.values[name].nbytes, Category.PARAMETER, f"{name} in NHWC", node.index, rule="ort-nhwc-weights"
     )
     if sum(name in other.inputs for other in graph.nodes.values()) == 1:
         recorder.give(keys.pop(name))
@@ -185,6 +181,6 @@ def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Pattern
 
 
 def _shrinks_under_results(options: SessionOptions) -> bool:
-    """Whether the arena shrinks while the results are still there: on the CPU they are the caller's own when
-    a run ends; from the GPU they have been copied by then."""
+    """Return whether the arena shrinks while the results are still there: on the CPU they are the caller's
+    own when a run ends; from the GPU they have been copied by then."""
     return options.enable_memory_arena_shrinkage and options.provider == "cpu"

@@ -134,7 +134,7 @@ def _regions(
 
 
 def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> SessionFailure | None:
-    """The request that ended the session, with the stage it belongs to."""
+    """Return the request that ended the session, with the stage it belongs to."""
     lost = simulation.failure
     if lost is None:
         return None
@@ -147,8 +147,8 @@ def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> Ses
 def typical(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
 ) -> tuple[SimulatedSession, tuple[int, int], tuple[int, int]]:
-    """The session with its initializers in a typical order, and the least and the most bytes in use at the
-    peak, and held, that are to be expected of any."""
+    """Return the session with its initializers in a typical order, and the least and the most bytes in use at
+    the peak, and held, that are to be expected of any."""
     orders = [(*order, *events[len(order) :]) for order in _orders(events, options)]
     if len(orders) == 1:
         simulation = simulate_session(orders[0], options, device_bytes)
@@ -214,7 +214,7 @@ class Loaded:
 
 
 def _may_be_missing(event: AllocationEvent) -> bool:
-    """Whether it is scratch that a kernel takes in some lanes and not in others."""
+    """Return whether it is scratch that a kernel takes in some lanes and not in others."""
     nbytes: Any = event.nbytes if isinstance(event, Malloc) and event.category is Category.SCRATCH else 0
     return isinstance(nbytes, Lanes) and not nbytes.values.all()
 
@@ -244,7 +244,7 @@ def _affordable(event_count: int) -> int:
 
 
 def _first_stage(events: tuple[AllocationEvent, ...]) -> tuple[AllocationEvent, ...]:
-    """The events up to the first named one."""
+    """Return the events up to the first named one."""
     count = next((place for place, event in enumerate(events) if isinstance(event, Event)), len(events) - 1)
     return events[: count + 1]
 

@@ -71,8 +71,8 @@ class Round:
 def rounds(
     events: Sequence[AllocationEvent], operators: Sequence[Operator], starts: Sequence[int], first: int
 ) -> tuple[list[Round], dict[int, tuple[int, int]]]:
-    """The rounds between each two of the `starts` (positions of events), numbered from `first` on; and of
-    each key requested in them the round and its place there. Raises NotExtrapolated."""
+    """Return the rounds between each two of the `starts` (positions of events), numbered from `first` on; and
+    of each key requested in them the round and its place there. Raises NotExtrapolated."""
     found: list[Round] = []
     places: dict[int, tuple[int, int]] = {}
     for number, (begin, end) in enumerate(pairwise(starts), first):
@@ -208,15 +208,15 @@ def _loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
             known[shown] = _rule(numbers, [operator for operator, _ in calls], shown, profile)
         rule = known[shown]
         if rule is None:
-            if any(said != calls[0][1] for _, said in calls):
+            if any(answer != calls[0][1] for _, answer in calls):
                 raise NotExtrapolated(f"{calls[0][0].name} takes other memory for the same shapes")
             steps[place] = calls[0][1]
             continue
         if rule not in rules:
             rules.append(rule)
         kinds[place] = rules.index(rule)
-        for number, (operator, said) in zip(numbers.batches, calls, strict=True):
-            if rule(number) != said:
+        for number, (operator, answer) in zip(numbers.batches, calls, strict=True):
+            if rule(number) != answer:
                 raise NotExtrapolated(f"{operator.name} took other memory than its rule says")
     _check_plain(samples, numbers, profile)
     return Loop(first.items, sizes, steps, kinds, tuple(rules))
@@ -315,7 +315,7 @@ def keys_of(loop_: Loop) -> tuple[int, int]:
 
 
 def key_at(loop_: Loop, number: int, place: int) -> int:
-    """The key of the `place`-th allocation of a round."""
+    """Return the key of the `place`-th allocation of a round."""
     ring, count = keys_of(loop_)
     return number % ring * count + place
 

@@ -27,13 +27,12 @@ from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import UNLIMITED, Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.pytorch import extrapolation
-from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.eager import AnyProgram, Eager, GrowingProgram
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
-from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
+from analyzer.runtimes.pytorch.settings import limited, make_allocator, notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, Server, States, simulation_of_states
 
 
@@ -60,14 +59,18 @@ class Live:
         self,
         profile: DeviceProfile,
         conf: str,
-        settled: Callable[[], tuple[DeviceProfile, str]] | None = None,
+        current_settings: Callable[[], tuple[DeviceProfile, str]] | None = None,
         limitless: bool = False,
     ) -> None:
         """conf: the allocator's settings. limitless: every request is served, whatever the device has.
-        settled: the profile and they, as the environment says them by now: programs set its variables
-        themselves, and PyTorch and cuBLAS read them when memory is first asked for, and when a handle is
-        made."""
-        self._profile, self._conf, self._settled, self._limitless = profile, conf, settled, limitless
+        current_settings: the profile and conf as the environment now says: programs set its variables, and
+        PyTorch and cuBLAS read them when memory is first asked for, and when a handle is made."""
+        self._profile, self._conf, self._current_settings, self._limitless = (
+            profile,
+            conf,
+            current_settings,
+            limitless,
+        )
         self._program: AnyProgram | None = None
         self._eager: Eager | None = None
         self._process = Process()
@@ -131,9 +134,12 @@ class Live:
             return
         begin = len(self._events)
         if type(moment) is Run:
-            if self._settled and (said := environ.get("CUBLAS_WORKSPACE_CONFIG")) != self._workspaces:
-                self._workspaces = said
-                self._profile = self._eager.device = self._settled()[0]
+            if (
+                self._current_settings
+                and (workspaces := environ.get("CUBLAS_WORKSPACE_CONFIG")) != self._workspaces
+            ):
+                self._workspaces = workspaces
+                self._profile = self._eager.device = self._current_settings()[0]
             asked = self._eager.run(self._program.operators[moment.operator])
         else:
             asked = self._eager.follow(moment)
@@ -152,7 +158,7 @@ class Live:
         if len(self._eager.libraries) != self._libraries:
             self._libraries = len(self._eager.libraries)
             if any(name.startswith("cublas") for name in self._eager.libraries):
-                self._settled = None
+                self._current_settings = None
             besides = device_used(0, self._eager.libraries, self._profile)
             self.allocator.leave(self._room(besides))
             cudnn = sum(name.startswith("cudnn") for name in self._eager.libraries)
@@ -186,7 +192,7 @@ class Live:
     def _begin(self) -> None:
         """Fix the allocator's settings at the first request."""
         self._begun = True
-        conf = self._settled()[1] if self._settled else self._conf
+        conf = self._current_settings()[1] if self._current_settings else self._conf
         if conf == self._conf:
             return
         self._conf, events, self._events = conf, self._events, []
@@ -212,7 +218,7 @@ class Live:
                 self._simulate(Free(event.key))
 
     def caught_nothing(self) -> None:
-        """The last failure ended the program: it was not caught."""
+        """Note that the last failure ended the program: it was not caught."""
         self._ended = self._failed is not None
 
     # -- what repeats
@@ -229,7 +235,7 @@ class Live:
         return self._peaks
 
     def block_bytes(self, storage: int) -> int:
-        """The block behind a storage; 0 for one that takes nothing of the device."""
+        """Return the block behind a storage; 0 for one that takes nothing of the device."""
         live = self._server.live
         return self.allocator.size_of(live[storage][0]) if storage in live else 0
 

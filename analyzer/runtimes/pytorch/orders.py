@@ -51,11 +51,9 @@ class Look:
 
 
 def others(
-    events: Sequence[AllocationEvent],
-    readings: Sequence[Reading],
-    watched: Sequence[Look] = (),
+    events: Sequence[AllocationEvent], readings: Sequence[Reading], watched: Sequence[Look] = ()
 ) -> Iterator[tuple[AllocationEvent, ...]]:
-    """The events in the other orders; those alone that are other ones. watched: a watchdog's looks."""
+    """Yield the events in the other orders; those alone that are other ones. watched: a watchdog's looks."""
     found = [tuple(events)]
     if (late := _late(events, watched)) != found[0]:
         found.append(late)
@@ -72,16 +70,16 @@ def others(
 
 
 def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:
-    """Which of the orders the events are in, in words."""
-    said = []
+    """Return which of the orders the events are in, in words."""
+    reasons = []
     if readings:
-        said.append(
+        reasons.append(
             "threads read the checkpoint while its experts are stacked: the figures are of the order a quick"
             " disk gives"
         )
     if watched:
-        said.append("the figures are of steps longer than the pauses of NCCL's watchdog")
-    return "; ".join(said)
+        reasons.append("the figures are of steps longer than the pauses of NCCL's watchdog")
+    return "; ".join(reasons)
 
 
 def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[AllocationEvent, ...]:
@@ -97,8 +95,9 @@ def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[A
 
 
 def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
-    """Whether the program asks for a block for every second piece at least, besides them, from the first wait
-    to the last: a weight comes with its scales, and is turned into more than one tensor on the way."""
+    """Return whether the program asks for a block for every second piece at least, besides them, from the
+    first wait to the last: a weight comes with its scales, and is turned into more than one tensor on the
+    way."""
     if not reading.waits:
         return False
     first, last = reading.waits[0][0], reading.end

@@ -35,8 +35,8 @@ def device_used(
     profile: DeviceProfile,
     communicators: Mapping[str, Communicator] | None = None,
 ) -> int:
-    """Bytes NVML shows for a process that reserved `reserved_bytes` and used these library families: "cublas"
-    on the main thread, "cublas@autograd" on another, which it names."""
+    """Return the bytes NVML shows for a process that reserved `reserved_bytes` and used these library
+    families: "cublas" on the main thread, "cublas@autograd" on another, which it names."""
     counted = set()
     for use in libraries:
         family, _, _ = use.partition("@")

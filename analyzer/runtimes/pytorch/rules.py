@@ -63,16 +63,12 @@ def _explained(rule: ScratchRule) -> Rule:
 def _inert() -> Rule:
     text = inspect.getdoc(inert) or ""
     return Rule(
-        "inert",
-        text,
-        source_in(text),
-        "analyzer/runtimes/pytorch/scratch/inert.py",
-        inert.operators(),
+        "inert", text, source_in(text), "analyzer/runtimes/pytorch/scratch/inert.py", inert.operators()
     )
 
 
 def _parts(code: Callable[..., Any]) -> tuple[str, ...]:
-    """The named parts `code` may take, found by the functions it calls."""
+    """Return the named parts `code` may take, found by the functions it calls."""
     return tuple(dict.fromkeys(_parts_called(inspect.unwrap(code), set())))
 
 

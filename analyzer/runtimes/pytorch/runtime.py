@@ -8,7 +8,6 @@ from analyzer.devices import DeviceProfile
 from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, ParametricCapture
-from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.batches.figures import EagerBatches
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
@@ -16,6 +15,8 @@ from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.scratch.registry import is_known
 from analyzer.runtimes.pytorch.settings import (
     alloc_conf,
+    limited,
+    make_allocator,
     notes_on,
     notes_on_ties,
     pool_bytes,

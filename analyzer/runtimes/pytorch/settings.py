@@ -1,5 +1,5 @@
-"""What a user can set of eager PyTorch: the caching allocator and cuBLAS's workspace, by option or
-environment variable.
+"""What a user can set of eager PyTorch, by option or environment variable: the caching allocator, which is
+made here, and cuBLAS's workspace.
 
 `alloc_conf` and `cublas_workspace` say the same as `PYTORCH_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG`, and
 win over them.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.allocators.pytorch.asynchronous import NOTE as ASYNC_NOTE
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.settings import settings_from_conf, ties_of
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
@@ -29,9 +31,23 @@ KNOWN = ("cublas_workspace", "alloc_conf")
 
 
 def alloc_conf(given: Mapping[str, Any]) -> str:
-    """The caching allocator's settings: the option, else PyTorch's own environment variables."""
+    """Return the caching allocator's settings: the option, else PyTorch's own environment variables."""
     variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
+
+
+def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorchAllocator:
+    """Return the allocator for these settings in the profile's torch release."""
+    return create(conf, ties=ties_of(profile.releases["torch"]), **settings)
+
+
+def limited(conf: str, profile: DeviceProfile, limit_bytes: int, device: bool) -> PyTorchAllocator:
+    """Return the allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
+    `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product
+    counts."""
+    if device:
+        return make_allocator(conf, profile, limit_bytes=limit_bytes)
+    return make_allocator(conf, profile, per_process_memory_fraction=0.5, device_total_bytes=2 * limit_bytes)
 
 
 def _cublas_variable(model: Any) -> str | None:
@@ -54,7 +70,7 @@ def _cublas_variable(model: Any) -> str | None:
 
 
 def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any = None) -> DeviceProfile:
-    """The profile with the cuBLAS workspace the user configured.
+    """Return the profile with the cuBLAS workspace the user configured.
 
     `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own
     is never larger (`runtimes/pytorch/scratch/blas.py`), so a sum of zero switches both off. The library
@@ -88,8 +104,8 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
 
 
 def _by_release(device: DeviceProfile) -> DeviceProfile:
-    """The profile with the smaller workspace where its release is not yet one that gives its architecture the
-    larger. A profile measured on its GPU keeps its value."""
+    """Return the profile with the smaller workspace where its release is not yet one that gives its
+    architecture the larger. A profile measured on its GPU keeps its value."""
     large = device.architecture.large_workspace
     if device.measured or large is None or device.releases["torch"] in large:
         return device

@@ -39,11 +39,11 @@ def answers() -> dict[str, Any]:
 
 def _replacement(name: str, value: Any) -> Any:
     """Return what replaces a name: its recorded value, a function that returns it, or a version."""
-    said = tuple(value) if isinstance(value, list) else value
+    answer = tuple(value) if isinstance(value, list) else value
     if name.endswith("__version__"):
         release = str(torch.__version__).partition("+")[0]
         return type(torch.__version__)(f"{release}+{value.partition('+')[2]}")
     if not name.endswith(_CALL):
-        return said
-    says: Callable[..., Any] = lambda *_, **__: said  # noqa: E731
+        return answer
+    says: Callable[..., Any] = lambda *_, **__: answer  # noqa: E731
     return says

@@ -79,6 +79,7 @@ class Communication:
         dim: int = 0,
         streams: Any = None,
     ) -> list[torch.Tensor]:
+        """`comm.scatter`: copy a chunk for each device, each on its own stream. Raises for another device."""
         self._only(devices)
         chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split(chunk_sizes, dim)
         used = streams or [None] * len(chunks)
@@ -106,6 +107,7 @@ class Communication:
     def _gather(
         self, tensors: Sequence[torch.Tensor], dim: int, destination: int | None = None
     ) -> torch.Tensor:
+        """`comm.gather`: concatenate along `dim`, channels last where all tensors suggest it."""
         self._only([tensor.get_device() for tensor in tensors])
         if destination not in (None, _ON_HOST):
             self._only([destination])

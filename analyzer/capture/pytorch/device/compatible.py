@@ -50,5 +50,5 @@ class CompatibleDevices:
 
 @cache
 def _known() -> frozenset[tuple[int, int]]:
-    """The compute capabilities of the known GPUs."""
+    """Return the compute capabilities of the known GPUs."""
     return frozenset(load(name).compute_capability for name in names())

@@ -25,7 +25,7 @@ class Current:
         self.made_any = False  # the program has asked for a stream of its own
 
     def now(self) -> int:
-        """The number of the current stream."""
+        """Return the number of the current stream."""
         here = self._here
         node: Any = torch._C._current_autograd_node()
         if node is None:

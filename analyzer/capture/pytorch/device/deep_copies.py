@@ -20,7 +20,7 @@ _COPIES = "analyzer.deep_copies"  # in what is remembered of one deep copy: stor
 def deep_copy(
     on_gpu: Callable[[torch.Tensor], bool],
 ) -> Callable[[torch.Tensor, dict[Any, Any]], torch.Tensor]:
-    """What takes the place of `Tensor.__deepcopy__`."""
+    """Return what takes the place of `Tensor.__deepcopy__`."""
 
     def copied(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
         if not _is_plain(tensor) or not on_gpu(tensor):
@@ -42,7 +42,7 @@ def deep_copy(
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it is what is told above: everything else is copied as PyTorch copies meta tensors."""
+    """Return whether it is what is told above: everything else is copied as PyTorch copies meta tensors."""
     return (
         type(tensor) is torch.Tensor
         and tensor.is_meta
@@ -53,7 +53,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _whole(tensor: torch.Tensor, copies: dict[tuple[int, torch.dtype], torch.Tensor]) -> torch.Tensor:
-    """A copy of the tensor's storage, seen as a tensor from its first element on."""
+    """Return a copy of the tensor's storage, seen as a tensor from its first element on."""
     storage = tensor.untyped_storage()
     key = storage._cdata, tensor.dtype
     if key not in copies:

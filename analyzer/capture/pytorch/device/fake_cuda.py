@@ -237,7 +237,7 @@ class FakeCuda(TorchFunctionMode):
             yield
 
     def _believing(self, function: Callable[[Any], Any], counted: int) -> Callable[[Any], Any]:
-        """A hook with this mode on; counted: 1 where its calls are checkpointing's, else 0."""
+        """Return a hook with this mode on; counted: 1 where its calls are checkpointing's, else 0."""
 
         def call(value: Any) -> Any:
             self._recorder.places.checkpointed(0, counted)
@@ -278,7 +278,7 @@ class FakeCuda(TorchFunctionMode):
         return self.address(tensor.untyped_storage()) + int(tensor.storage_offset()) * tensor.element_size()
 
     def address(self, storage: Any) -> int:
-        """A made-up address of a storage without memory."""
+        """Return a made-up address of a storage without memory."""
         if not storage.nbytes():  # all of it was given back (FSDP asks so what is gathered)
             return 0
         if storage._cdata not in self._addresses:
@@ -299,7 +299,7 @@ class FakeCuda(TorchFunctionMode):
             return real if known is None else self._recorder.gpu if known else torch.device("cpu")
 
         def to_device(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
-            """A copy on the GPU; what it holds is not followed."""
+            """Return a copy on the GPU; what it holds is not followed."""
             if is_cuda(self._recorder.gpu if device is None else device, self._recorder.gpu):
                 if where(storage).type == "cuda":
                     return storage
@@ -378,7 +378,7 @@ _MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor"
 
 
 def _own(func: Any) -> bool:
-    """Whether a function is one of PyTorch's that look at nothing but their arguments."""
+    """Return whether a function is one of PyTorch's that look at nothing but their arguments."""
     if type(func) in _CALLS:
         return True
     # Those in Python may make tensors of their own, which go to the default device.

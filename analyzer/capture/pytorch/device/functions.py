@@ -166,6 +166,7 @@ class _Answers:
         }
 
     def _of_the_device(self) -> dict[str, Any]:
+        """Return what answers for functions of `torch.cuda` about the device's name, capability and count."""
         device, recorder, compatible = self._device, self._recorder, self._recorder.compatible
         architectures = build.table()["_C._cuda_getArchFlags()"].split()
         return {
@@ -189,6 +190,7 @@ class _Answers:
         }
 
     def _of_its_libraries(self) -> dict[str, Any]:
+        """Return what answers for library handles, snapshots and NVTX ranges, which take no device memory."""
         depth = itertools.count(1)
         return {
             "cuda.get_sync_debug_mode": _says(0),
@@ -206,7 +208,7 @@ class _Answers:
         }
 
     def _of_the_accelerator(self) -> dict[str, Any]:
-        """The same by PyTorch's newer names."""
+        """Return the same by PyTorch's newer names."""
         recorder = self._recorder
         return {
             "accelerator.current_accelerator": _says(CUDA_TYPE),
@@ -285,7 +287,7 @@ def _properties(device: DeviceProfile) -> types.SimpleNamespace:
 
 
 def _attention(choice: AttentionChoice) -> dict[str, Any]:
-    """Whether a call of attention can be one kernel's: name below `torch` -> replacement."""
+    """Return what answers whether one kernel can take a call of attention: name below `torch` -> function."""
 
     def asks(kernel: str) -> Any:
         return lambda params, debug=False: choice.takes(kernel, params)

@@ -36,7 +36,7 @@ class _OfTheDevice(torch.Generator):
         return self.gpu
 
     def get_state(self) -> torch.Tensor:
-        """A state as the GPU's generators have it, on the host."""
+        """Return a state as the GPU's generators have it, on the host."""
         packed = _STATE.pack(self.initial_seed() % (1 << 64), 0)
         return torch.tensor(list(packed), dtype=torch.uint8, device="cpu")
 
@@ -67,7 +67,7 @@ def generator_class(recorder: Recorder) -> type:
         """`torch.Generator`."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
-            """A generator on this device."""
+            """Return a generator on this device."""
             if not is_cuda(device, recorder.gpu):
                 return _REAL(device)
             return _of(recorder.gpu)

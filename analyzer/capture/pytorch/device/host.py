@@ -59,7 +59,7 @@ class HostMemory:
         self._room = REAL_BYTES
 
     def here(self) -> bool:
-        """Whether this is the process that is followed."""
+        """Return whether this is the process that is followed."""
         return os.getpid() == self._process
 
     def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,8 +117,8 @@ class HostMemory:
     def together(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call that gradients are followed through, none of them real where one in host
-        memory is not; as they are where the call writes into its first one."""
+        """Return the arguments of a call that gradients are followed through, none of them real where one in
+        host memory is not; as they are where the call writes into its first one."""
         if not _mixed(args, kwargs) or _writes(func):
             return args, kwargs
         tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
@@ -152,7 +152,7 @@ def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _writes(func: Any) -> bool:
-    """Whether a function is one that writes into its first argument."""
+    """Return whether a function is one that writes into its first argument."""
     name = getattr(func, "__name__", "")
     return name.endswith("_") and not name.endswith("__")
 
@@ -188,7 +188,7 @@ _ALONE = 2
 
 
 def _single(index: Any) -> bool:
-    """Whether an index names single rows or elements."""
+    """Return whether an index names single rows or elements."""
     if isinstance(index, tuple):
         return any(isinstance(part, (int, numpy.integer)) for part in index)
     return isinstance(index, (int, numpy.integer)) and not isinstance(index, bool)
@@ -209,7 +209,7 @@ class Pinned:
 
     @staticmethod
     def mark(tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, known to be pinned."""
+        """Return the tensor, known to be pinned."""
         setattr(tensor, _PINNED, True)
         return tensor
 
@@ -273,8 +273,8 @@ def data_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _of_no_mode(value: torch.Tensor) -> torch.Tensor:
-    """The same memory as a tensor made outside inference mode: PyTorch gives data of one kind to the other,
-    but not among meta tensors (`TensorImpl::has_compatible_shallow_copy_type`)."""
+    """Return the same memory as a tensor made outside inference mode: PyTorch gives data of one kind to the
+    other, but not among meta tensors (`TensorImpl::has_compatible_shallow_copy_type`)."""
     with torch.inference_mode(False), _disable_current_modes():
         made = torch.empty(0, dtype=value.dtype, device=value.device)
         return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())

@@ -55,7 +55,7 @@ class HostDraws:
                 numbers[: count - taken].random_(generator=generator)
 
     def handlers(self) -> dict[Any, Callable[..., Any]]:
-        """The operators that fill a tensor with random numbers -> what is called before them."""
+        """Return the operators that fill a tensor with random numbers -> what is called before them."""
 
         def filled(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             tensor, storages = args[0], recorder.storages
@@ -68,12 +68,12 @@ class HostDraws:
 
 
 def even_numbers(tensor: torch.Tensor) -> int:
-    """How many numbers of 32 bits `uniform_` takes."""
+    """Return how many numbers of 32 bits `uniform_` takes."""
     return tensor.numel() * (2 if tensor.dtype is torch.float64 else 1)
 
 
 def normal_numbers(tensor: torch.Tensor) -> int:
-    """How many numbers of 32 bits `normal_` takes for a tensor of at least sixteen elements."""
+    """Return how many numbers of 32 bits `normal_` takes for a tensor of at least sixteen elements."""
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
     wide = tensor.dtype in (torch.float64, torch.complex128)
     if not tensor.is_contiguous():

@@ -51,7 +51,7 @@ class SpeculativeMemory(Protocol):
         """Forget the requests that were recorded apart."""
 
     def iterations(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
-        """The iterations of a loop between these positions, numbered from `first` on, and the storages
+        """Return the iterations of a loop between these positions, numbered from `first` on, and the storages
         requested in them. Raises NotExtrapolated."""
 
     def extrapolate(

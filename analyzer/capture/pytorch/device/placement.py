@@ -58,7 +58,7 @@ def is_cuda(device: Any, own: torch.device) -> bool:
 
 
 def _index(device: Any) -> Any:
-    """A bare number as the device it stands for."""
+    """Return a bare number as the device it stands for."""
     return torch.device("cuda", device) if type(device) is int else device
 
 
@@ -119,7 +119,7 @@ class Placement:
         return self._recorder.gpu if self.on_gpu(tensor) else torch.device("cpu")
 
     def is_meta(self, tensor: torch.Tensor) -> bool:
-        """Whether the program itself made it a meta tensor."""
+        """Return whether the program itself made it a meta tensor."""
         return tensor.device.type == "meta" and self._recorder.storages.nowhere(tensor)
 
     def on_gpu(self, tensor: torch.Tensor) -> bool:
@@ -146,6 +146,7 @@ class Placement:
         return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted, non_blocking)
 
     def _tensor(self, data: Any, **kwargs: Any) -> torch.Tensor:
+        """`torch.tensor`: made on the host, then copied to the named or default device."""
         device = kwargs.pop("device", None)
         if _default_device.CURRENT_DEVICE is not None:
             if device in (None, "cpu") and _counts_adams_steps():

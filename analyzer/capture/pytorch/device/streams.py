@@ -144,13 +144,13 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
             recorder.streams.set(self._before.pop())
 
         def record_event(self, event: Any = None) -> Any:
-            """An event of this stream, now."""
+            """Return an event of this stream, now."""
             event = event_class() if event is None else event
             event.record(self)
             return event
 
         def query(self) -> bool:
-            """Whether all work is done: it is."""
+            """Return whether all work is done: it is."""
             return True
 
         def wait_event(self, event: Any) -> None:
@@ -162,7 +162,7 @@ def _stream_class(recorder: Recorder, event_class: type[Any]) -> type[Any]:
             recorder.storages.wait(stream.stream_id, self.stream_id)
 
         def is_capturing(self) -> bool:
-            """Whether a CUDA graph is being made of it: none is."""
+            """Return whether a CUDA graph is being made of it: none is."""
             return False
 
         def synchronize(self) -> None:

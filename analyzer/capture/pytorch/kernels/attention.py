@@ -101,6 +101,7 @@ class AttentionChoice:
     def _backend(
         self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
     ) -> str:
+        """Return the first backend in PyTorch's order that takes the call, else "math"."""
         order = ["flash", "efficient"]
         if self._architecture.prefers_cudnn and self._release in PREFERS_CUDNN:
             order.insert(0, "cudnn")
@@ -129,6 +130,7 @@ class AttentionChoice:
         return q.dtype in allowed and q.dtype == k.dtype == v.dtype
 
     def _cudnn(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
+        """Return whether cuDNN takes the call: `can_use_cudnn_attention`, `sdp_utils.cpp`."""
         if (
             not torch.backends.cuda.cudnn_sdp_enabled()
             or not self._architecture.ampere
@@ -145,6 +147,7 @@ class AttentionChoice:
         return sizes and lengths and self._dense(q, k, v, mask, gqa, True)
 
     def _flash(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
+        """Return whether FlashAttention takes the call: `can_use_flash_attention`, `sdp_utils.cpp`."""
         if (
             not torch.backends.cuda.flash_sdp_enabled()
             or not self._architecture.ampere
@@ -164,6 +167,8 @@ class AttentionChoice:
     def _efficient(
         self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
     ) -> bool:
+        """Return whether memory-efficient attention takes the call: `can_use_mem_efficient_attention`,
+        `sdp_utils.cpp`."""
         if not torch.backends.cuda.mem_efficient_sdp_enabled():
             return False
         allowed = (*_HALF, torch.float32) if self._architecture.ampere else (torch.float16, torch.float32)
@@ -227,7 +232,7 @@ class AttentionChoice:
 
 
 def _additive(mask: Any, query: Any) -> Any:
-    """A boolean mask as one to be added (`convert_boolean_attn_mask`)."""
+    """Return a boolean mask as one to be added (`convert_boolean_attn_mask`)."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     minus_infinity = torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device)

@@ -72,7 +72,7 @@ def _has(func: Any, key: torch._C.DispatchKey) -> bool:
 
 
 def _overloads() -> list[Any]:
-    """The operators of these names that the installed release has, and makes of others so."""
+    """Return the operators of these names that the installed release has, and makes of others so."""
     split = (name.split(".") for name in NAMES)
     found = [getattr(getattr(aten, name, None), overload, None) for name, overload in split]
     return [func for func in found if func is not None and any(_has(func, key) for key in _KEYS)]

@@ -69,7 +69,7 @@ ASKED = frozenset(
 
 
 def made(compressed: Any, plain: Any, values: Any, shape: Any, layout: Any) -> torch.Tensor:
-    """The compressed tensor that consists of these parts."""
+    """Return the compressed tensor that consists of these parts."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         return UNSAFE(  # type: ignore[no-any-return]
             compressed, plain, values, tuple(shape), dtype=values.dtype, layout=layout, device=values.device
@@ -97,7 +97,8 @@ def _new(
 
 
 def clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
-    """A copy of every part, the last argument first (`clone_sparse_compressed`, `SparseCsrTensor.cpp`)."""
+    """Return a copy of every part, the last argument first (`clone_sparse_compressed`,
+    `SparseCsrTensor.cpp`)."""
     compressed, plain, values = parts(tensor)
     values = values.clone()
     plain = plain.clone()
@@ -118,7 +119,7 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
-    """The copy in host memory: of real parts, if all are real there."""
+    """Return the copy in host memory: of real parts, if all are real there."""
     compressed, plain, values = parts(tensor)
     copies = [to_host(recorder, values, dtype), to_host(recorder, compressed), to_host(recorder, plain)]
     if len({copy.device for copy in copies}) > 1:
@@ -130,7 +131,7 @@ def host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> to
 
 
 def _transposed(_: Recorder, tensor: torch.Tensor, first: int = 0, second: int = 1) -> Any:
-    """The same parts, read the other way."""
+    """Return the same parts, read the other way."""
     if first % 2 == second % 2:
         return tensor
     layout = torch.sparse_csc if tensor.layout is torch.sparse_csr else torch.sparse_csr
@@ -138,7 +139,7 @@ def _transposed(_: Recorder, tensor: torch.Tensor, first: int = 0, second: int =
 
 
 def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
-    """A CSC tensor of the same matrix for a CSR one, and the other way round."""
+    """Return a CSC tensor of the same matrix for a CSR one, and the other way round."""
     compressed, plain, values = parts(tensor)
     by_rows = tensor.layout is torch.sparse_csr
     own, other = tensor.shape if by_rows else reversed(tensor.shape)

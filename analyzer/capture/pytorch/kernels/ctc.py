@@ -37,14 +37,14 @@ def _ctc_loss(compatible: CompatibleDevices) -> Callable[..., Any]:
             value = lengths if lengths.device.type != "meta" else compatible.known(lengths)
             return [most] * batch if value is None else [int(n) for n in value.tolist()]
 
-        heard, said = read(input_lengths, steps), read(target_lengths, longest)
+        frames, labels = read(input_lengths, steps), read(target_lengths, longest)
         small = input_lengths.dtype == target_lengths.dtype == torch.int32
-        if small and _cudnn_takes_ctc(log_probs, targets, heard, said, blank):
+        if small and _cudnn_takes_ctc(log_probs, targets, frames, labels, blank):
             losses = aten._cudnn_ctc_loss.Tensor(
                 log_probs, targets, input_lengths, target_lengths, blank, True, zero_infinity
             )[0]
             return _reduced_ctc(losses, target_lengths.to(losses.device), reduction, zero_infinity)
-        return aten.ctc_loss.IntList(log_probs, targets, heard, said, blank, reduction, zero_infinity)
+        return aten.ctc_loss.IntList(log_probs, targets, frames, labels, blank, reduction, zero_infinity)
 
     return run
 
@@ -63,7 +63,7 @@ def ctc_loss_of_numbers(
     return aten.ctc_loss.IntList.decompose(*arguments, reduction, zero_infinity)
 
 
-def _cudnn_takes_ctc(log_probs: Any, targets: Any, heard: list[int], said: list[int], blank: int) -> bool:
+def _cudnn_takes_ctc(log_probs: Any, targets: Any, frames: list[int], labels: list[int], blank: int) -> bool:
     """Return the conditions common to both forms of `_use_cudnn_ctc_loss` (`cudnn/LossCTC.cpp`)."""
     return (
         torch.backends.cudnn.enabled
@@ -71,7 +71,7 @@ def _cudnn_takes_ctc(log_probs: Any, targets: Any, heard: list[int], said: list[
         and (blank, log_probs.dim(), targets.dim()) == (0, 3, 1)
         and (log_probs.dtype, targets.dtype) == (torch.float32, torch.int32)
         and targets.is_contiguous()
-        and all(length < 256 and length <= most for length, most in zip(said, heard, strict=False))
+        and all(length < 256 and length <= most for length, most in zip(labels, frames, strict=False))
     )
 
 

@@ -98,7 +98,7 @@ def _declare() -> None:
 
 
 def _in_float32(name: str) -> Callable[..., Any]:
-    """An operator as autocast calls it: in float32, its results in the input's type again."""
+    """Return an operator as autocast calls it: in float32, its results in the input's type again."""
     kept = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
     def call(first: torch.Tensor, *rest: Any) -> Any:

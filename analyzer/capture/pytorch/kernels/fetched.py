@@ -169,7 +169,7 @@ def _tile_rows(rows: int) -> int:
 
 
 def _in_groups(b: torch.Tensor, scales: torch.Tensor) -> bool:
-    """Whether every 32 weights of a row have a scale of one byte (`is_mxfp`)."""
+    """Return whether every 32 weights of a row have a scale of one byte (`is_mxfp`)."""
     if b.dtype not in (torch.float8_e4m3fn, torch.int8) or scales.dtype not in _BYTE_SCALES:
         return False
     columns = b.shape[-1] * (2 if b.dtype is torch.int8 else 1)
@@ -177,5 +177,5 @@ def _in_groups(b: torch.Tensor, scales: torch.Tensor) -> bool:
 
 
 def _whole(block_size: list[int] | None, b: torch.Tensor) -> bool:
-    """Whether a whole weight has one scale (`is_tensor_wide`)."""
+    """Return whether a whole weight has one scale (`is_tensor_wide`)."""
     return block_size is None or list(block_size) == list(b.shape[-2:])

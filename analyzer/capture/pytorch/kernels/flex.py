@@ -95,6 +95,7 @@ class _Attention(torch.autograd.Function):
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: tuple[torch.Tensor, ...],
         pieces: int | None, timed: Timed, *held: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Allocate the result, the logarithms of its sums and its largest scores, as compiled kernels do."""
         rows = query.shape[:-1]
         shape = (*rows, value.shape[-1])
         if pieces is None:
@@ -112,6 +113,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Any, *_: Any) -> tuple[Any, ...]:
+        """Allocate the gradients of query, key, value and the tensors that the score function reads."""
         query, key, value, out, logarithms, *mask = ctx.saved_tensors
         ctx.maybe_clear_saved_tensors()
         if grad is None:

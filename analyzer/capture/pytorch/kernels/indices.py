@@ -91,7 +91,7 @@ def _moved(recorder: Recorder, index: Any) -> list[Any]:
 
 
 def as_iterated(operator: Any) -> Callable[[Any, Any], Any]:
-    """An indexing operator whose result lies as the source and the indices lie together (`index`'s
+    """Return an indexing operator whose result lies as the source and the indices lie together (`index`'s
     `TensorIterator`); PyTorch's function for meta tensors looks at the source alone."""
 
     def found(source: Any, indices: Any) -> Any:

@@ -16,13 +16,13 @@ _ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
 
 
 def overload(name: str) -> Any:
-    """The overload of an operator of `aten`: "sum.dim_IntList"; without one the default."""
+    """Return the overload of an operator of `aten`: "sum.dim_IntList"; without one the default."""
     base, _, chosen = name.partition(".")
     return getattr(getattr(torch.ops.aten, base), chosen or "default")
 
 
 def channels_last_like(tensor: Any) -> bool:
-    """Whether a tensor's strides descend as those of a channels-last one."""
+    """Return whether a tensor's strides descend as those of a channels-last one."""
     return lies_channels_last(tensor.shape, tensor.stride())
 
 
@@ -40,19 +40,19 @@ def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
 
 
 def own_format(x: Any) -> torch.memory_format:
-    """The format that a tensor itself suggests (`TensorBase::suggest_memory_format`)."""
+    """Return the format that a tensor itself suggests (`TensorBase::suggest_memory_format`)."""
     if not channels_last_like(x):
         return torch.contiguous_format
     return torch.channels_last_3d if x.dim() == _VOLUMES else torch.channels_last
 
 
 def like(tensor: Any) -> Any:
-    """A contiguous tensor of this one's shape and type."""
+    """Return a contiguous tensor of this one's shape and type."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
 
 
 def in_format(shape: Any, dtype: torch.dtype, layout: torch.memory_format) -> Any:
-    """A tensor in this format; of one dimension as of two."""
+    """Return a tensor in this format; of one dimension as of two."""
     if len(shape) == _ONE_DIMENSION:
         return in_format((*shape[:2], 1, shape[2]), dtype, layout).squeeze(2)
     return torch.empty(shape, dtype=dtype, device=META, memory_format=layout)

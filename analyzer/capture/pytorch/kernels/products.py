@@ -62,7 +62,7 @@ def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], den
 
 
 def _in_order(dense: Any) -> bool:
-    """Whether a matrix lies row by row or column by column (`is_blas_compatible_row_major_order`)."""
+    """Return whether a matrix lies row by row or column by column (`is_blas_compatible_row_major_order`)."""
     if dense.dim() == 1:
         return bool(dense.stride(0) == 1 or dense.shape[0] < 2)
     (rows, columns), (down, across) = dense.shape, dense.stride()
@@ -123,10 +123,10 @@ def _assumed(recorder: Recorder, one: Rows, other: Rows) -> tuple[int, int]:
     pairs = -(-first * second // max(1, inner))
     places = rows * columns
     even = min(pairs, math.ceil(-places * math.expm1(-pairs / max(1, places))))
-    said = recorder.values.how_many(
+    known = recorder.values.how_many(
         "entries a product of sparse matrices has",
         even,
         "as if those of both lay anywhere, none more likely than another",
     )
-    entries = even if said is None else said
+    entries = even if known is None else known
     return entries, max(entries, pairs)

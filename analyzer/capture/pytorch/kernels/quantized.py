@@ -35,7 +35,7 @@ def gemm_4bit(
     a: Any, b: Any, shape: Any, absmax: Any, blocksize: int, quant_type: str, bias: Any = None,
     absmax_8bit: Any = None, absmax_code: Any = None, absmax_offset: Any = None,
 ) -> Any:  # fmt: skip
-    """The product of `a` with a weight of `shape`, packed in `b`."""
+    """Return the product of `a` with a weight of `shape`, packed in `b`."""
     inner = a.shape[-1]
     if _one_kernel(a.dtype, a.numel() // inner, shape[0], inner, blocksize):
         return torch.empty((*a.shape[:-1], shape[0]), dtype=a.dtype, device=a.device)
@@ -86,7 +86,7 @@ def int8_vectorwise_quant(a: Any, threshold: float = 0.0) -> Any:
 def int8_scaled_mm(
     a: Any, b: Any, row_stats: Any, col_stats: Any, bias: Any = None, dtype: torch.dtype | None = None
 ) -> Any:
-    """The product of two matrices of 8 bits in 32, then in float16, then in `dtype`."""
+    """Return the product of two matrices of 8 bits in 32, then in float16, then in `dtype`."""
     product = torch.ops.bitsandbytes.int8_linear_matmul(a, b)
     scaled = torch.empty_like(product, dtype=torch.float16)
     if bias is not None and bias.dtype is not torch.float16:
@@ -97,7 +97,7 @@ def int8_scaled_mm(
 def int8_mixed_scaled_mm(
     a: Any, ca: Any, cb: Any, sca: Any, scb: Any, outlier_cols: Any = None, bias: Any = None
 ) -> Any:
-    """The product of int8 matrices, plus columns of `a` in its own type by dequantized weights."""
+    """Return the product of int8 matrices, plus columns of `a` in its own type by dequantized weights."""
     weight = None
     if outlier_cols is not None and outlier_cols.numel():
         part = a[:, outlier_cols].contiguous()

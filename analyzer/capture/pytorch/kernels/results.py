@@ -146,7 +146,7 @@ def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
 
 
 def laid_as_both(operator: Any) -> Callable[..., Any]:
-    """An operator of one kernel over two tensors: its result lies as they do, the first counting most
+    """Return an operator of one kernel over two tensors: its result lies as they do, the first counting most
     (`TensorIterator.cpp`). What PyTorch computes for meta tensors (`torch._decomp`) goes over them in another
     order."""
 
@@ -286,18 +286,8 @@ def geqrf(matrix: Any) -> Any:
     return torch.empty_like(matrix.mT, memory_format=torch.contiguous_format).mT, scales
 
 
-def segment_reduce(data: Any, _how: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
-**_: Any) -> Any:  # fmt: skip
-    """`cuda/SegmentReduce.cu`: the data's shape, with the number of segments along the axis."""
-    del axis  # the last of the lengths'
-    given = offsets if lengths is None else lengths
-    shape = list(data.shape)
-    shape[given.dim() - 1] = given.shape[-1] - (lengths is None)
-    return torch.empty(shape, dtype=data.dtype, device=META)
-
-
 def same_types(product: Any) -> Callable[..., Any]:
-    """A matrix product with CUDA's check (`cuda/Blas.cpp`), which PyTorch's meta kernels leave out."""
+    """Return a matrix product with CUDA's check (`cuda/Blas.cpp`), which PyTorch's meta kernels leave out."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtypes = {value.dtype for value in args if isinstance(value, torch.Tensor)}
@@ -310,7 +300,7 @@ def same_types(product: Any) -> Callable[..., Any]:
 
 
 def of_type(*operands: Any, out: Any = None, beta: Any = 1, alpha: Any = 1) -> Any:
-    """A product summed in another type than its matrices' (`out_dtype`, since torch 2.8): contiguous
+    """Return a product summed in another type than its matrices' (`out_dtype`, since torch 2.8): contiguous
     (`cuda/Blas.cpp`: `_mm_dtype_out_cuda`, `_addmm_dtype_out_cuda`, `baddbmm_out_dtype_cuda`). The meta
     kernels of torch 2.11 multiply by the type as if it were `beta`."""
     left, right, dtype = operands[-3:]
@@ -360,7 +350,6 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     **recurrent.RESULTS,
     **{product: same_types(product) for product in PRODUCTS},
     aten.linalg_lstsq.default: linalg_lstsq,
-    aten.segment_reduce.default: segment_reduce,
     aten.geqrf.default: geqrf,
     aten._linalg_svd.default: linalg_svd,
     aten.convolution.default: convolution,

@@ -36,7 +36,7 @@ aten = torch.ops.aten
 
 
 def _as_large(compressed: Any, plain: Any, values: Any) -> tuple[Any, Any, Any]:
-    """The parts of a matrix without rows, once it has been made as large as these are."""
+    """Return the parts of a matrix without rows, once it has been made as large as these are."""
     offsets = compressed.new_empty(1, dtype=torch.int64)
     if compressed.shape[0] != 1:
         larger = compressed.new_empty(compressed.shape, dtype=torch.int64)

@@ -68,7 +68,7 @@ _ASKED = frozenset(
 
 
 def made(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -> torch.Tensor:
-    """The sparse tensor that consists of these parts."""
+    """Return the sparse tensor that consists of these parts."""
     dims = int(indices.shape[0])
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         return MAKE(  # type: ignore[no-any-return]
@@ -109,6 +109,7 @@ def _differing(recorder: Recorder, indices: Any, most: int) -> int:
 
 
 def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    """`_coalesce_sparse_cuda`, `SparseCUDATensor.cu`: sort the flat indices, add up equal ones."""
     indices, values = parts(tensor)
     dims, entries = indices.shape
     shape = tensor.shape
@@ -176,7 +177,7 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def _host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
-    """The copy in host memory: of real parts, if both are real there."""
+    """Return the copy in host memory: of real parts, if both are real there."""
     if is_compressed(tensor):
         return compressed.host_copy(recorder, tensor, dtype)
     indices, values = parts(tensor)
@@ -233,7 +234,7 @@ def _sparse_mask(_: Recorder, dense: Any, mask: Any) -> Any:
 
 
 def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callable[..., Any]:
-    """An operator that leaves every entry where it is: new values, and a copy of the indices."""
+    """Return an operator that leaves every entry where it is: new values, and a copy of the indices."""
 
     def on_values(recorder: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_sparse(tensor):  # number times sparse
@@ -246,7 +247,7 @@ def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callabl
 
 
 def _in_place(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """The same on the values themselves."""
+    """Return the same on the values themselves."""
 
     def in_place(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         operator(parts(tensor)[1], *args, **kwargs)

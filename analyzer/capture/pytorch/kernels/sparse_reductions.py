@@ -102,8 +102,8 @@ def softmax(
         count = int(known[others].unique(dim=1).shape[1]) if others else 1
     else:
         most = min(entries, math.prod(shape[row] for row in others))
-        said = recorder.values.how_many("rows of a sparse tensor have entries", most)
-        count = most if said is None else said
+        answer = recorder.values.how_many("rows of a sparse tensor have entries", most)
+        count = most if answer is None else answer
     with _disable_current_modes():
         largest = torch.empty(count * math.prod(values.shape[1:]), dtype=values.dtype, device=_META)
     numbers = indices.new_empty(entries)

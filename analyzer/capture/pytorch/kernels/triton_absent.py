@@ -49,7 +49,7 @@ Launch = Callable[..., None]
 
 
 def release(torch: tuple[int, int]) -> str:
-    """The release of Triton that a release of torch brings."""
+    """Return the release of Triton that a release of torch brings."""
     return _RELEASES[max((known for known in _RELEASES if known <= torch), default=min(_RELEASES))]
 
 
@@ -116,7 +116,7 @@ class Config:
         )
 
     def all_kwargs(self) -> dict[str, Any]:
-        """The meta-parameters, and how the kernel is to be compiled."""
+        """Return the meta-parameters, and how the kernel is to be compiled."""
         more = {name: getattr(self, name) for name in ("num_warps", "num_ctas", "num_stages", "maxnreg")}
         return {**self.kwargs, **{name: value for name, value in more.items() if value is not None}}
 
@@ -279,8 +279,8 @@ class _Distribution(importlib.metadata.Distribution):
 
     def read_text(self, filename: str) -> str | None:
         """Return METADATA, the only file of the package."""
-        said = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {self._version}\n"
-        return said if filename == "METADATA" else None
+        metadata = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {self._version}\n"
+        return metadata if filename == "METADATA" else None
 
     def locate_file(self, path: Any) -> Path:
         """Raise FileNotFoundError: the package has no files."""

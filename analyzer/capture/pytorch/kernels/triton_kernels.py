@@ -101,9 +101,7 @@ def _operator(name: str) -> Any:
 def triton_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, a program finds Triton, and launches its kernels on `device`."""
     launches = Launches(recorder)
-    with (
-        _installed(launches) if importlib.util.find_spec(NAMESPACE) else _absent(device, launches),
-    ):
+    with _installed(launches) if importlib.util.find_spec(NAMESPACE) else _absent(device, launches):
         yield
     launches.add_notes()
 

@@ -52,8 +52,8 @@ def matching_any(model: torch.nn.Module, patterns: str, what: str) -> dict[str, 
 
 
 def pattern_of(model: torch.nn.Module, paths: Sequence[str]) -> str:
-    """The patterns that match these modules and no others, as `matching_any` takes them: numbers beside one
-    another as a range of digits, a container's modules, where all are meant, as `*`."""
+    """Return the patterns that match these modules and no others, as `matching_any` takes them: numbers
+    beside one another as a range of digits, a container's modules, where all are meant, as `*`."""
     beside: dict[str, list[str]] = {}
     for path in paths:
         beside.setdefault(path.rpartition(".")[0], []).append(path)
@@ -106,8 +106,7 @@ def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 
 def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Return the blocks of every stack in the model by `--checkpoint` pattern, and of similar stacks
-    together."""
+    """Return the blocks of every stack in the model by `--checkpoint` pattern, and similar ones together."""
     found: dict[str, list[str]] = {}
     for path, part in model.named_modules():
         if is_stack(part):
@@ -125,7 +124,7 @@ def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
 
 
 def is_stack(part: torch.nn.Module) -> bool:
-    """Whether the module's children, at least two, are all of one class, and blocks."""
+    """Return whether the module's children, at least two, are all of one class, and blocks."""
     children = dict(part.named_children())
     kinds = {type(child) for child in children.values()}
     return len(children) >= LEAST_BLOCKS and len(kinds) == 1 and _are_blocks(children)

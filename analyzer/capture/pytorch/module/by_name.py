@@ -38,7 +38,7 @@ def optimizer_names() -> tuple[str, ...]:
 
 
 def optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """A function from parameters to the named optimizer. Raises OptionError for an unknown name."""
+    """Return a function from parameters to the named optimizer. Raises OptionError for an unknown name."""
     wanted, options = name.lower(), dict[str, Any]()
     if wanted.endswith(_EIGHT_BITS):
         return _of_8_bits(name, wanted.removesuffix(_EIGHT_BITS))
@@ -75,7 +75,7 @@ def _of_8_bits(name: str, wanted: str) -> Callable[..., torch.optim.Optimizer]:
 
 
 def loss(name: str) -> Callable[..., Any]:
-    """The named loss as `loss(output, *targets)`. Raises OptionError for an unknown name."""
+    """Return the named loss as `loss(output, *targets)`. Raises OptionError for an unknown name."""
     functions: dict[str, Callable[..., Any]] = {"cross_entropy": _cross_entropy, "mse": _mse, "sum": _sum}
     if name not in functions:
         raise OptionError(f"unknown loss {name!r}", f"one of {', '.join(LOSSES)}, or file.py:function")

@@ -50,7 +50,7 @@ class OneGpu:
         self.model = model.to("cuda")
 
     def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
-        """The optimizer of its parameters."""
+        """Return the optimizer of its parameters."""
         return make(self.model.parameters())
 
     def micro_batch(self, last: bool) -> contextlib.AbstractContextManager[Any]:

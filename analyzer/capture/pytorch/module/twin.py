@@ -16,7 +16,7 @@ from analyzer.spec import TensorSpec
 
 
 def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:
-    """A meta tensor of the same shape, strides and dtype."""
+    """Return a meta tensor of the same shape, strides and dtype."""
     if isinstance(spec, TensorSpec):
         dtype = getattr(torch, spec.dtype, None)
         if not isinstance(dtype, torch.dtype):
@@ -36,8 +36,8 @@ def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:
 
 
 def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with meta tensors for parameters and buffers. Tensors that share a storage share one in the
-    copy; small host buffers keep their values.
+    """Return the module with meta tensors for parameters and buffers. Tensors that share a storage share one
+    in the copy; small host buffers keep their values.
 
     Results of autograd that a module keeps (`torch.nn.utils.weight_norm` does) become meta tensors too:
     deepcopy refuses them. Raises CaptureError when a part of the module cannot be copied.

@@ -47,6 +47,6 @@ def noting_drawn_sizes(note: Callable[[str], None], line: Callable[[], str]) -> 
 
 
 def _state() -> bytes:
-    """The default generator's state."""
+    """Return the default generator's state."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         return torch.default_generator.get_state().numpy().tobytes()

@@ -48,7 +48,7 @@ class CompiledModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the original module."""
-        with _said():
+        with _noted():
             return self._orig_mod(*args, **kwargs)
 
     @property
@@ -80,8 +80,8 @@ class CompiledModule(torch.nn.Module):
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
-    """While open, compiled code runs; the estimate says so."""
+def _noted() -> Iterator[None]:
+    """While open, code that was to be compiled runs eagerly; the estimate gets a caveat about it."""
     for recorder in _followed:
         recorder.caveat(CAVEAT)
     _here.depth = getattr(_here, "depth", 0) + 1
@@ -97,11 +97,11 @@ def inside_compiled() -> bool:
 
 
 def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that was to be compiled."""
+    """Wrap a function that was to be compiled: it runs eagerly, and the estimate gets a caveat."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _said():
+        with _noted():
             return function(*args, **kwargs)
 
     return call

@@ -81,7 +81,7 @@ class Files:
         return "cuda:0" if getattr(storage, "_cdata", None) in self._on_gpu else None
 
     def restored(self, storage: Any, location: str) -> Any:
-        """A storage of a file, on the device it belongs to; None where PyTorch itself shall see to it."""
+        """Return a storage of a file, on the device it belongs to; None where PyTorch itself does that."""
         if location.partition(":")[0] != "cuda":
             return None
         made = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")

@@ -247,7 +247,7 @@ class Tokens:
         return _run(long, recorder, called)
 
     def _begun(self, stretch: _Stretch, places: list[RecordingCursor], program: _Program) -> _Begun | None:
-        """The stretch's tokens extrapolated, its first having been run; None where they cannot be."""
+        """Return the stretch's tokens extrapolated, its first having been run; None where they cannot be."""
         rounds, asked = self._memory.iterations([place.events for place in places], stretch.first + 1)
         entry = program.entry.storages
         live = self._lives(entry, entry, program.loop)

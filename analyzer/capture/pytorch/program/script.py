@@ -33,10 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
@@ -162,7 +159,7 @@ class Phases:
         return again
 
     def before_step(self, *_: Any) -> None:
-        """An optimizer begins its step."""
+        """Note that an optimizer begins its step."""
         self._optimizing += 1
 
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -336,7 +333,7 @@ def follow(
 
 
 def _by_itself(error: BaseException | None) -> bool:
-    """Whether a program ended as it meant to."""
+    """Return whether a program ended as it meant to."""
     return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 

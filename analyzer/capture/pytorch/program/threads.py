@@ -50,7 +50,7 @@ class Handles:
         self._count = 0
 
     def take(self) -> int:
-        """The handle given back last, or a new one."""
+        """Return the handle given back last, or a new one."""
         if self._free:
             return self._free.pop()
         self._count += 1

@@ -124,7 +124,7 @@ def scripted(recorder: Recorder) -> Callable[..., Any]:
 
 
 def is_scripted(module: torch.nn.Module) -> bool:
-    """Whether TorchScript's interpreter runs it."""
+    """Return whether TorchScript's interpreter runs it."""
     return isinstance(module, _COMPILED)
 
 

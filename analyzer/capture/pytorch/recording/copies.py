@@ -48,7 +48,7 @@ def to_device(
 
 
 def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
-    """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
+    """Return the device-to-host copy: a real tensor if its value is known, else a meta tensor on the host."""
     if has_parts(tensor):
         return recorder.composites.to_host(recorder, tensor, dtype)
     _gathered(recorder, tensor, dtype in (None, tensor.dtype))
@@ -66,7 +66,8 @@ def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torc
 
 
 def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
-    """Record the contiguous copy that a copy to the host reads, unless it is plain (`same`)."""
+    """Record the contiguous device copy that a copy to the host reads. A copy without conversion (`same`)
+    makes none where the tensor is dense."""
     if tensor.is_contiguous() or tensor.device.type != "meta" or unwraps_itself(type(tensor)):
         return
     with _disable_current_modes():

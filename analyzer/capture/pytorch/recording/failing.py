@@ -34,24 +34,24 @@ class _Like:
 @dataclass(frozen=True, slots=True)
 class FailedCall:
     """An operator, and what it was called with when it raised. error: the identity of what it raised, which
-    itself would keep the memory of the frames it has gone through. said: the error and its line; "" of one
+    itself would keep the memory of the frames it has gone through. message: the error and its line; "" of one
     for want of memory."""
 
     error: int
     func: Any
     args: Any
     kwargs: Any
-    said: str
+    message: str
 
     @classmethod
     def of(cls, error: BaseException, func: Any, args: Any, kwargs: Any, line: str) -> FailedCall:
-        """The call, without its tensors."""
+        """Return the call, without its tensors."""
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-        said = "" if isinstance(error, torch.OutOfMemoryError) else f"{line}: {text}" if line else text
-        return cls(id(error), func, tree_map(_described, args), tree_map(_described, kwargs), said)
+        message = "" if isinstance(error, torch.OutOfMemoryError) else f"{line}: {text}" if line else text
+        return cls(id(error), func, tree_map(_described, args), tree_map(_described, kwargs), message)
 
     def fails_on_a_cpu(self) -> bool | None:
-        """Whether the same call fails there; None: it was not tried."""
+        """Return whether the same call fails there; None: it was not tried."""
         if self.func.namespace != "aten":
             return None  # a library's own, which may have no kernel there
         most = 0

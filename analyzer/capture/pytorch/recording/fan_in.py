@@ -27,12 +27,7 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analyzer.capture.pytorch.recording.formulas import (
-    Otherwise,
-    accumulated,
-    in_place,
-    otherwise_of,
-)
+from analyzer.capture.pytorch.recording.formulas import Otherwise, accumulated, in_place, otherwise_of
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.values.answers import ProgramValues
@@ -58,7 +53,7 @@ def _counts(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def called_by_engine() -> bool:
-    """Whether no other Python code lies between the engine and the dispatch mode."""
+    """Return whether no other Python code lies between the engine and the dispatch mode."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back  # type: ignore[assignment]
@@ -168,7 +163,7 @@ class FanIn:
         return self._results.pop(0)  # type: ignore[no-any-return]
 
     def _accumulates_in_place(self, node: Any, first: Any, second: Any) -> bool:
-        """Whether this `add`, seen from the dispatch mode's handler, is a sum autograd makes in place."""
+        """Return whether this `add`, seen from the dispatch mode's handler, is autograd's sum in place."""
         if torch.is_grad_enabled():  # a backward pass that is itself differentiated keeps what it adds
             return False
         if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:
@@ -183,7 +178,7 @@ class FanIn:
         return len(set(places)) < len(places)
 
     def _is_own(self, tensor: torch.Tensor) -> bool:
-        """Whether the node under way has made it."""
+        """Return whether the node under way has made it."""
         number = self._number_of(tensor)
         return number is not None and number >= self._first
 

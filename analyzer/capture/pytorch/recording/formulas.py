@@ -106,7 +106,7 @@ def in_place(func: Any, node: Any, previous: Any, is_own: Callable[[], bool]) ->
 
 
 def accumulated(node: Any, dtype: torch.dtype | None) -> torch.dtype | None:
-    """The type a node's formula sums up in on CUDA, where it names this one for meta tensors
+    """Return the type a node's formula sums up in on CUDA, where it names this one for meta tensors
     (`toAccumulateType`, `ATen/AccumulateType.h`)."""
     if node.name() != "RenormBackward0" or dtype not in _NARROWER:
         return dtype
@@ -244,7 +244,7 @@ OTHERWISE = {
 
 
 def otherwise_of(node: Any) -> Otherwise | None:
-    """The formula of a node, where that is another one on CUDA."""
+    """Return the formula of a node, where that is another one on CUDA."""
     if node.name() in ("ProdBackward0", "ProdBackward1"):
         return _of_product(node)
     found = OTHERWISE.get(node.name())
@@ -252,8 +252,7 @@ def otherwise_of(node: Any) -> Otherwise | None:
 
 
 def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
-    """`ReduceOps.cpp`: a running sum from the end for non-zero elements, as unknown values are taken to
-    be."""
+    """`ReduceOps.cpp`: a running sum from the end; unknown values count as non-zero."""
     if x.numel() <= 1 or x.size(dim) == 1:
         return grad
     weighted = output.conj_physical() * grad

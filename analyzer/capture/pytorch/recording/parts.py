@@ -14,17 +14,17 @@ COMPRESSED_LAYOUTS = (torch.sparse_csr, torch.sparse_csc)
 
 
 def is_sparse(value: Any) -> bool:
-    """Whether a value is a sparse (COO) tensor."""
+    """Return whether a value is a sparse (COO) tensor."""
     return isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo
 
 
 def is_compressed(value: Any) -> bool:
-    """Whether a value is a CSR or CSC tensor."""
+    """Return whether a value is a CSR or CSC tensor."""
     return isinstance(value, torch.Tensor) and value.layout in COMPRESSED_LAYOUTS
 
 
 def has_parts(value: Any) -> bool:
-    """Whether a value is sparse in any layout: made of indices and values."""
+    """Return whether a value is sparse in any layout: made of indices and values."""
     return (
         isinstance(value, torch.Tensor)
         and value.layout is not torch.strided
@@ -65,8 +65,8 @@ def unwraps_itself(kind: type) -> bool:
 
 
 def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a
-    `DTensor`), or a sparse one's indices and values."""
+    """Yield the tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of
+    a `DTensor`), or a sparse one's indices and values."""
     if has_parts(tensor):
         yield from coo_parts(tensor) if is_sparse(tensor) else compressed_parts(tensor)
         return

@@ -19,12 +19,7 @@ import torch
 from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.graph import Phase
 
-_LIBRARY_FOLDERS = (
-    f"{Path(torch.__file__).parent}/",
-    f"{Path(__file__).parents[3]}/",
-    "<frozen",
-    "<string>",
-)
+_LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/", "<frozen", "<string>")
 
 
 class Here(threading.local):
@@ -66,7 +61,7 @@ class Places:
         self._library_folders = (*_LIBRARY_FOLDERS, *folders)
 
     def is_library(self, filename: str) -> bool:
-        """Whether a file is PyTorch's or this project's, rather than the user's."""
+        """Return whether a file is PyTorch's or this project's, rather than the user's."""
         return filename.startswith(self._library_folders)
 
     def now(self) -> tuple[str, str]:
@@ -128,7 +123,7 @@ class Places:
         return source
 
     def user_frame(self) -> FrameType | None:
-        """The innermost frame that runs the user's code."""
+        """Return the innermost frame that runs the user's code."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             name = self._user_name(frame.f_code.co_filename)

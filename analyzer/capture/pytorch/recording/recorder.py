@@ -213,7 +213,7 @@ class Recorder(TorchDispatchMode):
     def caught(self) -> str:
         """Return the last error, of an operator or a value read, that the program survived; "" if none."""
         failed = self.failed_call
-        return self.values.refused or ("" if failed is None else failed.said)
+        return self.values.refused or ("" if failed is None else failed.message)
 
     # -- what PyTorch tells
     # --------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class Recorder(TorchDispatchMode):
 
     @staticmethod
     def _exchanges(schema: Schema) -> bool:
-        """Whether an operator exchanges messages with other ranks, which host tensors may carry too."""
+        """Return whether an operator exchanges messages with other ranks, also in host tensors."""
         return schema.choice is not None and schema.func.namespace == "c10d"
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:
@@ -436,7 +436,7 @@ class Recorder(TorchDispatchMode):
     # ----------------------------------------------------------------------------
 
     def position(self) -> RecordingCursor:
-        """The lengths of all lists now."""
+        """Return the lengths of all lists now."""
         events = 0 if self.memory is None else self.memory.position
         storages = self.storages
         return RecordingCursor(len(self.operators), len(storages.all), len(storages.program), events)

@@ -56,13 +56,13 @@ def _gradients(matrix: Any, tau: Any, begun: tuple[Any, ...], flipped: bool) -> 
 
 
 def _one(i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
-    """A reflector, from its first element that is not zero on, and its scale."""
+    """Return a reflector, from its first element that is not zero on, and its scale."""
     vector = vectors.narrow(-1, i, 1).narrow(-2, i, vectors.shape[-2] - i)
     return vector, scales.narrow(-1, i, 1).unsqueeze(-1)
 
 
 def _of_one(turned: Any, i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
-    """The gradients of one reflector and its scale (`update_grad`)."""
+    """Return the gradients of one reflector and its scale (`update_grad`)."""
     vector, scale = _one(i, vectors, scales)
     rows = turned.shape[-1]
     left = vector.mH.matmul(turned.narrow(-2, i, rows - i))
@@ -79,7 +79,7 @@ def _of_one(turned: Any, i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
 
 
 def _reflect(turned: Any, i: int, vectors: Any, scales: Any, from_left: bool) -> None:
-    """A reflector applied in place (`apply_householder_reflector`)."""
+    """Apply a reflector in place (`apply_householder_reflector`)."""
     vector, scale = _one(i, vectors, scales)
     rows = turned.shape[-1]
     if from_left:

@@ -90,7 +90,7 @@ class Schema:
         )
 
     def written(self, args: Any, kwargs: Any) -> list[torch.Tensor]:
-        """The tensors without memory among the arguments that it writes into."""
+        """Return the tensors without memory among the arguments that it writes into."""
         return [
             tensor
             for place in self.writes

@@ -134,12 +134,12 @@ class Storages:
         return tensor
 
     def in_host_memory(self, tensor: torch.Tensor) -> bool:
-        """Whether a meta tensor stands for one in host memory."""
+        """Return whether a meta tensor stands for one in host memory."""
         index = self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata)
         return index is not None and not self.all[index].on_device
 
     def on_host(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in host memory, with values or without."""
+        """Return whether a tensor lies in host memory, with values or without."""
         return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
     def place_of(self, storage: Any) -> bool | None:
@@ -148,7 +148,7 @@ class Storages:
         return None if index is None or index in self._nowhere else self.all[index].on_device
 
     def nowhere(self, tensor: torch.Tensor) -> bool:
-        """Whether the program itself made it a meta tensor: it has no memory anywhere."""
+        """Return whether the program itself made it a meta tensor: it has no memory anywhere."""
         return self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata) in self._nowhere
 
     @contextlib.contextmanager
@@ -250,8 +250,7 @@ class Storages:
         )
 
     def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
-        """Return an argument as the operator stores it. found, seen: tensors so far, and their stored
-        form."""
+        """Return an argument as the operator stores it. found, seen: tensors so far, as stored."""
         if type(value) in _PLAIN:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):

@@ -162,13 +162,13 @@ class ProgramValues:
     # -- what is told
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
+        """Return the tensor's value. Raises CaptureError naming the source line if it cannot be known."""
         self._storages.wait_here()
         value = self._twins.get(tensor)
         if value is not None and tensor.dtype is torch.bool:
             self._decides(tensor)
-        if value is None and (said := self._assumption()) is not None:
-            return torch.full(tensor.shape, said, dtype=tensor.dtype, device="cpu")
+        if value is None and (assumed := self._assumption()) is not None:
+            return torch.full(tensor.shape, assumed, dtype=tensor.dtype, device="cpu")
         if value is None and self.stands_in:
             return self._stand_in(tensor)
         if value is None:
@@ -197,8 +197,8 @@ class ProgramValues:
     def item(self, tensor: torch.Tensor) -> Any:
         """Return the value of `tensor.item()`: known, given by `--assume`, or assumed with a note."""
         self._storages.wait_here()
-        if self._twins.get(tensor) is None and (said := self._assumption()) is not None:
-            return torch.tensor(said, dtype=tensor.dtype, device="cpu").item()
+        if self._twins.get(tensor) is None and (given := self._assumption()) is not None:
+            return torch.tensor(given, dtype=tensor.dtype, device="cpu").item()
         if self._twins.get(tensor) is None:
             if tensor.is_floating_point() and falls():
                 self._note("the losses that L-BFGS reads are assumed to fall from step to step")
@@ -241,7 +241,7 @@ class ProgramValues:
         return make(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     def unknown(self, what: str) -> CaptureError:
-        """The error of code that depends on data."""
+        """Return the error of code that depends on data."""
         modules, line = self._places.modules, self._places.line()
         inside = f" (in module {modules[-1]})" if modules and modules[-1] else ""
         self.refused = f"{line or 'the model'} {what}{inside}"
@@ -305,9 +305,9 @@ class ProgramValues:
 
     def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
         """Return a count that data decides: the user's assumption, else the bound `most`, with a note."""
-        said = self._assumption()
-        if said is not None:
-            return int(said)
+        assumed = self._assumption()
+        if assumed is not None:
+            return int(assumed)
         if most is not None:
             line = self._places.line()
             self._note(

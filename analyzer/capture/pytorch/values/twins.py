@@ -22,7 +22,7 @@ class Twins:
         return key
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's value, or None."""
+        """Return the tensor's value, or None."""
         if tensor.device.type != "meta":
             return tensor
         storage = self.known.get(tensor.untyped_storage()._cdata)
@@ -32,7 +32,7 @@ class Twins:
         return twin.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def put(self, tensor: torch.Tensor, value: torch.Tensor, stands_in: bool) -> None:  # noqa: ARG002
-        """The value of a tensor's new storage; of one that is known the twin itself is written to."""
+        """Keep a value of the tensor: of a new storage as its twin; the twin of a known one is written to."""
         key = tensor.untyped_storage()._cdata
         if key in self.known:
             return
@@ -50,7 +50,7 @@ class Twins:
         return False
 
     def lack(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether the value of any of these is unknown."""
+        """Return whether the value of any of these is unknown."""
         known = self.known
         return any(tensor.is_meta and tensor.untyped_storage()._cdata not in known for tensor in tensors)
 

@@ -181,6 +181,8 @@ class Collectives:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        """Record an all-reduce. An asynchronous one in backward keeps its tensors until the watchdog has seen
+        it."""
         arguments = (tensors, group, operation, sparse, later, *args)
         result = self._done(c10d.allreduce_.default, arguments, kwargs, tensors)
         if later and self._recorder.phase is Phase.BACKWARD:

@@ -176,7 +176,7 @@ def _forget_shapes() -> None:
 
 
 def _were_asked(dtensor: Any) -> bool:
-    """Whether PyTorch keeps any of them; to forget them imports a compiler."""
+    """Return whether PyTorch keeps any of them; to forget them imports a compiler."""
     dispatcher = getattr(dtensor, "_op_dispatcher", None)
     propagate = getattr(getattr(dispatcher, "sharding_propagator", None), "propagate_op_sharding", None)
     kept = getattr(propagate, "cache_info", None)
@@ -223,7 +223,7 @@ def _replacements(
         used.made(group)
 
     def split(parent_pg: Any = None, split_ranks: Any = None, **named: Any) -> Any:
-        """The sub-group this rank belongs to: a group like any other, where NCCL would split a
+        """Return the sub-group this rank belongs to: a group like any other, where NCCL would split a
         communicator."""
         parent: Any = parent_pg or dist.GroupMember.WORLD
         mine = next((ranks for ranks in split_ranks or () if parent.rank() in ranks), None)

@@ -52,11 +52,11 @@ class Messages:
         self.channel(f"{group.group_name} objects")
 
     def sent(self, group: Any, to: int, tensor: torch.Tensor) -> None:
-        """A message to a rank of the group."""
+        """Send a message to a rank of the group."""
         self._say(self.channel(f"{group.group_name} {group.rank()} to {to}"), tensor)
 
     def received(self, group: Any, source: int, tensor: torch.Tensor) -> None:
-        """A message from a rank of the group. Raises CaptureError where its value never comes."""
+        """Receive a message from a rank of the group. Raises CaptureError where its value never comes."""
         self._receive(group, source, self.channel(f"{group.group_name} {source} to {group.rank()}"), tensor)
 
     def broadcast(self, group: Any, root: int, tensor: torch.Tensor) -> None:
@@ -69,7 +69,7 @@ class Messages:
                 self._receive(group, root, channel, tensor)
 
     def scattered(self, group: Any, root: int, output: torch.Tensor, parts: list[torch.Tensor]) -> None:
-        """A scatter within the group. parts: every rank's, at the root; none elsewhere."""
+        """Scatter within the group. parts: every rank's, at the root; none elsewhere."""
         if self._objects:
             channel = self.channel(self._objects)
             for rank, part in enumerate(parts):
@@ -78,7 +78,7 @@ class Messages:
                 self._receive(group, root, f"{channel} to {group.rank()}", output)
 
     def channel(self, name: str) -> str:
-        """The next message of that name."""
+        """Return the next message of that name."""
         self._counts[name] += 1
         return f"{name} {self._counts[name]}"
 

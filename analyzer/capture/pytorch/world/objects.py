@@ -104,11 +104,11 @@ class Objects:
         self._post.send(f"{channel} of {within.rank()}", pickle.dumps(own))
         for rank in range(within.size()) if found else ():
             if rank != within.rank():
-                said = self._post.receive(
+                message = self._post.receive(
                     dist.get_global_rank(within, rank), f"{channel} of {rank}", self._recorder.places.line()
                 )
-                assert found is not None and said is not None
-                found[rank] = pickle.loads(said)
+                assert found is not None and message is not None
+                found[rank] = pickle.loads(message)
 
     def _broadcast_state(self, obj: Any, src_rank: int, group: Any = None, device: Any = None) -> Any:
         """`_broadcast_object` of `zero_redundancy_optimizer.py`: the object's length, then its bytes."""
@@ -116,19 +116,19 @@ class Objects:
         place = device or torch.device("cpu")
         channel = self._messages.channel(f"{within.group_name} state of {src_rank}")
         own = dist.get_rank() == src_rank
-        said: bytes | None
+        message: bytes | None
         if own or self._post is None:
             buffer = io.BytesIO()
             torch.save(obj, buffer)
-            said = buffer.getvalue()
+            message = buffer.getvalue()
             if self._post is not None:
-                self._post.send(channel, said)
+                self._post.send(channel, message)
         else:
-            said = self._post.receive(src_rank, channel, self._recorder.places.line())
-        assert said is not None
-        for tensor in (torch.LongTensor([len(said)]), torch.empty(len(said), dtype=torch.uint8)):
+            message = self._post.receive(src_rank, channel, self._recorder.places.line())
+        assert message is not None
+        for tensor in (torch.LongTensor([len(message)]), torch.empty(len(message), dtype=torch.uint8)):
             dist.broadcast(tensor.to(place), src=src_rank, group=group, async_op=False)
-        return obj if own else torch.load(io.BytesIO(said), map_location=place, weights_only=False)
+        return obj if own else torch.load(io.BytesIO(message), map_location=place, weights_only=False)
 
 
 def _holds(thing: Any) -> bool:

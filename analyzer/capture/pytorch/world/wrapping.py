@@ -96,15 +96,17 @@ class Ddp(OneGpu):
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         del note
         super().__init__(model)
-        said = dict(parallel.settings)
-        self._no_sync, self._zero = said.pop("no_sync", True), said.pop("zero", False)
-        said.pop("rank", None)
+        settings = dict(parallel.settings)
+        self._no_sync, self._zero = settings.pop("no_sync", True), settings.pop("zero", False)
+        settings.pop("rank", None)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise OptionError(
                 f"{type(model).__name__} has no parameter that is trained, which DDP is for",
                 "leave --parallel out: every rank runs the model as it is",
             )
-        self.model = nn.parallel.DistributedDataParallel(model, device_ids=[parallel.rank.local_rank], **said)
+        self.model = nn.parallel.DistributedDataParallel(
+            model, device_ids=[parallel.rank.local_rank], **settings
+        )
 
     def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
         if not self._zero:
@@ -127,9 +129,9 @@ class Fsdp2(OneGpu):
     def __init__(self, model: nn.Module, parallel: Parallelism, note: Callable[[str], None]) -> None:
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
-        said = parallel.settings
-        self.model, self._no_sync = model, said.get("no_sync", False)
-        wrap = said.get("wrap")
+        settings = parallel.settings
+        self.model, self._no_sync = model, settings.get("no_sync", False)
+        wrap = settings.get("wrap")
         blocks = repeated(model) if wrap is None else matching(model, wrap, "wrap")
         shown = ", ".join(patterns(blocks))
         note(
@@ -142,14 +144,14 @@ class Fsdp2(OneGpu):
             )
         )
         options: dict[str, Any] = {}
-        if "mixed" in said or "reduce_dtype" in said:
+        if "mixed" in settings or "reduce_dtype" in settings:
             options["mp_policy"] = MixedPrecisionPolicy(
-                param_dtype=_DTYPES[said["mixed"]] if "mixed" in said else None,
-                reduce_dtype=_DTYPES[said.get("reduce_dtype", "float32")],
+                param_dtype=_DTYPES[settings["mixed"]] if "mixed" in settings else None,
+                reduce_dtype=_DTYPES[settings.get("reduce_dtype", "float32")],
             )
-        if "reshard_after_forward" in said:
-            options["reshard_after_forward"] = said["reshard_after_forward"]
-        if said.get("offload"):
+        if "reshard_after_forward" in settings:
+            options["reshard_after_forward"] = settings["reshard_after_forward"]
+        if settings.get("offload"):
             options["offload_policy"] = CPUOffloadPolicy()
         for block in blocks.values():
             fully_shard(block, **options)

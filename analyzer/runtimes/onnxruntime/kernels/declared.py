@@ -102,7 +102,7 @@ def in_place(provider: str, kernel: str) -> Pairs:
 
 
 def input_on_host(provider: str, kernel: str, index: int) -> bool:
-    """Whether the kernel reads this input on the host."""
+    """Return whether the kernel reads this input on the host."""
     if provider == "cpu":
         return True
     inputs = HOST_INPUTS.get(kernel, frozenset())
@@ -110,7 +110,7 @@ def input_on_host(provider: str, kernel: str, index: int) -> bool:
 
 
 def output_on_host(provider: str, kernel: str, index: int) -> bool:
-    """Whether the kernel writes this output on the host."""
+    """Return whether the kernel writes this output on the host."""
     return provider == "cpu" or index in HOST_OUTPUTS.get(kernel, ())
 
 

@@ -18,7 +18,7 @@ _PEEPHOLES = 7  # place among an LSTM's inputs
 
 
 def declines(node: Node) -> bool:
-    """Whether the CUDA provider leaves the node to the CPU for its attributes."""
+    """Return whether the CUDA provider leaves the node to the CPU for its attributes."""
     if node.domain:
         return False
     if node.op in ("ArgMax", "ArgMin"):

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 
 def temporaries(equation: str, shapes: Sequence[tuple[int, ...]], element_bytes: int) -> list[int] | None:
-    """Bytes of each temporary in order, None for an equation these rules do not cover."""
+    """Return the bytes of each temporary in order, None for an equation these rules do not cover."""
     left, arrow, output = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) != len(shapes):
@@ -66,5 +66,5 @@ def temporaries(equation: str, shapes: Sequence[tuple[int, ...]], element_bytes:
 
 
 def _same_order(wanted: list[str], have: list[str], sizes: dict[str, int]) -> bool:
-    """Whether only dimensions of 1 move."""
+    """Return whether only dimensions of 1 move."""
     return [s for s in wanted if sizes[s] > 1] == [s for s in have if sizes[s] > 1]

@@ -41,8 +41,8 @@ _DROPOUT_STATE_BYTES = 24
 
 
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
-    """Bytes of a recurrent layer's weights in cuDNN's layout: for each direction and gate hidden * (input +
-    hidden + 2) elements, both biases counted whether given or not."""
+    """Return the bytes of a recurrent layer's weights in cuDNN's layout: for each direction and gate hidden *
+    (input + hidden + 2) elements, both biases counted whether given or not."""
     w = graph.values[node.inputs[1]]
     hidden = int(node.attributes.get("hidden_size", 0))
     if w.shape is None or len(w.shape) != 3 or hidden <= 0:
@@ -117,7 +117,7 @@ def _right_operand(node: Node, graph: RuntimeGraph) -> Packed:
 
 
 def _panels(node: Node, graph: RuntimeGraph, place: int) -> Packed:
-    """A recurrent layer's weights [directions, rows, columns], packed transposed."""
+    """Return a recurrent layer's weights [directions, rows, columns], packed transposed."""
     name = node.inputs[place]
     value = graph.values[name]
     if (
@@ -132,16 +132,16 @@ def _panels(node: Node, graph: RuntimeGraph, place: int) -> Packed:
 
 
 def _integer_panels(rows: int, columns: int) -> int:
-    """Bytes of an integer matrix in panels: a 32-bit sum a column, columns in sixteens, rows in fours; in
-    whole lines of 64 bytes. 0 where either is."""
+    """Return the bytes of an integer matrix in panels: a 32-bit sum a column, columns in sixteens, rows in
+    fours; in whole lines of 64 bytes. 0 where either is."""
     columns = -(-columns // _COLUMNS) * _COLUMNS
     nbytes = columns * (_SUM_BYTES + -(-rows // _ROWS) * _ROWS)
     return -(-nbytes // _LINE_BYTES) * _LINE_BYTES if rows and columns else 0
 
 
 def _integer_operand(place: int, left: int = 0) -> Callable[[Node, RuntimeGraph], Packed]:
-    """The right operand of a product of integers, at that place; the left one at `left` decides the kernel:
-    x86 packs nothing beside signed integers. A transposed one is laid out the other way first."""
+    """Return the right operand of a product of integers, at that place; the left one at `left` decides the
+    kernel: x86 packs nothing beside signed integers. A transposed one is laid out the other way first."""
 
     def packs(node: Node, graph: RuntimeGraph) -> Packed:
         name = node.inputs[place]
@@ -161,9 +161,9 @@ def _integer_operand(place: int, left: int = 0) -> Callable[[Node, RuntimeGraph]
 
 
 def symmetric(node: Node, graph: RuntimeGraph) -> bool:
-    """Whether a QLinearConv multiplies without zero points: unsigned data, constant int8 filters whose zero
-    points are all zero, one group of channels in fours and at least 16 filters, or one channel a group in
-    sixteens."""
+    """Return whether a QLinearConv multiplies without zero points: unsigned data, constant int8 filters whose
+    zero points are all zero, one group of channels in fours and at least 16 filters, or one channel a group
+    in sixteens."""
     x, w = graph.values[node.inputs[0]], graph.values[node.inputs[3]]
     zeros = graph.constant(node.inputs[5])
     if x.dtype != "uint8" or w.dtype != "int8" or w.shape is None or len(w.shape) < 3:

@@ -31,12 +31,7 @@ _KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
 def has_kernel(
-    provider: str,
-    domain: str,
-    op: str,
-    opset: int,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
+    provider: str, domain: str, op: str, opset: int, inputs: Sequence[str], outputs: Sequence[str]
 ) -> bool:
     """Return whether the provider has a kernel. inputs, outputs: element types, "" if unknown."""
     if domain in extensions.DOMAINS:
@@ -59,7 +54,7 @@ def has_kernel(
 
 
 def knows_domain(domain: str) -> bool:
-    """Whether the operators of this domain are ONNX's or ONNX Runtime's own."""
+    """Return whether the operators of this domain are ONNX's or ONNX Runtime's own."""
     return domain in _KNOWN_DOMAINS
 
 
@@ -94,7 +89,7 @@ def _table() -> dict[str, Any]:
 
 
 def since_version(op: str, opset: int, domain: str = "") -> int:
-    """The version of an operator set in which the operator was last changed; -1 if that is not known."""
+    """Return the version of an operator set in which the operator was last changed; -1 if that is unknown."""
     return _formals(domain, op, opset)[0]
 
 

@@ -92,7 +92,7 @@ def locations(graph: RuntimeGraph) -> dict[str, bool]:
 def plan(
     graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_body: bool = False
 ) -> BufferPlan:
-    """The plan for the nodes of each stream (`order.streams`)."""
+    """Return the plan for the nodes of each stream (`order.streams`)."""
     values = graph.values
     on_host = locations(graph)
     placements: dict[str, Placement] = {}
@@ -157,7 +157,7 @@ def _shared_input(
     values: Mapping[str, Value],
     reuse: bool,
 ) -> str:
-    """The buffer of an input this output takes over, or ""."""
+    """Return the buffer of an input this output takes over, or ""."""
     for source, target in declared.alias(node.provider, node.kernel, len(node.inputs), len(node.outputs)):
         # A buffer of another stream that is not planned yet cannot be shared.
         if target == place and node.inputs[source] in placements:

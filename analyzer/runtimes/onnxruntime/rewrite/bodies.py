@@ -133,7 +133,7 @@ def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
 
 
 def _with_defaults(call: Any, opset: int) -> Any:
-    """The call with the attributes it leaves to the operator's definition: the body may read them."""
+    """Return the call with the attributes it leaves to the operator's definition: the body may read them."""
     import onnx
 
     given = {attribute.name for attribute in call.attribute}
@@ -178,7 +178,7 @@ def _is_function(op: str, opset: int) -> bool:
 
 
 def _still_valid(body: Any, written: int, opset: int) -> bool:
-    """Whether no operator that a body uses has changed since the operator set the body was written for."""
+    """Return whether no operator that a body uses changed since the operator set it was written for."""
     import onnx
 
     return all(

@@ -101,6 +101,7 @@ def _result(editor: Editor, node: Node, place: int) -> None:
 
 
 def _remove_duplicates(editor: Editor) -> None:
+    """Remove casts back to the first type, and let casts of a cast read its source, where nothing is lost."""
     graph = editor.graph
     for index in sorted(graph.nodes):
         node = graph.nodes.get(index)
@@ -131,7 +132,7 @@ def _remove_duplicates(editor: Editor) -> None:
 
 
 def _loses(source: str, result: str, node: Node) -> bool:
-    """Whether a Cast may lose precision; those inserted here do not count."""
+    """Return whether a Cast may lose precision; those inserted here do not count."""
     if source not in _BITS or result not in _BITS:
         return True
     floating, whole = "float" in source, "float" not in result

@@ -33,7 +33,7 @@ def insert(editor: Editor) -> None:
 
 
 def _wants_host(node: Node, name: str) -> bool:
-    """Whether the node reads the value in host memory."""
+    """Return whether the node reads the value in host memory."""
     if node.bodies:
         return node.provider == "cpu"
     return all(

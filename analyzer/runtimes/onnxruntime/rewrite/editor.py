@@ -58,7 +58,7 @@ class Editor:
         return sum(self.readers.get(name, {}).values())
 
     def only_user(self, node: Node) -> Node | None:
-        """The one node that reads the only output, once, if the output is no graph output."""
+        """Return the one node that reads the only output, once, if the output is no graph output."""
         if len([name for name in node.outputs if name]) != 1 or node.outputs[0] in self.final:
             return None
         users = self.readers.get(node.outputs[0], {})
@@ -111,7 +111,7 @@ class Editor:
         attributes: dict[str, Any] | None = None,
         domain: str = "", provider: str = "",
     ) -> Node:  # fmt: skip
-        """A new node (next index). Outputs already made by another node change hands."""
+        """Add a node with the next index. Outputs already made by another node change hands."""
         self.changes += 1
         node = self.graph.add(name, op, inputs, outputs, attributes, domain)
         node.provider = provider
@@ -135,7 +135,7 @@ class Editor:
     def new_value(
         self, like: str, shape: tuple[int, ...] | None, symbols: Symbols | None, stem: str = ""
     ) -> str:
-        """A value of another shape and the same type."""
+        """Return a value of another shape and the same type."""
         source = self.value(like)
         name = self.graph.fresh(stem or like)
         self.graph.values[name] = Value(name, source.dtype, shape, symbols, bounded=source.bounded)

@@ -70,7 +70,7 @@ def _to_constants(editor: Editor, node: Node) -> None:
 
 
 def _origin(editor: Editor, node: Node, place: int) -> str:
-    """The operator, its attributes and where its inputs come from; of few elements that are known, these."""
+    """Return the operator, its attributes and where its inputs come from; of few known elements, these."""
     digest = hashlib.blake2b(f"{node.operator} {place} {sorted(map(str, node.attributes.items()))}".encode())
     for name in node.inputs:
         data = editor.graph.constant(name) if name else None
@@ -81,6 +81,7 @@ def _origin(editor: Editor, node: Node, place: int) -> str:
 
 
 def _fold_shape(editor: Editor, node: Node) -> None:
+    """Replace a `Shape` of known sizes by their constant."""
     source = editor.value(node.inputs[0])
     if source.symbols is None or node.outputs[0] in editor.final:
         return

@@ -63,7 +63,7 @@ def refresh(editor: Editor) -> None:
 
 
 def proto_of(node: Node) -> Any:
-    """The node as a `NodeProto`, without its subgraphs."""
+    """Return the node as a `NodeProto`, without its subgraphs."""
     import onnx
 
     call = onnx.helper.make_node(node.op, node.inputs, node.outputs, node.name, domain=node.domain)

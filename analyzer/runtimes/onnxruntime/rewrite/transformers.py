@@ -81,7 +81,7 @@ ELSEWHERE: Mapping[str, str] = {
 
 
 def named() -> frozenset[str]:
-    """The transformers that a note names where they may act."""
+    """Return the transformers that a note names where they may act."""
     return frozenset(name for entry in unmodelled.TRANSFORMERS for name in entry.names)
 
 

@@ -32,11 +32,11 @@ from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
 from analyzer.runtimes.bounded import convolves
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
-from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step
+from analyzer.runtimes.pytorch.settings import limited, make_allocator
 from analyzer.runtimes.timeline import Failure, Server, iteration_start
 from analyzer.runtimes.variants import Rows, rows
 
@@ -215,6 +215,7 @@ class EagerBatches:
         )
 
     def _new_template(self, allocator: PyTorchAllocator) -> _Template:
+        """Run `eager` once over storages and steps whose sizes are their numbers."""
         numbers = itertools.count(len(self._storages))
         numbered = [
             dataclasses.replace(allocations, steps=_numbered(steps, numbers))

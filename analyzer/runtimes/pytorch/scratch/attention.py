@@ -24,10 +24,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes
 from analyzer.releases import Span
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    permuted,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, permuted
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, present, rule
 
@@ -148,10 +145,10 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
 def _efficient_workspace(
     query: TensorMeta, value: TensorMeta, sequences: tuple[int, int, int], device: DeviceProfile
 ) -> int:
-    """Bytes of the backward kernel's workspace: per batch and head, a float32 tile of block_i x block_j with
-    16 bytes of locks for each tile of the query gradient, and float32 accumulators for key and value
-    gradients that do not fit registers. Blocks are 64 x 64 up to head size 64, above that as shared memory
-    and precision allow.
+    """Return the bytes of the backward kernel's workspace: per batch and head, a float32 tile of block_i x
+    block_j with 16 bytes of locks for each tile of the query gradient, and float32 accumulators for key and
+    value gradients that do not fit registers. Blocks are 64 x 64 up to head size 64, above that as shared
+    memory and precision allow.
     """
     _, heads, _, size = query.shape
     (batch, queries, keys), value_size = sequences, value.shape[3]

@@ -16,12 +16,7 @@ import math
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.releases import Release, Span
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    is_contiguous,
-    is_dense,
-    turned,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous, is_dense, turned
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, present, rule
 
 # A matrix of one row is a bias too, and then one that is as large as the result, in place or not: PyTorch
@@ -109,8 +104,8 @@ def _cublaslt_bytes(device: DeviceProfile) -> int:
 
 
 def _matrix_copy(tensor: TensorMeta | None, result: TensorMeta | None) -> int:
-    """Bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1 and the
-    other at least the row's length, and it is not conjugated, or is transposed: BLAS is asked for the
+    """Return the bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1
+    and the other at least the row's length, and it is not conjugated, or is transposed: BLAS is asked for the
     transpose of a contiguous result.
     """
     if tensor is None or len(tensor.shape) != 2:
@@ -127,8 +122,9 @@ def _matrix_copy(tensor: TensorMeta | None, result: TensorMeta | None) -> int:
 
 
 def _batch_copy(tensor: TensorMeta | None, by_rows: bool) -> int:
-    """Bytes of the copy of a stack of matrices, 0 if BLAS reads it in place: stride 1 in one of its last two
-    dimensions, and the other stride at least the row's length, and it is not conjugated, or is transposed.
+    """Return the bytes of the copy of a stack of matrices, 0 if BLAS reads it in place: stride 1 in one of
+    its last two dimensions, and the other stride at least the row's length, and it is not conjugated, or is
+    transposed.
     """
     if tensor is None or len(tensor.shape) != 3:
         return 0
@@ -170,6 +166,7 @@ def _product(
     factors: tuple[TensorMeta | None, ...],
     lt: bool = False,
 ) -> None:
+    """Allocate the results, a copy of each factor that BLAS cannot read as it lies, and the workspace."""
     script.outputs()
     if _multiplies(operator, factors[0]):  # of a result without elements nothing is prepared
         for factor in reversed(factors):
@@ -184,8 +181,8 @@ def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
 
 
 def _fuses_bias(operator: Operator, second: TensorMeta | None, release: Release) -> bool:
-    """Whether cuBLASLt adds the addend: a row, which other addends than a vector may be, to products of any
-    number of rows (measured)."""
+    """Return whether cuBLASLt adds the addend: a row, which other addends than a vector may be, to products
+    of any number of rows (measured)."""
     bias, result = operator.tensor("self"), operator.outputs[0]
     if bias is None or second is None or result is None or math.prod(bias.shape[:-1]) != 1:
         return False
@@ -221,13 +218,7 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
         take_workspace(script, device)
 
 
-@rule(
-    "aten::mv",
-    "aten::addmv",
-    "aten::addmv_",
-    "aten::dot",
-    "aten::vdot",
-)
+@rule("aten::mv", "aten::addmv", "aten::addmv_", "aten::dot", "aten::vdot")
 def vector_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product with a vector, or of vectors: the result, and cuBLAS's workspace, unless a matrix has no
     elements."""

@@ -25,11 +25,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    contiguous_copy_bytes,
-    dense,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, dense
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce, sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 

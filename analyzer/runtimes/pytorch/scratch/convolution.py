@@ -88,7 +88,7 @@ def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
 
 
 def _windows(source: TensorMeta, weight: TensorMeta, result: TensorMeta, geometry: _Geometry) -> Windows:
-    """The same as PyTorch's own kernels see it."""
+    """Return the same as PyTorch's own kernels see it."""
     ones = {*geometry.stride, *weight.shape[2:]} == {1} and set(geometry.padding) == {0}
     dilated = any(step != 1 for step in geometry.dilation)
     return Windows(source, weight, result, geometry.groups, geometry.transposed, not ones, dilated)
@@ -98,9 +98,7 @@ def _as_2d(tensor: TensorMeta) -> TensorMeta:
     """`unsqueeze(2)` of a 3-D tensor."""
     shape, stride = tensor.shape, tensor.stride
     return replace(
-        tensor,
-        shape=(*shape[:2], 1, shape[2]),
-        stride=(*stride[:2], shape[2] * stride[2], stride[2]),
+        tensor, shape=(*shape[:2], 1, shape[2]), stride=(*stride[:2], shape[2] * stride[2], stride[2])
     )
 
 
@@ -121,7 +119,7 @@ def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
 
 
 def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, off: bool) -> bool:
-    """Whether PyTorch's own depthwise kernel runs. off: cuDNN is."""
+    """Return whether PyTorch's own depthwise kernel runs. off: cuDNN is."""
     channels = source.shape[1]
     depthwise = (
         not geometry.transposed and channels == geometry.groups > 1 and weight.shape[0] % channels == 0
@@ -346,7 +344,7 @@ def _cudnn_backward(
 
 
 def _formatted(tensor: TensorMeta, channels_last: bool) -> TensorMeta:
-    """The tensor as `contiguous(format)` returns it."""
+    """Return the tensor as `contiguous(format)` returns it."""
     if not format_copy_bytes(tensor, channels_last):
         return tensor
     if not channels_last:

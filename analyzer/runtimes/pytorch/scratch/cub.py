@@ -130,7 +130,8 @@ def tiles_of(device: DeviceProfile) -> Tiles:
 
 
 def aliased_bytes(*parts: int) -> int:
-    """Bytes CUB asks for to hold these parts: each at a multiple of 256, and 255 more to align the first."""
+    """Return the bytes CUB asks for to hold these parts: each at a multiple of 256, and 255 more to align the
+    first."""
     return sum(-(-part // _ALIGNMENT) * _ALIGNMENT for part in parts) + _ALIGNMENT - 1
 
 
@@ -169,7 +170,7 @@ def _control(device: DeviceProfile) -> tuple[int, ...]:
 
 
 def look_back_bytes(count: int, element_bytes: int = 8) -> int:
-    """A scan's look-back table: an entry of twice the element for each tile and 32 more."""
+    """Return a scan's look-back table: an entry of twice the element for each tile and 32 more."""
     return _scan_entries(count, element_bytes) * max(4, 2 * element_bytes)
 
 

@@ -48,7 +48,7 @@ _LOGIC = ReductionKernel(1)
 
 
 def _all(script: Script, device: DeviceProfile, elements: int) -> None:
-    """Whether every one of so many flags is set."""
+    """Allocate for the test whether all of so many flags are set."""
     found = script.temporary(_ONE_BYTE)
     flags = TensorMeta(0, (elements,), (1,), "bool", 0)
     reduce(script, device, flags, reduced_dims(flags, None), ("bool",), kernel=_LOGIC)
@@ -56,12 +56,12 @@ def _all(script: Script, device: DeviceProfile, elements: int) -> None:
 
 
 def _complex_bytes(matrix: TensorMeta) -> int:
-    """Bytes of a complex element of the matrix's precision."""
+    """Return the bytes of a complex element of the matrix's precision."""
     return dtype_bytes(_COMPLEX.get(matrix.dtype, matrix.dtype))
 
 
 def real_bytes(matrix: TensorMeta) -> int:
-    """Bytes of a real number of the matrix's precision."""
+    """Return the bytes of a real number of the matrix's precision."""
     return dtype_bytes(matrix.dtype) // (2 if _is_complex(matrix) else 1)
 
 
@@ -168,10 +168,10 @@ def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::linalg_lstsq", name="least-squares", sure=_SURE)
 def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A report; the right sides, in whose memory the solution lies; a copy of the matrix, factorized as
-    `qr`'s, of a wide one transposed; a product with the reflectors and a triangular system. Of a batch of
-    tall ones that is factorized at once cuBLAS solves all. Then the residuals, of complex numbers from their
-    squares.
+    """A status array; the right-hand sides, whose memory becomes the solution; a copy of the matrix (a wide
+    one transposed), factorized as in `qr`; then a product with the reflectors and a triangular solve. Where
+    a batch of tall matrices is factorized at once, cuBLAS solves it. Last the residuals; those of complex
+    numbers are made of their squares.
     """
     matrix, solution = solvable(operator, "self"), present(operator, 0)
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
@@ -236,7 +236,7 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 
 def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
-    """Whether every element is finite: of complex ones both parts."""
+    """Allocate for the test whether every element is finite: of complex ones both parts."""
     elements, parts = matrix.element_count, 2 if _is_complex(matrix) else 1
     found = []
     for _ in range(parts):

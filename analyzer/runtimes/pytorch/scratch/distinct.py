@@ -76,6 +76,7 @@ def unique_rows(operator: Operator, device: DeviceProfile, script: Script) -> No
 def _distinct_rows(
     operator: Operator, device: DeviceProfile, script: Script, source: TensorMeta, sorts: bool
 ) -> None:
+    """`unique_dim_cuda_template`, `cuda/Unique.cu`: rows are compared through their sorted positions."""
     dim = operator.integer("dim") % max(len(source.shape), 1)
     first = [dim, *(place for place in range(len(source.shape)) if place != dim)]
     count = source.shape[dim] if source.shape else 1

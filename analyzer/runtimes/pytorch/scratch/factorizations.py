@@ -91,6 +91,8 @@ class Steps:
         self._results = 0
 
     def __call__(self, text: str) -> None:
+        """Carry out steps by name: "o" the next result, "cublas" its workspace, "-x" gives x back, else
+        takes."""
         for step in text.split():
             if step == "cublas":
                 take_workspace(self._script, self._device)
@@ -110,7 +112,7 @@ def count_of(tensor: TensorMeta) -> int:
 
 
 def in_turn(script: Script, count: int, nbytes: int) -> None:
-    """A work area of cuSOLVER's for one matrix after the other."""
+    """Take a work area of cuSOLVER's for one matrix after the other."""
     script.library("cusolver")
     for _ in range(count):
         script.release(script.temporary(nbytes, Basis.MEASURED))
@@ -147,7 +149,7 @@ def triangular(script: Script, device: DeviceProfile, count: int, unknowns: int)
 
 
 def at_once(rows: int, count: int) -> bool:
-    """Whether so many matrices are factorized into Q and R together."""
+    """Return whether so many matrices are factorized into Q and R together."""
     return rows <= 256 and count >= max(2, rows // 16)
 
 
@@ -188,7 +190,7 @@ def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None
 
 
 def choleskied(operator: Operator, matrix: TensorMeta, script: Script) -> None:
-    """A Cholesky factor, in place: one matrix with a work area, several from their addresses."""
+    """Make a Cholesky factor in place: one matrix with a work area, several from their addresses."""
     if (count := count_of(matrix)) > 1:
         script.release(script.temporary(count * POINTER_BYTES))
     else:
@@ -246,7 +248,7 @@ def lu_unpack(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 
 def permuted(script: Script, matrix: TensorMeta, pivot_bytes: int = 0) -> None:
-    """The pivots as a permutation of rows. pivot_bytes: of their copy."""
+    """Turn the pivots into a permutation of rows. pivot_bytes: of their copy."""
     rows, count = matrix.shape[-2], count_of(matrix)
     indices = script.temporary(rows * INDEX_BYTES)
     copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
@@ -300,7 +302,7 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
 
 
 def _cublas_elements(dtype: str, count: int) -> int:
-    """The most elements of a square matrix that cuBLAS factorizes, of so many."""
+    """Return the most elements of a square matrix that cuBLAS factorizes, of so many."""
     pair, each, more = _OF_CUBLAS[dtype]
     return count * (pair if count == 2 else each * (math.isqrt(count) if more else 1))
 

@@ -28,10 +28,7 @@ from itertools import pairwise
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, contiguous_strides, nbytes_of
 from analyzer.libraries.cufft import FourierPlan, is_recorded, workspace_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    contiguous_like,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_like
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _TRANSFORMS = ("aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r")
@@ -193,7 +190,7 @@ def _to_real(transform: _Transform, source: TensorMeta, dims: tuple[int, ...], l
 
 
 def _at_once(dims: tuple[int, ...]) -> bool:
-    """Whether PyTorch gives a real transform to cuFFT as a whole (`use_optimized_cufft_path`)."""
+    """Return whether PyTorch gives a real transform to cuFFT as a whole (`use_optimized_cufft_path`)."""
     return len(dims) <= _MOST_DIMS and dims[:2] != (0, 1)
 
 

@@ -33,12 +33,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_dense,
     is_one_row,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import (
-    BOTH_AT_ONCE,
-    both_extremes,
-    converted,
-    extreme,
-)
+from analyzer.runtimes.pytorch.scratch.reduction import BOTH_AT_ONCE, both_extremes, converted, extreme
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, filled, present, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
 from analyzer.runtimes.pytorch.scratch.sorting import sort_rows

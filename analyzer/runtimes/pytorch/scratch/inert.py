@@ -129,7 +129,7 @@ _FOREACH = "_foreach_"
 
 
 def is_inert(name: str) -> bool:
-    """Whether the operator `namespace::name[.overload]` is known to need nothing beyond its results."""
+    """Return whether the operator `namespace::name[.overload]` needs nothing beyond its results."""
     namespace, _, rest = name.rpartition("::")
     base = rest.partition(".")[0]
     if namespace not in ("aten", ""):

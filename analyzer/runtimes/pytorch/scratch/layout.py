@@ -21,12 +21,12 @@ _ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
 
 
 def channels_last_order(rank: int) -> tuple[int, ...]:
-    """The dimensions of a channels-last tensor, innermost first."""
+    """Return the dimensions of a channels-last tensor, innermost first."""
     return (1, *range(rank - 1, 1, -1), 0)
 
 
 def _without_gaps(dimensions: Iterable[tuple[int, int]]) -> bool:
-    """Whether dimensions (stride, size), innermost first, tile one block; one without elements does."""
+    """Return whether dimensions (stride, size), innermost first, tile one block; an empty one does."""
     step = 1
     for stride, size in dimensions:
         if size == 0:
@@ -39,12 +39,12 @@ def _without_gaps(dimensions: Iterable[tuple[int, int]]) -> bool:
 
 
 def is_contiguous(tensor: TensorMeta) -> bool:
-    """Whether the tensor is row-major without gaps."""
+    """Return whether the tensor is row-major without gaps."""
     return _without_gaps(zip(reversed(tensor.stride), reversed(tensor.shape), strict=True))
 
 
 def is_channels_last(tensor: TensorMeta) -> bool:
-    """Whether a 4-D or 5-D tensor is contiguous with its second dimension innermost."""
+    """Return whether a 4-D or 5-D tensor is contiguous with its second dimension innermost."""
     if len(tensor.shape) not in (4, 5):
         return False
     step = 1
@@ -57,52 +57,52 @@ def is_channels_last(tensor: TensorMeta) -> bool:
 
 
 def suggests_channels_last(tensor: TensorMeta) -> bool:
-    """Whether `suggest_memory_format` answers channels-last: the strides ascend in that order, gaps
+    """Return whether `suggest_memory_format` answers channels-last: the strides ascend in that order, gaps
     allowed."""
     return lies_channels_last(tensor.shape, tensor.stride)
 
 
 def is_dense(tensor: TensorMeta) -> bool:
-    """Whether the elements tile one block, in any order, without gaps or overlap."""
+    """Return whether the elements tile one block, in any order, without gaps or overlap."""
     return _without_gaps(sorted(zip(tensor.stride, tensor.shape, strict=True)))
 
 
 def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:
-    """The strides of a copy that preserves the memory format: a dense tensor's own, else contiguous ones."""
+    """Return the strides of a copy that preserves the memory format: a dense one's own, else contiguous."""
     return tensor.stride if is_dense(tensor) else contiguous_strides(tensor.shape)
 
 
 def contiguous_like(tensor: TensorMeta) -> TensorMeta:
-    """The tensor as `contiguous()` returns it."""
+    """Return the tensor as `contiguous()` returns it."""
     return replace(tensor, stride=contiguous_strides(tensor.shape), offset=0)
 
 
 def dense(like: TensorMeta, shape: tuple[int, ...], dtype: str = "") -> TensorMeta:
-    """A fresh contiguous tensor of this shape, of another's type unless that is said."""
+    """Return a fresh contiguous tensor of this shape, of another's type unless that is said."""
     stride = contiguous_strides(shape)
     return replace(like, shape=shape, stride=stride, offset=0, dtype=dtype or like.dtype)
 
 
 def permuted(tensor: TensorMeta, order: Sequence[int]) -> TensorMeta:
-    """The tensor with its dimensions in this order, as a view."""
+    """Return the tensor with its dimensions in this order, as a view."""
     shape, stride = tensor.shape, tensor.stride
     return replace(tensor, shape=tuple(shape[i] for i in order), stride=tuple(stride[i] for i in order))
 
 
 def turned(tensor: TensorMeta) -> TensorMeta:
-    """The tensor with its last two dimensions exchanged, as a view."""
+    """Return the tensor with its last two dimensions exchanged, as a view."""
     rank = len(tensor.shape)
     return permuted(tensor, (*range(rank - 2), *range(rank - 1, max(rank, 2) - 3, -1)))
 
 
 def moved_last(tensor: TensorMeta, dim: int) -> TensorMeta:
-    """The tensor with one dimension behind the others, as a view."""
+    """Return the tensor with one dimension behind the others, as a view."""
     return permuted(tensor, [*(place for place in range(len(tensor.shape)) if place != dim), dim])
 
 
 def is_one_row(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether dimensions are elements a fixed step apart, those of size 1 left out, so that `reshape` makes
-    one of them without a copy (`computeStride`, `aten/src/ATen/TensorUtils.cpp`)."""
+    """Return whether dimensions are elements a fixed step apart, those of size 1 left out, so that `reshape`
+    makes one of them without a copy (`computeStride`, `aten/src/ATen/TensorUtils.cpp`)."""
     longer = [part for part in zip(shape, stride, strict=True) if part[0] != 1]
     return all(outer == size * inner for (_, outer), (size, inner) in pairwise(longer))
 
@@ -117,7 +117,7 @@ def broadcast_shape(tensors: Sequence[TensorMeta]) -> tuple[int, ...]:
 
 
 def expanded(tensor: TensorMeta, shape: tuple[int, ...]) -> TensorMeta:
-    """The tensor as a view of this shape, which it broadcasts to."""
+    """Return the tensor as a view of this shape, which it broadcasts to."""
     lead = len(shape) - len(tensor.shape)
     stride = (0,) * lead + tuple(
         0 if size == 1 and shape[lead + dim] != 1 else step
@@ -127,17 +127,17 @@ def expanded(tensor: TensorMeta, shape: tuple[int, ...]) -> TensorMeta:
 
 
 def bytes_of(tensor: TensorMeta) -> int:
-    """Bytes of the tensor's elements, laid out densely."""
+    """Return the bytes of the tensor's elements, laid out densely."""
     return nbytes_of(tensor.element_count, tensor.dtype)
 
 
 def contiguous_copy_bytes(tensor: TensorMeta | None) -> int:
-    """Bytes that `tensor.contiguous()` allocates: none if it already is."""
+    """Return the bytes that `tensor.contiguous()` allocates: none if it already is."""
     return 0 if tensor is None or is_contiguous(tensor) else bytes_of(tensor)
 
 
 def format_copy_bytes(tensor: TensorMeta | None, channels_last: bool) -> int:
-    """Bytes that `tensor.contiguous(format)` allocates: none if it lies so."""
+    """Return the bytes that `tensor.contiguous(format)` allocates: none if it lies so."""
     if not channels_last:
         return contiguous_copy_bytes(tensor)
     return 0 if tensor is None or is_channels_last(tensor) else bytes_of(tensor)
@@ -151,5 +151,5 @@ def accumulator_dtype(dtype: str) -> str:
 
 
 def accumulator_bytes(dtype: str) -> int:
-    """Bytes of one element of `accumulator_dtype`."""
+    """Return the bytes of one element of `accumulator_dtype`."""
     return dtype_bytes(accumulator_dtype(dtype))

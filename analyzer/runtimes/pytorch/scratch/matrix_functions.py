@@ -163,5 +163,5 @@ def polar_decomposition(operator: Operator, device: DeviceProfile, script: Scrip
 
 
 def _conjugated_bytes(matrix: TensorMeta) -> int:
-    """Bytes of a copy of conjugated matrices; of real ones none is made."""
+    """Return the bytes of a copy of conjugated matrices; of real ones none is made."""
     return bytes_of(matrix) if real_bytes(matrix) < dtype_bytes(matrix.dtype) else 0

@@ -64,10 +64,7 @@ def rms_norm_backward(operator: Operator, device: DeviceProfile, script: Script)
 
 
 def _rows_backward(
-    operator: Operator,
-    device: DeviceProfile,
-    script: Script,
-    wanted: tuple[bool, ...],
+    operator: Operator, device: DeviceProfile, script: Script, wanted: tuple[bool, ...]
 ) -> None:
     """Allocate for the gradients of a row-wise normalization: copies, results and partial sums."""
     grad, source, weight = (
@@ -190,8 +187,8 @@ def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script
 
 
 def channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[int, int]:
-    """Bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last tensor over
-    thread blocks (`flexible_launch_configs`).
+    """Return the bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last
+    tensor over thread blocks (`flexible_launch_configs`).
     """
     channels = source.shape[1]
     rows = source.element_count // channels

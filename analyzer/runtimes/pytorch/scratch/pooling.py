@@ -27,11 +27,7 @@ _IMAGES, _VOLUMES = 4, 5  # dimensions of a batch
 _FEW_CHANNELS = 4
 
 
-@rule(
-    "aten::max_pool2d_with_indices",
-    "aten::avg_pool2d",
-    name="pooling",
-)
+@rule("aten::max_pool2d_with_indices", "aten::avg_pool2d", name="pooling")
 def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Kernels run in the memory format the input suggests: an input dense in that format is read in place,
     any other is copied to it after the results are allocated.

@@ -13,11 +13,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    contiguous_like,
-    is_channels_last,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_like, is_channels_last
 from analyzer.runtimes.pytorch.scratch.reduction import both_extremes, sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script, filled, present, rule
 

@@ -31,8 +31,8 @@ _BIASED = (4, 5)  # tensors of a layer and direction that has biases; the second
 
 
 def _layer(operator: Operator, device: DeviceProfile, backward: bool = False) -> Recurrent:
-    """The layer. backward: with the algorithm of the backward pass. Raises AbsentError if cuDNN has no such
-    type."""
+    """Return the layer. backward: with the algorithm of the backward pass. Raises AbsentError if cuDNN has no
+    such type."""
     source = present(operator, "input")
     mode = operator.integer("mode", default=-1)
     if source.dtype not in ELEMENT_BYTES or not 0 <= mode < len(MODES):
@@ -81,7 +81,7 @@ def _algorithm(layer: Recurrent, device: DeviceProfile, backward: bool) -> Algor
 
 
 def _time_major(operator: Operator, tensor: TensorMeta) -> TensorMeta:
-    """The tensor as the kernel sees it: transposed if batches come first."""
+    """Return the tensor as the kernel sees it: transposed if batches come first."""
     if operator.integers("batch_sizes") or not operator.integer("batch_first"):
         return tensor
     return permuted(tensor, (1, 0, *range(2, len(tensor.shape))))

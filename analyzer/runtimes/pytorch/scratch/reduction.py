@@ -55,15 +55,16 @@ def _ceil_div(value: int, divisor: int) -> int:
 
 
 def power_of_two_below(value: int) -> int:
-    """The largest power of two that is not above the value; 1 for none."""
+    """Return the largest power of two that is not above the value; 1 for none."""
     return 1 << (value.bit_length() - 1) if value > 0 else 1
 
 
 def staging(
     loop: IteratedLoop, element_bytes: int, offset: int, kernel: ReductionKernel, device: DeviceProfile
 ) -> Staging:
-    """Bytes of the staging buffer and its semaphores for one launch: both 0 when every result fits one thread
-    block, or when blocks and results fill the GPU. `offset`: the input's storage offset in elements.
+    """Return the bytes of the staging buffer and its semaphores for one launch: both 0 when every result fits
+    one thread block, or when blocks and results fill the GPU. `offset`: the input's storage offset in
+    elements.
     """
     outputs = loop.output_element_count
     inputs_per_output = loop.element_count // outputs
@@ -206,7 +207,7 @@ def extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
 
 
 def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> tuple[int, int]:
-    """The tokens of the smallest and the largest value of all, found in one pass over pairs of values."""
+    """Return the tokens of the smallest and the largest value of all, in one pass over pairs of values."""
     width = dtype_bytes(source.dtype)
     found = script.temporary(width), script.temporary(width)
     both = (source.dtype, source.dtype)

@@ -68,12 +68,7 @@ def _staged(
 
 
 def _sum_like(
-    operator: Operator,
-    device: DeviceProfile,
-    script: Script,
-    *,
-    wide_loads: bool = False,
-    real: bool = False,
+    operator: Operator, device: DeviceProfile, script: Script, *, wide_loads: bool = False, real: bool = False
 ) -> None:
     """sum, prod, mean, norm: accumulate in `accumulator_dtype`, of complex numbers in the result's type where
     that is `real`; integers are converted to the result's type first."""
@@ -105,10 +100,7 @@ def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 @rule(
-    "aten::norm.ScalarOpt_dim",
-    "aten::norm.ScalarOpt_dim_dtype",
-    "aten::norm.Scalar",
-    "aten::linalg__powsum",
+    "aten::norm.ScalarOpt_dim", "aten::norm.ScalarOpt_dim_dtype", "aten::norm.Scalar", "aten::linalg__powsum"
 )
 def norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, a copy where it is of another type, and the staging memory of the reduction; magnitudes of

@@ -36,11 +36,7 @@ _OWN_KERNELS = (
     *("aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex"),
     *("aten::_linalg_det", "aten::_linalg_slogdet"),
 )
-_LIBRARY_BY_PREFIX = {
-    "aten::linalg_": "cusolver",
-    "aten::_linalg_": "cusolver",
-    "aten::_fft_": "cufft",
-}
+_LIBRARY_BY_PREFIX = {"aten::linalg_": "cusolver", "aten::_linalg_": "cusolver", "aten::_fft_": "cufft"}
 _LOADING = tuple(_LIBRARY_BY_PREFIX)
 
 

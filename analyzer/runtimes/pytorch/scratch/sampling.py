@@ -158,7 +158,7 @@ def normal(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 
 def _has_none_below_zero(script: Script, device: DeviceProfile, tensor: TensorMeta | None) -> None:
-    """The least of all, and whether it is below zero."""
+    """Allocate for the least of all, and whether it is below zero."""
     if tensor is None or not tensor.element_count:
         return
     least = extreme(script, device, tensor)

@@ -69,14 +69,14 @@ def table() -> dict[str, str]:
 
 
 def _named(call: Operator, name: str) -> TensorMeta | None:
-    """A tensor of the call by its name in a step."""
+    """Return a tensor of the call by its name in a step."""
     if name[0] == "o" and name[1:].isdigit():
         return call.outputs[int(name[1:])]
     return call.tensor(name)
 
 
 def _bytes(call: Operator, size: str) -> int:
-    """Bytes of a step's size; 0 where a tensor it speaks of is not there."""
+    """Return the bytes of a step's size; 0 where a tensor it speaks of is not there."""
     head, _, width = size.partition(":")
     count, own = 1, 0
     for part in head.split("*"):

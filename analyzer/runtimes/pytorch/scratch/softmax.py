@@ -12,10 +12,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.layout import (
-    bytes_of,
-    is_contiguous,
-)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_contiguous
 from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, converted, reduce
 from analyzer.runtimes.pytorch.scratch.script import Script, present, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides

@@ -30,7 +30,7 @@ def _has_channels_innermost(tensor: TensorMeta) -> bool:
 
 
 def _merged_copy_bytes(tensor: TensorMeta) -> int:
-    """Bytes of `tensor.reshape(samples, channels, -1)`; 0 if its last dimensions merge."""
+    """Return the bytes of `tensor.reshape(samples, channels, -1)`; 0 if its last dimensions merge."""
     return 0 if is_one_row(tensor.shape[2:], tensor.stride[2:]) else bytes_of(tensor)
 
 

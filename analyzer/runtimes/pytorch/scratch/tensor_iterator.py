@@ -48,7 +48,7 @@ class IteratedLoop:
         return math.prod(size for size, stride in sizes if stride != 0 or size == 0)
 
     def fits_32bit(self) -> bool:
-        """Whether 32-bit offsets reach every element of every operand."""
+        """Return whether 32-bit offsets reach every element of every operand."""
         if self.element_count > _INT32_MAX:
             return False
         return all(
@@ -77,7 +77,7 @@ class IteratedLoop:
 def reduction_loop(
     source: TensorMeta, reduced: frozenset[int], result_dtypes: Sequence[str], keepdim: bool = False
 ) -> IteratedLoop:
-    """The loop of a reduction of `source` over the dimensions `reduced` into fresh contiguous results.
+    """Return the loop of a reduction of `source` over the dimensions `reduced` into fresh contiguous results.
 
     A reduced dimension of size 1 that is kept has an ordinary stride, since nothing marks it as reduced.
 
@@ -112,8 +112,8 @@ def _reordered(loop: IteratedLoop) -> IteratedLoop:
 
 
 def _order(loop: IteratedLoop) -> list[int]:
-    """The dimensions, fastest first: ascending strides, the first operand that can tell two dimensions apart
-    deciding; reduced ones to the front; zero strides of an operand decide nothing; at equal strides the
+    """Return the dimensions, fastest first: ascending strides, the first operand that can tell two dimensions
+    apart deciding; reduced ones to the front; zero strides of an operand decide nothing; at equal strides the
     smaller extent first.
     """
 

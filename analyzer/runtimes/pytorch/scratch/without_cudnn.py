@@ -86,8 +86,7 @@ class Windows:
         return bytes_of(tensor) // self.groups
 
     def copy(self, tensor: TensorMeta) -> int:
-        """Return the bytes of a copy of one group's channels, of all samples; the input is contiguous by
-        then."""
+        """Return bytes of a copy of one group's channels, of all samples; the input is contiguous by then."""
         samples, lies = tensor.shape[0], tensor is self.source or not contiguous_copy_bytes(tensor)
         return 0 if isinstance(samples, int) and samples == 1 and lies else self.share(tensor)
 

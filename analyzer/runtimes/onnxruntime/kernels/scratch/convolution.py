@@ -11,19 +11,15 @@ from analyzer.libraries.cudnn.choices import UNKNOWN, Workspace, choices_of
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Question
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
-from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    KernelSettings,
-    Takes,
-    rule,
-    shape_of,
-)
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import KernelSettings, Takes, rule, shape_of
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 
 _COLUMN_BYTES = 65536
 
 
 def convolution_of(node: Node, graph: RuntimeGraph) -> Question | None:
-    """The node's convolution, channels first, as cuDNN is asked about it; None if its shapes are unknown.
+    """Return the node's convolution, channels first, as cuDNN is asked about it; None if its shapes are
+    unknown.
 
     ConvTranspose is the gradient of the input of the convolution that makes its input of its output.
     """
@@ -82,8 +78,8 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
 
 
 def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
-    """Bytes by which the workspace of a convolution cuDNN was not asked about may be larger or smaller. A
-    search over many batches at once keeps no ranges."""
+    """Return the bytes by which the workspace of a convolution cuDNN was not asked about may be larger or
+    smaller. A search over many batches at once keeps no ranges."""
     found = convolution_of(node, graph)
     if found is None or found.dtype not in ELEMENT_BYTES or _at_many(found):
         return 0
@@ -92,7 +88,7 @@ def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
 
 
 def _at_many(question: Question) -> bool:
-    """Whether a size is another one at each of many batches."""
+    """Return whether a size is another one at each of many batches."""
     return any(isinstance(size, Lanes) for size in (*question.x_shape, *question.w_shape, *question.y_shape))
 
 
@@ -102,7 +98,7 @@ def _taken(question: Question, settings: KernelSettings) -> Workspace:
 
 
 def _at_batches(question: Question, settings: KernelSettings) -> Takes:
-    """The same at many batches at once. Raises NotTogether where they differ in more than the batch."""
+    """Return the same at many batches at once. Raises NotTogether if more than the batch differs."""
     batches: tuple[Any, Any] = (question.x_shape[0], question.y_shape[0])
     others: tuple[Any, ...] = (*question.x_shape[1:], *question.w_shape, *question.y_shape[1:])
     if any(isinstance(size, Lanes) for size in others) or not all(isinstance(b, Lanes) for b in batches):

@@ -39,6 +39,7 @@ def _cpu_resize(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Ta
 def _antialias(
     source: tuple[int, ...], result: tuple[int, ...], axes: list[int], mode: str, size: int
 ) -> Takes:
+    """Return an antialiased resize's filter weights by axis and the image between its two passes."""
     takes = []
     for axis in reversed(axes):
         scale = source[axis] / max(result[axis], 1)

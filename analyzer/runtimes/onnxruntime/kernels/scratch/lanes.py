@@ -35,7 +35,7 @@ def taken(
 
 
 def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
-    """The graph with the node's values as they are in these lanes alone."""
+    """Return the graph with the node's values as they are in these lanes alone."""
 
     def there(size: Any) -> Any:
         if not isinstance(size, Lanes):

@@ -64,7 +64,7 @@ def _reduce(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
 
 
 def _axes(node: Node, graph: RuntimeGraph, rank: int) -> list[int] | None:
-    """The axes of a reduction: all of them if none are given, None if they are not known."""
+    """Return the axes of a reduction: all of them if none are given, None if they are not known."""
     axes = graph.axes(node)
     if axes is None and node.input(1):
         return None

@@ -55,10 +55,10 @@ def rule(provider: str, *operators: str, before_outputs: bool = False) -> Callab
 
 
 def shape_of(graph: RuntimeGraph, name: str) -> tuple[int, ...]:
-    """The value's shape; () for an absent input and for a shape that is not known."""
+    """Return the value's shape; () for an absent input and for a shape that is not known."""
     return graph.values[name].shape or () if name else ()
 
 
 def element_bytes(graph: RuntimeGraph, name: str) -> int:
-    """Bytes of one element, at least 1."""
+    """Return the bytes of one element, at least 1."""
     return max(1, dtype_bits(graph.values[name].dtype or "float32") // 8)

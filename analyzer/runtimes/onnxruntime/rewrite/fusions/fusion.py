@@ -40,7 +40,8 @@ class Fusion:
 def fusion(
     name: str, source: str, *, begins: tuple[str, ...], takes: tuple[str, ...], makes: tuple[str, ...]
 ) -> Callable[[Callable[[Editor, Node], None]], Fusion]:
-    """A fusion from a function that looks at one node: tried at each node of `begins`, in execution order."""
+    """Return a fusion from a function that looks at one node: tried at each node of `begins`, in execution
+    order."""
 
     def register(fuse: Callable[[Editor, Node], None]) -> Fusion:
         @wraps(fuse)
@@ -58,7 +59,7 @@ def fusion(
 def whole_graph(
     name: str, source: str, *, begins: tuple[str, ...], takes: tuple[str, ...], makes: tuple[str, ...]
 ) -> Callable[[Callable[[Editor], None]], Fusion]:
-    """A fusion from a function that finds its nodes itself."""
+    """Return a fusion from a function that finds its nodes itself."""
 
     def register(apply: Callable[[Editor], None]) -> Fusion:
         return Fusion(name, source, begins, takes, makes, apply)

@@ -46,7 +46,7 @@ def _first_maker(editor: Editor, node: Node, op: str) -> Node | None:
 
 
 def _bias(editor: Editor, node: Node) -> tuple[Node | None, str]:
-    """The Add behind and its constant, if that is a row of more than one element."""
+    """Return the Add behind and its constant, if that is a row of more than one element."""
     add = editor.only_user(node)
     if not is_op(add, "Add"):
         return None, ""

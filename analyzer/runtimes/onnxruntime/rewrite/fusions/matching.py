@@ -10,7 +10,7 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 
 def is_op(node: Node | None, *ops: str) -> TypeGuard[Node]:
-    """Whether it is a node of one of ONNX's own operators named."""
+    """Return whether it is a node of one of ONNX's own operators named."""
     return node is not None and not node.domain and node.op in ops
 
 
@@ -20,7 +20,7 @@ def maker_of(editor: Editor, node: Node, place: int) -> Node | None:
 
 
 def scalar(editor: Editor, name: str) -> float | None:
-    """The number a one-element constant holds."""
+    """Return the number a one-element constant holds."""
     data = editor.graph.constant(name)
     if data is None or data.size != 1:
         return None
@@ -28,12 +28,12 @@ def scalar(editor: Editor, name: str) -> float | None:
 
 
 def other_operand(node: Node, name: str) -> str:
-    """The operand of a binary operator that is not `name`."""
+    """Return the operand of a binary operator that is not `name`."""
     return node.inputs[1] if node.inputs[0] == name else node.inputs[0]
 
 
 def close_to(value: float | None, target: float) -> bool:
-    """Whether the number is known and the one meant, to a thousandth."""
+    """Return whether the number is known and the one meant, to a thousandth."""
     return value is not None and math.isclose(value, target, rel_tol=1e-3)
 
 
@@ -62,7 +62,7 @@ def replace(
 
 
 def constant_like(editor: Editor, name: str) -> str:
-    """A new constant of the same type and shape (its elements are computed, not read here)."""
+    """Return a new constant of the same type and shape (its elements are computed, not read here)."""
     value = editor.value(name)
     new = editor.new_value(name, value.shape, value.symbols)
     editor.graph.initializers[new] = None

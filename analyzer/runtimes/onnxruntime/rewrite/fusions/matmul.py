@@ -80,8 +80,8 @@ def _reshape(editor: Editor, node: Node, source: str, result: str, shape: tuple[
 
 
 def attention_projection(editor: Editor, node: Node, add: Node) -> bool:
-    """Whether a product and its sum are one of the four of an attention layer as AttentionFusion knows it:
-    three products and one sum read a LayerNormalization, and the sum's other operand is the fourth pair's
+    """Return whether a product and its sum are one of the four of an attention layer as AttentionFusion knows
+    it: three products and one sum read a LayerNormalization, and the sum's other operand is the fourth pair's
     (`AttentionPatternCache`)."""
     norm = editor.maker.get(node.inputs[0])
     found = [norm] if is_op(norm, "LayerNormalization") else []
@@ -167,8 +167,8 @@ def matmul_transpose(editor: Editor, node: Node) -> None:
 
 
 def _transposed(perm: Perm) -> tuple[bool, bool] | None:
-    """Whether the last two axes change places, and whether the first goes behind the batch; None if it is
-    neither (or no such permutation) (`GetTransposeNodeFromOutput`)."""
+    """Return whether the last two axes change places, and whether the first goes behind the batch; None if it
+    is neither (or no such permutation) (`GetTransposeNodeFromOutput`)."""
     rank = len(perm)
     if rank < 2 or rank - 1 not in perm[-2:]:
         return None
@@ -177,13 +177,7 @@ def _transposed(perm: Perm) -> tuple[bool, bool] | None:
     return perm[-1] != rank - 1, rank > 2 and perm[0] == 1
 
 
-@fusion(
-    "MatMulScaleFusion",
-    "matmul_scale_fusion.cc",
-    begins=_PRODUCTS,
-    takes=("Mul", "Div"),
-    makes=_FUSED,
-)
+@fusion("MatMulScaleFusion", "matmul_scale_fusion.cc", begins=_PRODUCTS, takes=("Mul", "Div"), makes=_FUSED)
 def matmul_scale(editor: Editor, node: Node) -> None:
     """Products with one-element constants before or after a MatMul."""
     inputs, gone = list(node.inputs), []

@@ -103,7 +103,7 @@ def skip_layer_norm(editor: Editor, node: Node) -> None:
 
 
 def _over_last_axis(editor: Editor, mean: Node) -> bool:
-    """Whether a mean keeps its dimensions and is over the last axis alone, an axis that is named
+    """Return whether a mean keeps its dimensions and is over the last axis alone, an axis that is named
     (`CheckAxesOnReduceMean`; normalizations over several axes are joined by training builds only)."""
     axes = editor.graph.axes(mean)
     if axes is None or len(axes) != 1 or not mean.attributes.get("keepdims", 1):

@@ -32,7 +32,7 @@ def reshape(editor: Editor, node: Node) -> None:
 
 
 def _to_constant(editor: Editor, node: Node) -> bool:
-    """Whether the target was put together, and is a constant now (`Fuse_Subgraph`)."""
+    """Return whether the target was put together, and is a constant now (`Fuse_Subgraph`)."""
     concat = maker_of(editor, node, 1)
     if not is_op(concat, "Concat") or editor.only_user(concat) is not node:
         return False
@@ -57,9 +57,9 @@ def _to_constant(editor: Editor, node: Node) -> bool:
 
 
 def _stays(editor: Editor, name: str, root: str, axis: int) -> bool:
-    """Whether the value is Unsqueeze(Gather(Shape(x), axis)), for an x that is `root`, or whose size there
-    has the same number or name as that of `root` (`Match_Shape`); until 1.28 none but `root` itself (seen in
-    the releases)."""
+    """Return whether the value is Unsqueeze(Gather(Shape(x), axis)), for an x that is `root`, or whose size
+    there has the same number or name as that of `root` (`Match_Shape`); until 1.28 none but `root` itself
+    (seen in the releases)."""
     unsqueeze = editor.maker.get(name)
     gather = maker_of(editor, unsqueeze, 0) if is_op(unsqueeze, "Unsqueeze") else None
     shape = maker_of(editor, gather, 0) if is_op(gather, "Gather") else None

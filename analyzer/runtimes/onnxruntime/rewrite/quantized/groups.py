@@ -68,7 +68,7 @@ class Group:
 
 
 def signed_to_unsigned(editor: Editor) -> None:
-    """A Q of int8 and the DQ that alone reads it work on uint8."""
+    """Let a Q of int8 and the DQ that alone reads it work on uint8."""
     for node in editor.ordered(*QUANTIZES):
         if node.provider != "cpu":
             continue
@@ -104,7 +104,7 @@ def to_integers(editor: Editor) -> None:
 
 
 def _group(editor: Editor, node: Node) -> Group | None:
-    """The node's group; None if a DQ has other readers, or a redundant Clip is none."""
+    """Return the node's group; None if a DQ has other readers, or a redundant Clip is none."""
     makers = [editor.maker.get(name) for name in node.inputs if name]
     sources = tuple(maker for maker in makers if dequantizes(maker))
     for source in sources:
@@ -161,7 +161,7 @@ def _types(editor: Editor, group: Group) -> list[str]:
 def _replace_group(
     editor: Editor, group: Group, op: str, domain: str, inputs: list[str], outputs: list[str], **extra: Any
 ) -> bool:
-    """The integer operator in the group's place."""
+    """Put an integer operator in the group's place; return True."""
     node = group.node
     attributes = {**node.attributes, **extra}
     editor.add(node.name, op, inputs, outputs, attributes, domain, node.provider)
@@ -172,7 +172,7 @@ def _replace_group(
 
 
 def _operands(editor: Editor, node: Node) -> list[str]:
-    """A DQ's or Q's data, scale and zero point; one of ONNX Runtime's own where it has none."""
+    """Return a DQ's or Q's data, scale and zero point; one of ONNX Runtime's own where it has none."""
     if has_zero_point(node):
         return list(node.inputs[:3])
     kind = quantized_type(editor, node) if dequantizes(node) else "uint8"
@@ -230,6 +230,7 @@ def _position(editor: Editor, group: Group) -> bool:
 
 
 def _split(editor: Editor, group: Group) -> bool:
+    """Split the quantized tensor itself, where results have the scale and zero point of the source."""
     if group.clip is not None or len(group.sources) != 1 or not group.results:
         return False
     source, node = group.sources[0], group.node
@@ -287,6 +288,7 @@ def _where(editor: Editor, group: Group) -> bool:
 
 
 def _conv(editor: Editor, group: Group) -> bool:
+    """Replace the group by QLinearConv; a bias must be int32."""
     if not _all_dequantized(group):
         return False
     data, weights, result = (quantized_type(editor, node) for node in (*group.sources[:2], group.result))
@@ -303,6 +305,7 @@ def _conv(editor: Editor, group: Group) -> bool:
 
 
 def _matmul(editor: Editor, group: Group) -> bool:
+    """Replace the group by QLinearMatMul, or by MatMulIntegerToFloat where the result stays float."""
     if len(group.sources) != 2:
         return False
     data, weights = (quantized_type(editor, node) for node in group.sources)
@@ -319,6 +322,7 @@ def _matmul(editor: Editor, group: Group) -> bool:
 
 
 def _gemm(editor: Editor, group: Group) -> bool:
+    """Replace the group by QGemm; a bias must be int32 and beta one."""
     if not _all_dequantized(group, results=False) or len(group.sources) < 2:
         return False
     data, weights = (quantized_type(editor, node) for node in group.sources[:2])

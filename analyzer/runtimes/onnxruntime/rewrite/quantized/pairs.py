@@ -37,12 +37,12 @@ class Edge:
 
 
 def quantizes(node: Node | None) -> TypeGuard[Node]:
-    """Whether it is a QuantizeLinear, ONNX's or ONNX Runtime's."""
+    """Return whether it is a QuantizeLinear, ONNX's or ONNX Runtime's."""
     return node is not None and node.operator in QUANTIZES
 
 
 def dequantizes(node: Node | None) -> TypeGuard[Node]:
-    """Whether it is a DequantizeLinear, ONNX's or ONNX Runtime's."""
+    """Return whether it is a DequantizeLinear, ONNX's or ONNX Runtime's."""
     return node is not None and node.operator in DEQUANTIZES
 
 
@@ -52,18 +52,18 @@ def is_scalar(editor: Editor, name: str) -> bool:
 
 
 def constant_scalars(editor: Editor, node: Node) -> bool:
-    """Whether the node's scale, and its zero point if it has one, are constant scalars."""
+    """Return whether the node's scale, and its zero point if it has one, are constant scalars."""
     names = [node.inputs[SCALE], *(name for name in node.inputs[ZERO_POINT:] if name)]
     return all(is_scalar(editor, name) and editor.is_constant(name) for name in names)
 
 
 def has_zero_point(node: Node) -> bool:
-    """Whether the third operand is there."""
+    """Return whether the third operand is there."""
     return bool(node.input(ZERO_POINT))
 
 
 def equal(editor: Editor, left: str, right: str) -> bool:
-    """Whether two constants are the same one, or of one type with equal elements."""
+    """Return whether two constants are the same one, or of one type with equal elements."""
     if left == right:
         return True
     a, b = editor.graph.constant(left), editor.graph.constant(right)
@@ -73,7 +73,7 @@ def equal(editor: Editor, left: str, right: str) -> bool:
 
 
 def is_pair(editor: Editor, first: Node, second: Node) -> bool:
-    """Whether one undoes the other: scale and zero point of both are constant scalars, and equal."""
+    """Return whether one undoes the other: scale and zero point of both are constant scalars, and equal."""
     if not all(len(node.inputs) == OPERANDS and has_zero_point(node) for node in (first, second)):
         return False
     if not (constant_scalars(editor, first) and constant_scalars(editor, second)):
@@ -82,12 +82,12 @@ def is_pair(editor: Editor, first: Node, second: Node) -> bool:
 
 
 def quantized_type(editor: Editor, node: Node) -> str:
-    """The integer side of the node: what QuantizeLinear makes, what DequantizeLinear reads."""
+    """Return the integer side of the node: what QuantizeLinear makes, what DequantizeLinear reads."""
     return editor.value(node.outputs[0] if quantizes(node) else node.inputs[0]).dtype
 
 
 def scalar_of(editor: Editor, name: str) -> Any:
-    """The one element of a constant, None if it is not known."""
+    """Return the one element of a constant, None if it is not known."""
     data = editor.graph.constant(name)
     return None if data is None or data.size != 1 else data.reshape(-1)[0]
 
@@ -104,12 +104,12 @@ def edges(editor: Editor, value: str) -> list[Edge]:
 
 
 def read_inside(editor: Editor, value: str) -> bool:
-    """Whether a subgraph reads the value from around it."""
+    """Return whether a subgraph reads the value from around it."""
     return any(value in node.implicit for node in editor.users(value))
 
 
 def only_reader(editor: Editor, node: Node) -> Node | None:
-    """The node at the only edge of the only result, if that is no result of the graph."""
+    """Return the node at the only edge of the only result, if that is no result of the graph."""
     uses = edges(editor, node.outputs[0])
     if len(uses) != 1 or uses[0].node is None or read_inside(editor, node.outputs[0]):
         return None

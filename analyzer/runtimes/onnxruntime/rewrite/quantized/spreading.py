@@ -73,6 +73,7 @@ def remove_double_pairs(editor: Editor) -> None:
 
 
 def _remove_double(editor: Editor, first: Node) -> None:
+    """Remove a second quantization right behind a first, and give the outer two their common range."""
     back = only_reader(editor, first)
     if not dequantizes(back) or not is_pair(editor, first, back):
         return
@@ -138,7 +139,7 @@ def _moves(editor: Editor, node: Node | None) -> bool:
 
 
 def _before(editor: Editor, node: Node) -> Edge | None:
-    """The edge to the first operand, if what makes it has no other reader."""
+    """Return the edge to the first operand, if what makes it has no other reader."""
     name = node.inputs[0]
     edge = Edge(name, node)
     if name not in editor.maker:
@@ -176,14 +177,14 @@ def _forward(editor: Editor, node: Node) -> None:
 
 
 def _after(editor: Editor, edge: Edge) -> list[Edge]:
-    """The edges behind the node at the edge's end, if it only moves elements."""
+    """Return the edges behind the node at the edge's end, if it only moves elements."""
     if edge.node is None or not _moves(editor, edge.node):
         return []
     return edges(editor, edge.node.outputs[0])
 
 
 def _insert(editor: Editor, group: list[Edge], like: Node) -> None:
-    """A Q of the node's parameters behind the value, and a DQ at each edge."""
+    """Insert a Q of the node's parameters behind the value, and a DQ at each edge."""
     name = group[0].value
     value = editor.value(name)
     parameters = like.inputs[1:]
@@ -217,6 +218,7 @@ def quantize_weights(editor: Editor) -> None:
 
 
 def _quantize_weights(editor: Editor, node: Node) -> None:
+    """Put a quantization before constant weights and bias of a node whose input is dequantized."""
     source, maker = editor.maker.get(node.inputs[0]), editor.maker.get(node.inputs[1])
     if not dequantizes(source) or not is_scalar(editor, source.inputs[SCALE]) or not _ends_in_q(editor, node):
         return
@@ -242,7 +244,7 @@ def _quantize_weights(editor: Editor, node: Node) -> None:
 
 
 def _ends_in_q(editor: Editor, node: Node) -> bool:
-    """Whether the only path from the result leads to a Q, through Relu or Clip at most."""
+    """Return whether the only path from the result leads to a Q, through Relu or Clip at most."""
     while len([name for name in node.outputs if name]) == 1:
         users = editor.users(node.outputs[0])
         if len(users) != 1 or node.outputs[0] in editor.final:
@@ -256,7 +258,7 @@ def _ends_in_q(editor: Editor, node: Node) -> bool:
 
 
 def _by_filter(editor: Editor, node: Node, quantized: Node, bias: tuple[int, ...] | None) -> bool:
-    """Whether the weights' scales are one a filter, on the axis the operator has its filters on."""
+    """Return whether the weights' scales are one a filter, on the axis the operator has its filters on."""
     if editor.value(quantized.inputs[SCALE]).shape != bias or quantized.attributes.get("block_size", 0):
         return False
     rank = len(editor.value(quantized.inputs[0]).shape or (0,))
@@ -301,8 +303,7 @@ def _new(editor: Editor, like: str, stem: str, dtype: str) -> str:
 
 
 def one_reader_each(editor: Editor) -> None:
-    """Repeat a DQ with several readers for each but the first; for each, if a subgraph or the output reads
-    it."""
+    """Repeat a DQ with several readers for each but the first; for each, if a subgraph or output reads it."""
     for node in editor.ordered(*DEQUANTIZES):
         uses = edges(editor, node.outputs[0])
         readers = [edge for edge in uses if edge.node is not None]

@@ -102,6 +102,7 @@ def _set_axes(editor: Editor, node: Node, place: int, axes: list[int]) -> None:
 
 
 def _reduce(editor: Editor, node: Node, perm: Perm) -> bool:
+    """Push a transpose through a reduction, whose axes move with it."""
     keep = bool(node.attributes.get("keepdims", 1))
     axes = editor.graph.axes(node)
     if axes is None:
@@ -126,6 +127,7 @@ def _squeeze(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _unsqueeze(editor: Editor, node: Node, perm: Perm) -> bool:
+    """Push a transpose through Unsqueeze: axes that it adds stay, the others are permuted around them."""
     axes = editor.graph.axes(node)
     if axes is None:
         return False
@@ -142,6 +144,7 @@ def _unsqueeze(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _slice(editor: Editor, node: Node, perm: Perm) -> bool:
+    """Push a transpose through Slice, whose axes move with it; from opset 10 on axes are an input."""
     if editor.graph.opset < 10:
         return False
     if node.input(3):
@@ -160,7 +163,7 @@ def _slice(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _permute_operand(editor: Editor, node: Node, place: int, perm: list[int]) -> None:
-    """A 1-D operand (pads, repeats) in another order: a new constant, or a Gather."""
+    """Reorder a 1-D operand (pads, repeats): by a new constant, or a Gather."""
     name = node.inputs[place]
     data = editor.graph.constant(name)
     if data is not None:

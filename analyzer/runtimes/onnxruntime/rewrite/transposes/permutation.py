@@ -13,12 +13,13 @@ _Size = TypeVar("_Size")
 
 
 def is_transpose(node: Node) -> bool:
-    """Whether the node is ONNX's Transpose."""
+    """Return whether the node is ONNX's Transpose."""
     return node.op == "Transpose" and not node.domain
 
 
 def perm_of(editor: Editor, node: Node) -> Perm | None:
-    """A Transpose's permutation; by default the axes reversed. None if the rank is unknown or it is none."""
+    """Return a Transpose's permutation; by default the axes reversed. None if the rank is unknown or it is
+    none."""
     perm = node.attributes.get("perm")
     if perm is None:
         symbols = editor.value(node.inputs[0]).symbols
@@ -27,7 +28,7 @@ def perm_of(editor: Editor, node: Node) -> Perm | None:
 
 
 def inverse_of(perm: Perm) -> Perm:
-    """The permutation that undoes it."""
+    """Return the permutation that undoes it."""
     result = [0] * len(perm)
     for place, axis in enumerate(perm):
         result[axis] = place
@@ -35,7 +36,7 @@ def inverse_of(perm: Perm) -> Perm:
 
 
 def permuted(sizes: tuple[_Size, ...] | None, perm: Perm) -> tuple[_Size, ...] | None:
-    """The sizes in that order; None if they are unknown or, being bounds, of another rank."""
+    """Return the sizes in that order; None if they are unknown or, being bounds, of another rank."""
     return tuple(sizes[axis] for axis in perm) if sizes is not None and len(sizes) == len(perm) else None
 
 

@@ -51,8 +51,8 @@ def reshape(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def handled(editor: Editor, node: Node) -> bool:
-    """Whether a Reshape counts among the readers that let a Transpose go: any since 1.29, before only one
-    that is a Transpose itself."""
+    """Return whether a Reshape counts among the readers that let a Transpose go: any since 1.29, before only
+    one that is a Transpose itself."""
     changed = _change(editor, node)
     return editor.graph.release in _SPLITS_FIRST or (
         changed is not None and _as_transpose(*changed) is not None
@@ -60,7 +60,7 @@ def handled(editor: Editor, node: Node) -> bool:
 
 
 def _change(editor: Editor, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The sizes before and after; None where not all of them are known."""
+    """Return the sizes before and after; None where not all of them are known."""
     symbols = editor.value(node.inputs[0]).symbols or ()
     before = tuple(size for size in symbols if isinstance(size, int))
     target = editor.graph.integers(node.inputs[1])
@@ -103,7 +103,7 @@ def _as_transpose(before: tuple[int, ...], after: tuple[int, ...]) -> Perm | Non
 
 
 def _split(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[int, ...]] | None:
-    """The parts of each axis, in order; None if an axis is joined with another, or sizes are left over."""
+    """Return the parts of each axis, in order; None if an axis is joined with another, or sizes are left."""
     parts, place = [], 0
     for size in before:
         start = place
