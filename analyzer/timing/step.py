@@ -12,9 +12,8 @@ can.
    be: kernels of one kind by how far one is off where it was left out of the table, divided by the root of
    how many there are, and `_TOGETHER` for what all have in common; other GPUs by `_ELSEWHERE` more. Copies
    from pageable memory are off together: what they take depends on the process (where its memory lies, what
-   of it the host's caches hold). 38.5 MB took 6.1 and
-   6.2 ms in one process, 4.0 to 6.7 ms in different ones of one machine
-   (`pageable.json.gz`, `compiled.json.gz`).
+   of it the host's caches hold). 38.5 MB took 6.1 and 6.2 ms in one process, 4.0 to 6.7 ms in different ones
+   of one machine (`pageable.json.gz`, `compiled.json.gz`).
 
 Source: `_GAP`, of 500 kernels in a queue that was full before (`host.json.gz`, "gap"). When the host waits:
 CUDA C++ Programming Guide, "API synchronization behavior"; the queue's length was seen on an H100.
