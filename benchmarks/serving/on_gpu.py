@@ -1,6 +1,8 @@
 """The same start of vLLM on a GPU, so that the emulated one has a run of the same release beside it.
 
-    python benchmarks/serving/on_gpu.py [--kept] OUT MODEL [ARGUMENT ...]     in an environment with vLLM and PyTorch, on a GPU
+    PYTHONPATH=analyzer/engines/inside python benchmarks/serving/on_gpu.py [--kept] OUT MODEL [ARGUMENT ...]
+
+In an environment with vLLM, on a GPU that nobody else uses; it has the starter's modules on its path, as the emulated start has them.
 
 OUT: what `analyzer/engines/inside/vllm_start.py` writes, and "captures": for each batch whose graphs are captured, in vLLM's order, its
 mode, tokens, and the bytes free on the GPU and reserved by the allocator before and after. --kept: graphs are captured and instantiated
@@ -17,8 +19,6 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "analyzer" / "engines" / "inside"))
 
 import vllm_answers
 import vllm_start
