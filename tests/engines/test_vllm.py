@@ -122,6 +122,15 @@ def test_the_workers_terms_are_read(packages: Path, tmp_path: Path) -> None:
     assert seen["settings"]["max_num_batched_tokens"] == 8192 and "error" not in seen
 
 
+def test_a_release_that_keeps_its_capacity_is_asked_for_it(packages: Path, tmp_path: Path) -> None:
+    """vLLM 0.33 keeps tokens and concurrency in its cache's configuration."""
+    engine = packages / "vllm/v1/engine/llm_engine.py"
+    kept = "num_gpu_blocks=29751, kv_cache_size_tokens=466272, kv_cache_max_concurrency=56.918"
+    engine.write_text(engine.read_text().replace("num_gpu_blocks=29751", kept))
+    code, seen = started(packages, tmp_path / "out.json")
+    assert code == 0 and (seen["tokens"], seen["length"], seen["concurrency"]) == (466272, 8192, 56.92)
+
+
 def test_what_the_engine_says_on_a_gpu_it_says_without_one() -> None:
     """Recorded starts of vLLM 0.22.1 on an H100 and here (`python -m benchmarks serving beside`): of dense models all but what the graphs
     took at last, which is within 7 %, is the same to the byte; a model whose graphs fork has 0.21 % more tokens here."""

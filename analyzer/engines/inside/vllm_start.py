@@ -156,7 +156,11 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     finally:
         seen |= size.found
     config = engine.vllm_config
-    seen |= {"blocks": config.cache_config.num_gpu_blocks, "block_tokens": config.cache_config.block_size}
+    cache = config.cache_config
+    seen |= {"blocks": cache.num_gpu_blocks, "block_tokens": cache.block_size}
+    if tokens := getattr(cache, "kv_cache_size_tokens", None):  # of releases that keep what others only log
+        length, concurrency = config.model_config.max_model_len, cache.kv_cache_max_concurrency
+        seen |= {"tokens": tokens, "length": length, "concurrency": round(concurrency, 2)}
     seen["settings"] = settings_of(config)
 
 
