@@ -8,20 +8,15 @@ Recorded: `tests/data/h100/engines.json`, starts of vLLM by `on_gpu.py`, with th
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
 from benchmarks import ROOT
+from benchmarks.serving.starting import started
 
 RECORDED = ROOT / "tests/data/h100/engines.json"
-CONFIGS = Path(__file__).parent / "configs"
 FOUND = Path(__file__).parent / "beside.json"
 # Terms of a rank by the words of the page.
 TERMS = {
@@ -32,20 +27,6 @@ TERMS = {
     "cache": "KV cache",
     "graphs": "graphs, taken",
 }
-
-
-def started(run: dict[str, Any], python: Path) -> dict[str, Any]:
-    """What the same start says without a GPU."""
-    command = ["serve", str(CONFIGS / run["model"]), "--engine", "vllm", "--python", str(python), "--device", "h100"]  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "engine.json"
-        subprocess.run(
-            [sys.executable, "-m", "analyzer", *command, "--format", "json", "--quiet", "-o", out, "--", *run["arguments"]],
-            env={**os.environ, **run["environment"]},
-            check=True,
-        )  # fmt: skip
-        said: dict[str, Any] = json.loads(out.read_text())
-    return said
 
 
 def rows() -> Iterator[str]:
@@ -73,7 +54,9 @@ def beside(python: Path, names: tuple[str, ...]) -> None:
     for name, run in json.loads(RECORDED.read_text()).items():
         if names and name not in names:
             continue
-        said = started(run, python)
+        said = started(run["model"], run["arguments"], python, run["environment"])
+        if isinstance(said, str):
+            raise click.ClickException(f"{name}: {said[-2000:]}")
         if said["engine"] != run["engine"]:
             raise click.ClickException(
                 f"{python} has {said['engine']}, {name} was recorded of {run['engine']}"

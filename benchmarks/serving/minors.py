@@ -8,37 +8,18 @@ Run it whenever a release comes out; `serving table` writes the page. Nothing is
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
-from benchmarks.serving.host import watched
+from benchmarks.serving.starting import GIB, started
 
-CONFIGS = Path(__file__).parent / "configs"
 FOUND = Path(__file__).parent / "minors.json"
-GIB = 2**30
 MODELS = ("Llama-3.1-8B-Instruct", "Qwen3-8B", "Qwen1.5-MoE-A2.7B")
 _ARGUMENTS = ("--max-model-len", "8192", "--gpu-memory-utilization", "0.95")
+_KEPT = ("engine", "torch", "error", "ranks", "tokens", "notes", "seconds", "host_bytes")
 _TERMS = ("weights", "activations", "outside", "graphs_estimated", "cache", "graphs")
-
-
-def started(model: str, python: Path) -> dict[str, Any]:
-    """What the engine says of itself, or the end of what it wrote; with the seconds and the host's memory it took."""
-    with tempfile.TemporaryDirectory() as folder:
-        out, told, begin = Path(folder) / "engine.json", Path(folder) / "told.txt", time.monotonic()
-        command = [sys.executable, "-m", "analyzer", "serve", CONFIGS / model, "--engine", "vllm", "--python", python, "--device", "h100"]  # fmt: skip
-        with told.open("w") as log:
-            given = [*command, "--format", "json", "--quiet", "-o", out, "--", *_ARGUMENTS]
-            most = watched(subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=log))
-        took = {"seconds": round(time.monotonic() - begin), "host_bytes": most}
-        said = json.loads(out.read_text()) if out.exists() else {"error": ["", told.read_text()[-300:]]}
-    return {key: said.get(key) for key in ("engine", "torch", "error", "ranks", "tokens", "notes")} | took
 
 
 def rows() -> Iterator[str]:
@@ -64,7 +45,10 @@ def minors(pythons: tuple[Path, ...], models: tuple[str, ...]) -> None:
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     for python in pythons:
         for model in models:
-            said = started(model, python)
+            all_said = started(model, _ARGUMENTS, python)
+            if isinstance(all_said, str):
+                all_said = {"error": ["", all_said[-300:]]}
+            said = {key: all_said.get(key) for key in _KEPT}
             found.setdefault(model, {})[said["engine"] or str(python)] = said
             FOUND.write_text(json.dumps(found, indent=1) + "\n")
-            print(model, said["engine"], said["tokens"], said["error"], f"{said['seconds']} s", flush=True)
+            print(model, said["engine"], said["tokens"], said["error"], said["seconds"], flush=True)

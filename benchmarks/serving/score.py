@@ -14,10 +14,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -27,16 +23,14 @@ import click
 
 from benchmarks import ROOT
 from benchmarks.harness.pages import prose
-from benchmarks.serving import beside, minors
-from benchmarks.serving.host import watched
+from benchmarks.serving import beside, minors, starting
+from benchmarks.serving.starting import CONFIGS, GIB
 
 _TEXT = prose(__file__)
 
 LOGGED = ROOT / "tests/data/serving/vllm_0.19_h100.csv"
-CONFIGS = Path(__file__).parent / "configs"
 FOUND = Path(__file__).parent / "found.json"
 PAGE = ROOT / "docs/evidence/SERVING.md"
-GIB = 2**30
 # The log's column -> the engine's term.
 TERMS = {
     "weights_memory_gib": "weights",
@@ -91,41 +85,12 @@ def started(names: tuple[str, ...], python: Path | None, found_in: Path) -> dict
         config = CONFIGS / row["model"].split("/")[1]
         if not config.is_dir() or (names and not any(name.startswith(word) for word in names)):
             continue
-        command = [
-            sys.executable,
-            "-m",
-            "analyzer",
-            "serve",
-            config,
-            "--engine",
-            "vllm",
-            "--device",
-            "h100",
-            "--format",
-            "json",
-            "--quiet",
-        ]
-        with tempfile.TemporaryDirectory() as folder:
-            out, begin = Path(folder) / "engine.json", time.monotonic()
-            told = Path(folder) / "told.txt"
-            own = _MISTRAL if (config / "params.json").exists() else ()
-            given = [
-                *command,
-                "-o",
-                out,
-                *(["--python", python] if python else []),
-                "--",
-                *arguments(row),
-                *own,
-            ]
-            with told.open("w") as log:
-                most = watched(subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=log))
-            if not out.exists():
-                print(f"{name}: {told.read_text()[-2000:]}", flush=True)
-                continue
-            said = json.loads(out.read_text())
-        took = {"seconds": round(time.monotonic() - begin), "host_bytes": most}
-        found[name] = said | {"name": row["model"], **took}
+        own = _MISTRAL if (config / "params.json").exists() else ()
+        said = starting.started(config.name, [*arguments(row), *own], python)
+        if isinstance(said, str):
+            print(f"{name}: {said[-2000:]}", flush=True)
+            continue
+        found[name] = said | {"name": row["model"]}
         found_in.write_text(json.dumps(found, indent=1) + "\n")
         print(line(name, row, found[name]), flush=True)
     return found
