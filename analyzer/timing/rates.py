@@ -3,8 +3,8 @@
 1. Peaks are the dense figures of the vendor's data sheet (no sparsity), in operations a second: `tensor` by
    type on tensor cores, `vector` for float32 on ordinary ones. `bandwidth` is of device memory, bytes a
    second; `cache_bytes` the L2 cache.
-2. A share of a peak was measured on the H100 (`table.py`). On another GPU the same share of its own peaks is
-   taken, over its own multiprocessors: labelled so, and with a wider range.
+2. A share of a peak was measured on the H100 (`table.py`), and on the H200 beside it. On another GPU the same
+   share of its own peaks is taken, over its own multiprocessors: labelled so, and with a wider range.
 
 Source: `analyzer/devices/rates.json`, which names each document.
 """
@@ -23,6 +23,8 @@ from analyzer.errors import OptionError
 
 _FILE = Path(__file__).parent.parent / "devices" / "rates.json"
 MEASURED = "h100"
+# GPUs on which the table's calls were measured too (`beside.py`).
+BESIDE = ("h200",)
 # Bytes a second that the L2 cache of the H100 gave a copy within it (`clone` of 4 to 8 MiB in the table's
 # measurements), beside
 # its memory's 3.35 TB/s: the ratio is taken for all.
@@ -33,8 +35,9 @@ _TENSOR = {"bfloat16": "half", "float16": "half", "tf32": "tf32", "float32": "ve
 @dataclass(frozen=True, slots=True)
 class Rates:
     """One GPU. half, tf32, vector: operations a second (tf32 that of `vector` where the tensor cores
-    have none); bandwidth: bytes a second; multiprocessors, cache_bytes: counts. measured: the table is of
-    this GPU."""
+    have none); bandwidth: bytes a second; multiprocessors, cache_bytes: counts. measured: the table's calls
+    were measured on this GPU. beside: its name, if the table is another's: figures are then that one's, but
+    the cache's, and `beside.py` has what its calls take beside them; "" for others."""
 
     half: float
     tf32: float
@@ -43,6 +46,7 @@ class Rates:
     multiprocessors: int
     cache_bytes: int
     measured: bool = False
+    beside: str = ""
 
     def product(self, dtype: str) -> float:
         """Return operations a second of a product of this type ("tf32": rounded float32)."""
@@ -66,7 +70,7 @@ def rates_of(profile: DeviceProfile) -> Rates | None:
     if name not in _known() and profile.nvml_names:  # a calibrated profile has a name of its own
         with suppress(OptionError):
             name = load(profile.nvml_names[0]).name
-    found = _known().get(name)
+    found = _known().get(MEASURED if name in BESIDE else name)
     if found is None:
         return None
     return Rates(
@@ -76,5 +80,6 @@ def rates_of(profile: DeviceProfile) -> Rates | None:
         bandwidth=found["bandwidth"] * 1e9,
         multiprocessors=profile.sm_count,
         cache_bytes=int(profile.cudnn_device.get("l2CacheSize", 0)) or 4 << 20,
-        measured=name == MEASURED,
+        measured=name == MEASURED or name in BESIDE,
+        beside=name if name in BESIDE else "",
     )

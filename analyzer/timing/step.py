@@ -32,7 +32,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph.model import Graph, Moment, Operator, Phase, Run, StreamWait, tensors_in
 from analyzer.timing import compiled, host, table, traffic
 from analyzer.timing.dispatch import plain_name, works_of
-from analyzer.timing.rates import Rates, rates_of
+from analyzer.timing.rates import MEASURED, Rates, rates_of
 from analyzer.timing.residency import Residency
 from analyzer.timing.step_time import StepTime
 
@@ -97,7 +97,8 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
     high = max(_played(moments, launches, slower, most), seconds)
     handed = sum(launch.host for launch in launches.values())
     busy = _busiest_stream_seconds(launches)
-    source = "measured on H100" if rates.measured else f"scaled from H100 by {profile.name}'s data sheet"
+    on = (rates.beside or MEASURED).upper()
+    source = f"measured on {on}" if rates.measured else f"scaled from {on} by {profile.name}'s data sheet"
     return StepTime(
         seconds=seconds,
         low=low,
@@ -160,7 +161,7 @@ def launches_of(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: flo
     residency = Residency(graph.storages, rates.cache_bytes)
     works = [works_of(operator, graph.storages, rates) for operator in chosen]
     away = [residency.missing(operator) for operator in chosen]
-    taken = iter(table.seconds_of([work for group in works for work in group]))
+    taken = iter(table.seconds_of([work for group in works for work in group], rates.beside))
     found: dict[int, Launch] = {}
     before: Operator | None = None
     for operator, group, missing in zip(chosen, works, away, strict=True):

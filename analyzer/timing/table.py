@@ -7,6 +7,9 @@
    nearest category that `_INSTEAD` names.
 3. How far it may be off is how far these rows lie apart, and at least what leaving one out gave for the
    category.
+4. What is interpolated is the middle of what a call may take. Steps are sums of many calls, so each counts
+   with the mean of a lognormal distribution that far off; but for copies of pageable memory, which are off
+   together.
 
 Source: `python -m benchmarks timing measure` on an H100 80GB HBM3 (torch 2.11.0, CUDA 13.0, cuDNN 9.19, 26
 November 2026), made into the file by `python -m benchmarks timing pack`.
@@ -18,19 +21,23 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import exp
+from math import exp, log, pi, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.timing.beside import planes
 from analyzer.timing.work import Work
 
 FILE = Path(__file__).parent / "h100.npz"
 PLACE, FACTOR, COLD = 8.0, 40.0, 50.0
 NEAREST = 10
 _SOFT, _POWER, _FLAT = 0.05, 2.0, 0.3
+# A normal distribution's standard deviation over its mean absolute one; the most that the mean is above the
+# middle, as a logarithm.
+_DEVIATION, _MOST_RAISED = sqrt(pi / 2), 0.1
 # What counts for what was not measured: by the beginning of the category.
 UNKNOWN_SPREAD = 0.6
 
@@ -97,6 +104,11 @@ def rows_of(category: str) -> Rows | None:
     return Rows(places, factors, colds, spread, kernels)
 
 
+def names() -> list[str]:
+    """Return the measured categories."""
+    return list(_file().numbers)
+
+
 @cache
 def stand_in(category: str) -> str | None:
     """Return the nearest measured category: the same kernel at another alignment, size or layout."""
@@ -114,17 +126,25 @@ def stand_in(category: str) -> str | None:
     return best
 
 
-def seconds_of(works: Sequence[Work]) -> list[Seconds]:
-    """Return the seconds of each piece of work, in order; equal ones are looked up once."""
+def seconds_of(works: Sequence[Work], beside: str = "") -> list[Seconds]:
+    """Return the seconds of each piece of work, in order; equal ones are looked up once. beside: the GPU, if
+    the table is not its own (`beside.py`)."""
     grouped: dict[str, dict[tuple[float, ...], float]] = defaultdict(dict)
     for work in works:
         grouped[work.category].setdefault(work.place, work.base)
     factors: dict[str, dict[tuple[float, ...], tuple[float, float, float, bool, float]]] = {}
     for category, places in grouped.items():
         factors[category] = _factors(category, list(places))
+    relations = planes(beside) if beside else {}
     found = []
     for work in works:
         factor, cold, spread, known, kernels = factors[work.category][work.place]
+        plane = relations.get(work.category) or relations.get(stand_in(work.category) or "")
+        if plane is not None:
+            spread += plane.spread
+            factor *= exp(plane.at(log(factor), work.base))
+        if not work.staged:
+            factor *= exp(min((_DEVIATION * spread) ** 2 / 2, _MOST_RAISED))
         warm = work.base * factor
         found.append(Seconds(warm, warm * cold, spread, known, kernels))
     return found

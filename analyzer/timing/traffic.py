@@ -26,6 +26,17 @@ _REACHED = 0.75
 _STAGED, _STAGING = 2**20, 13e9
 
 
+# Seconds of a position of a block's sums, and of a plane of a thread's place; operations of an element that
+# lies between four places; threads that a multiprocessor holds. Slopes of the H100's times
+# (`operators.json.gz`).
+_POSITION, _PLANE, _BETWEEN, _THREADS = 0.95e-9, 0.12e-6, 600, 2048
+
+
+def _longest(*seconds: float) -> float:
+    """What takes longest, or a little more where others take almost as long."""
+    return float(sum(value**3 for value in seconds) ** (1 / 3))
+
+
 def _base(nbytes: float, rates: Rates, kernels: float = 1) -> float:
     """A fixed time, and the bytes over three quarters of a bandwidth; between three quarters of the cache and
     all of it a part finds room."""
@@ -89,11 +100,16 @@ _PLANES = {
 
 
 def planes(name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], rates: Rates) -> Work:
-    """sizes: images, channels, positions of a plane. A channel is one block's work."""
+    """sizes: images, channels, positions of a plane. Planes that lie apart: a channel's sums are one block's
+    work, position by position (`aten/src/ATen/native/cuda/Normalization.cuh`)."""
     n, c, p = sizes
     nbytes = itemsize * n * c * _PLANES[name] * p
     category = f"planes:{name}:{'last' if last else 'first'}:{wide(itemsize)}"
-    return Work(category, (log(n * p), 1.5 * log(c), 0.7 * log(p)), _base(nbytes, rates), 0.6 * nbytes)
+    base = _base(nbytes, rates)
+    if not last and name.removeprefix("mixed_") in ("batch_norm", "batch_norm_backward"):
+        passes = 2 if name.endswith("_backward") else 1
+        base = _longest(base, _POSITION * n * p * passes * max(1, c / (2 * rates.multiprocessors)))
+    return Work(category, (log(n * p), 1.5 * log(c), 0.7 * log(p)), base, 0.6 * nbytes)
 
 
 def pooled(
@@ -105,12 +121,19 @@ def pooled(
     rates: Rates,
 ) -> Work:
     """Return the work of pooling or resizing. sizes: planes, positions of the input's and of the result's;
-    window: positions that become one."""
+    window: positions that become one. Between four places as many operations are done for each element; where
+    planes lie apart, a thread does its place of one plane after the other
+    (`aten/src/ATen/native/cuda/UpSampleBilinear2d.cu`)."""
     count, inside, outside = sizes
     nbytes = itemsize * count * (inside + outside)
     category = f"pool:{name}:{'last' if last else 'first'}:{wide(itemsize)}"
     place = (log(count), log(inside), log(outside), log(window))
-    return Work(category, place, _base(nbytes, rates), 0.6 * nbytes)
+    base = _base(nbytes, rates)
+    if name.startswith("bilinear"):
+        base = _longest(base, _BETWEEN * count * outside / rates.vector)
+        if name == "bilinear" and not last:
+            base = _longest(base, _PLANE * count * max(1, outside / (_THREADS * rates.multiprocessors)))
+    return Work(category, place, base, 0.6 * nbytes)
 
 
 def lookup(name: str, itemsize: int, sizes: tuple[float, float, float], rates: Rates) -> Work:

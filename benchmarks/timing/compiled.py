@@ -4,7 +4,7 @@
    (SIGSTOP, their compilers with them) while it is timed, so that neither the device nor the host is shared.
 2. What is measured is what `programs.py` measures, but for **host**: the median of the times until a step has been handed over from
    an idle device, less what the copies of its batch took in that very step, for which the host waits; a compiled step has too few
-   launches to fill the queue. Of development cases kernels are recorded by name, too.
+   launches to fill the queue. Kernels are recorded by name, too, but for the held-out cases, which stay unseen.
 3. `loops`: what one kernel of Inductor's, one library call, one argument, one layer and one CUDA graph take of the host, from chains of
    them. `host`: seconds of what `analyze calibrate` times, in a process of its own before all others.
 """
@@ -245,7 +245,7 @@ def worker(job: Path) -> None:
     elif content["set"] == advise_compiled.ADVICE:
         row = advise_compiled.measured(content, ready)
     else:
-        row = measured(content["case"], content["set"] == "development", ready)
+        row = measured(content["case"], content["set"] != "held_out", ready)
     row["set"] = content["set"]
     partial = job.with_suffix(".partial")
     partial.write_text(json.dumps(row), "utf-8")

@@ -27,8 +27,8 @@ from analyzer.timing.host import factor_of
 from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, WAYS, tag
-from benchmarks.timing.pack import RAW
-from benchmarks.timing.score import HEAD, PAGE, Row, cells, summary
+from benchmarks.timing.pack import RAW, of_gpu
+from benchmarks.timing.score import GPUS, HEAD, PAGE, Row, cells, summary
 
 _TEXT = pages.prose(__file__)
 
@@ -37,11 +37,11 @@ SCRIPT = "-m benchmarks.timing.compiled_step"  # found in the working folder
 DEVICE = "h100"
 
 
-def rows() -> list[Row]:
-    """Every measured case with recorded launches, predicted now."""
-    content, launches, found = read(RAW / "compiled.json.gz"), read(LAUNCHES)["cases"], list[Row]()
+def rows(gpu: str = DEVICE) -> list[Row]:
+    """Every case measured on a GPU with recorded launches, predicted now."""
+    content, launches, found = read(of_gpu(gpu) / "compiled.json.gz"), read(LAUNCHES)["cases"], list[Row]()
     measured = {tag(row["case"]): row for row in content["rows"] if "wall" in row}
-    profile = replace(load(DEVICE), host_factor=factor_of(content["host"]))
+    profile = replace(load(gpu), host_factor=factor_of(content["host"]))
     for group, cases in COMPILED.items():
         for case in cases:
             row, said = measured.get(tag(case)), time_of(launches.get(tag(case), ()), profile)
@@ -123,9 +123,10 @@ def section(found: Sequence[Row]) -> str:
 
 
 @click.command("compiled_score")
-def score() -> None:
+@click.option("--gpu", default=DEVICE, type=click.Choice(GPUS), show_default=True)
+def score(gpu: str) -> None:
     """Predict every measured compiled step again, and print how far it is off."""
-    found = rows()
+    found = rows(gpu)
     for line in (*(cells(row, _DIGITS) for row in found), HEAD, *summary(found)):
         print("  ".join(line))
 

@@ -1,8 +1,8 @@
 """Cases drawn by lot (`lot.py`) whose steps were said before they were measured: a part of docs/evidence/TIMING.md.
 
-1. `fresh_say PYTHON` predicts them, the compiled ones emulated by this Python's PyTorch, of a host that nobody measured, and records what
-   it says: fresh.json.gz. The record was committed before the GPU was asked.
-2. `programs --set fresh` and `compiled --set fresh` measure them, and `fresh_record` adds that to the record.
+1. `fresh_say DRAW PYTHON` predicts them, the compiled ones emulated by this Python's PyTorch, of a host that nobody measured, and records what
+   it says: fresh.json.gz in the records of the draw's GPU. The record was committed before the GPU was asked.
+2. `programs --set DRAW` and `compiled --set DRAW` measure them, and `fresh_record DRAW` adds that to the record.
 3. `fresh_table` counts what was said then, never again what would be said now.
 """
 
@@ -19,13 +19,18 @@ from analyzer.timing.step_time import StepTime
 from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, SETS, tag
-from benchmarks.timing.lot import DRAWN
-from benchmarks.timing.pack import RAW
+from benchmarks.timing.lot import DRAWS
+from benchmarks.timing.pack import of_gpu
 from benchmarks.timing.score import HEAD, PAGE, Row, cells, predicted, summary
 
-RECORD = RAW / "fresh.json.gz"
 _DIGITS = 2
 _TEXT = pages.prose(__file__)
+_DRAW = click.argument("draw", type=click.Choice(list(DRAWS)))
+
+
+def record_of(draw: str) -> Path:
+    """Where a draw's predictions and measurements are kept."""
+    return of_gpu(DRAWS[draw].gpu) / "fresh.json.gz"
 
 
 def _kept(said: StepTime | None) -> dict[str, Any] | None:
@@ -40,73 +45,75 @@ def _kept(said: StepTime | None) -> dict[str, Any] | None:
 
 
 @click.command("fresh_say")
+@_DRAW
 @click.argument("python")
-@click.option("--launches", type=Path, help="a folder with what was emulated before")
-def say(python: str, launches: Path | None) -> None:
+def say(draw: str, python: str) -> None:
     """Predict the cases, and record what is said of each."""
     from analyzer.devices import load
     from analyzer.emulation.step import time_of
-    from benchmarks.timing.compiled_score import DEVICE, emulated
+    from benchmarks.timing.compiled_score import emulated
 
-    record: dict[str, Any] = read(RECORD) if RECORD.exists() else {"said": {}, "failed": {}}
-    for case in SETS[DRAWN]:
+    path, gpu = record_of(draw), DRAWS[draw].gpu
+    record: dict[str, Any] = read(path) if path.exists() else {"said": {}, "failed": {}}
+    for case in (*SETS[draw], *COMPILED[draw]):
         try:
-            record["said"][tag(case)] = _kept(predicted(case))
+            said = (
+                time_of(emulated(python, case)[0], load(gpu))
+                if "compile" in case
+                else predicted(case, gpu=gpu)
+            )
+            record["said"][tag(case)] = _kept(said)
         except Exception as error:
             record["failed"][tag(case)] = repr(error)[:300]
-        write(RECORD, record)
-    for case in COMPILED[DRAWN]:
-        known = None if launches is None else launches / f"{case['model']}.json.gz"
-        try:
-            found = read(known)["launches"] if known and known.exists() else emulated(python, case)[0]
-            record["said"][tag(case)] = _kept(time_of(found, load(DEVICE)))
-        except Exception as error:
-            record["failed"][tag(case)] = repr(error)[:300]
-        write(RECORD, record)
+        print(tag(case), record["failed"].get(tag(case), ""), flush=True)
+        write(path, record)
 
 
 @click.command("fresh_record")
+@_DRAW
 @click.argument("folder", type=Path)
-def record(folder: Path) -> None:
+def record(draw: str, folder: Path) -> None:
     """Add what was measured (programs.json.gz and compiled.json.gz in the folder) to the record."""
-    known = read(RECORD)
+    known = read(record_of(draw))
     known["rows"] = []
     for name in ("programs.json.gz", "compiled.json.gz"):
         content = read(folder / name)
-        known["rows"] += [row for row in content["rows"] if row.get("set") == DRAWN]
+        known["rows"] += [row for row in content["rows"] if row.get("set") == draw]
         known["versions"] = content["versions"]
         known |= {"host": content["host"]} if "host" in content else {}
-    write(RECORD, known)
+    write(record_of(draw), known)
 
 
-def calibrated(rows: Sequence[Row]) -> list[Row]:
-    """The same cases as rules say them now, of that machine's own host, by the loops that `analyze calibrate` times."""
+def calibrated(draw: str, rows: Sequence[Row]) -> list[Row]:
+    """The same cases as rules say them now, of that machine's own host, by the loops that `analyze calibrate` times; compiled ones as
+    far as what they launch is recorded."""
     from dataclasses import replace
 
     from analyzer.devices import load
     from analyzer.emulation.step import time_of
     from analyzer.timing.host import factor_of
-    from benchmarks.timing.compiled_score import DEVICE, LAUNCHES
+    from benchmarks.timing.compiled_score import LAUNCHES
 
-    factor, launches, found = factor_of(read(RECORD)["host"]), read(LAUNCHES)["cases"], list[Row]()
-    profile = replace(load(DEVICE), host_factor=factor)
+    factor, launches, found = factor_of(read(record_of(draw))["host"]), read(LAUNCHES)["cases"], list[Row]()
+    gpu = DRAWS[draw].gpu
+    profile = replace(load(gpu), host_factor=factor)
     for row in rows:
         said = (
-            time_of(launches[tag(row.case)], profile)
+            time_of(launches.get(tag(row.case), ()), profile)
             if "compile" in row.case
-            else predicted(row.case, factor)
+            else predicted(row.case, factor, gpu)
         )
         if said is not None:
             found.append(replace(row, said=said))
     return found
 
 
-def rows() -> tuple[list[Row], list[Row], list[str]]:
+def rows(draw: str) -> tuple[list[Row], list[Row], list[str]]:
     """The eager and the compiled cases, as they were said in advance, and the tags of those that have no figure."""
-    known = read(RECORD)
+    known = read(record_of(draw))
     eager, compiled, without = list[Row](), list[Row](), list[str]()
     measured = {tag(row["case"]): row for row in known["rows"]}
-    for case in (*SETS[DRAWN], *COMPILED[DRAWN]):
+    for case in (*SETS[draw], *COMPILED[draw]):
         row, said = measured.get(tag(case), {}), known["said"].get(tag(case))
         if said is None or "wall" not in row:
             without.append(tag(case))
@@ -115,11 +122,11 @@ def rows() -> tuple[list[Row], list[Row], list[str]]:
             **{**said, "device_range": tuple(said["device_range"]), "host_range": tuple(said["host_range"])}
         )
         if "compile" in case:
-            compiled.append(Row(DRAWN, case, sum(row["streams"].values()), row["host"], row["wall"], time))
+            compiled.append(Row(draw, case, sum(row["streams"].values()), row["host"], row["wall"], time))
         else:
             eager.append(
                 Row(
-                    DRAWN,
+                    draw,
                     case,
                     sum(row["streams"].values()),
                     min(row["enqueue"], row["small"]),
@@ -130,12 +137,13 @@ def rows() -> tuple[list[Row], list[Row], list[str]]:
     return eager, compiled, without
 
 
-def section(eager: Sequence[Row], compiled: Sequence[Row], without: Sequence[str]) -> str:
+def section(draw: str) -> str:
     """The part's text."""
     from analyzer.timing.host import factor_of
 
-    known = read(RECORD)
-    own = calibrated(eager), calibrated(compiled)
+    known = read(record_of(draw))
+    eager, compiled, without = rows(draw)
+    own = calibrated(draw, [*eager, *compiled])
     versions = known["versions"]
     head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
@@ -145,13 +153,13 @@ def section(eager: Sequence[Row], compiled: Sequence[Row], without: Sequence[str
             ("eager, as said", eager),
             ("compiled, as said", compiled),
             ("all, as said", [*eager, *compiled]),
-            ("all, of its host", [*own[0], *own[1]]),
+            (f"{len(own)} now, of its host", own),
         )
     ]
     reasons = [f"`{name}`: {_why(known, name)}" for name in without]
     return "\n\n".join(
         [
-            _TEXT["opening"].format(
+            _TEXT[draw].format(
                 of=of,
                 count=len(eager) + len(compiled) + len(without),
                 without="; ".join(reasons) or "none",
@@ -174,6 +182,7 @@ def _why(known: dict[str, Any], name: str) -> str:
 
 
 @click.command("fresh_table")
-def table() -> None:
-    """Write the cases' part of docs/evidence/TIMING.md."""
-    pages.write_part(PAGE, "fresh", section(*rows()))
+@_DRAW
+def table(draw: str) -> None:
+    """Write a draw's part of docs/evidence/TIMING.md."""
+    pages.write_part(PAGE, draw, section(draw))

@@ -21,7 +21,13 @@ from benchmarks import ROOT
 from benchmarks.accuracy.sets import zoo
 from benchmarks.harness import files
 
-RAW = ROOT / "tests" / "data" / "h100" / "timing"
+
+def of_gpu(name: str) -> Path:
+    """Where what was measured on a GPU is kept."""
+    return ROOT / "tests" / "data" / name / "timing"
+
+
+RAW = of_gpu("h100")
 # Rows kept of a category whose measurements are many.
 _ALL_BUT_MANY = 480
 _MOST = {"mm": 420, "bmm": 260, "conv": 500}
@@ -215,10 +221,10 @@ def _strided(name: str, dtype: str, count: int, itemsize: int, rates: Rates) -> 
     return work
 
 
-def measured_rows() -> list[dict[str, Any]]:
+def measured_rows(folder: Path = RAW) -> list[dict[str, Any]]:
     """All that was measured, in columns as it is kept."""
     found: list[dict[str, Any]] = []
-    for path in sorted(RAW.glob("operators*.json.gz")):
+    for path in sorted(folder.glob("operators*.json.gz")):
         for columns, rows in files.read(path)["rows"]:
             found += [dict(zip(columns, row, strict=True)) for row in rows]
     return found
@@ -313,9 +319,9 @@ def write_packed(path: Path, arrays: Mapping[str, Any]) -> None:
 
 @click.command("keep")
 @click.argument("measured", type=Path)
-@click.argument("name")
-def keep(measured: Path, name: str) -> None:
-    """Keep what `measure` wrote beside the other rows, as columns, without calls that ran nothing: operators_NAME.json.gz."""
+@click.argument("path", type=Path)
+def keep(measured: Path, path: Path) -> None:
+    """Keep what `measure` wrote as columns, without calls that ran nothing: PATH, an operators*.json.gz of tests/data/GPU/timing."""
     content = files.read(measured)
     columns: dict[tuple[str, ...], list[list[Any]]] = defaultdict(list)
     for row in content["rows"]:
@@ -324,7 +330,7 @@ def keep(measured: Path, name: str) -> None:
         kept = {key: value for key, value in row.items() if key != "names"}
         columns[tuple(kept)].append(list(kept.values()))
     rows = [[list(keys), sorted(some, key=str)] for keys, some in columns.items()]
-    files.write(RAW / f"operators_{name}.json.gz", {"versions": content["versions"], "rows": rows})
+    files.write(path, {"versions": content["versions"], "rows": rows})
 
 
 @click.command("pack")

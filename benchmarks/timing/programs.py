@@ -3,7 +3,7 @@
 1. A step is that of `analyzer/capture/pytorch/module/step.py`: the batch is copied from pageable memory, forward, loss, backward, optimizer.
 2. **wall**: seconds of a step, of five that run one after the other, the device waited for at the ends.
 3. **device**: the sum of all kernels, copies and sets of one step by stream (CUPTI); `host_copies` of it are copies from
-   the host. Of a development case also by operator: that whose call launched it.
+   the host. Also by operator, that whose call launched it, but for the held-out cases, which stay unseen.
 4. **host**: seconds until a step has been handed over, the device idle before; of the smaller of this and of a batch of two, since the
    host waits where more than some thousand kernels are outstanding. `small` says which it was.
 """
@@ -29,9 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.accuracy.sets import zoo
 from benchmarks.harness.files import write
 from benchmarks.timing.cases import SETS, Case, tag
-from benchmarks.timing.kernels import Meter
 from benchmarks.timing.measure import versions
-from benchmarks.timing.shapes import mixed
 from benchmarks.timing.steps import stepping
 
 
@@ -97,7 +95,7 @@ def busy(profiler: Any, by_operator: bool) -> dict[str, Any]:
         if event.device_type() == torch.autograd.DeviceType.CUDA:
             if (
                 not event.duration_ns()
-                or event.name().startswith("Context Sync")
+                or event.name().startswith(("Context Sync", "Optimizer."))  # PyTorch's marks are no kernels
                 or not event.correlation_id()
             ):
                 continue
@@ -149,27 +147,16 @@ def _by_operator(device: list[Any], launches: dict[int, int], calls: list[Any]) 
     return dict(found)
 
 
-def _mixed(folder: Path, begin: float) -> None:
-    """Time the kernels that `shapes.mixed` lists, for 40 seconds: mixed.json.gz."""
-    meter = Meter(elements=2**27)
-    meter.measure(list(mixed()), begin + 40)
-    write(folder / "mixed.json.gz", {"versions": versions(), "rows": meter.rows, "failed": meter.failed})
-    seconds = time.monotonic() - begin
-    print(f"mixed: {len(meter.rows)} rows, {len(meter.failed)} failed, {seconds:.0f} s", flush=True)
-
-
 @click.command("programs")
 @click.argument("folder", type=Path)
 @click.option("--seconds", default=300.0, help="no case is begun after these")
-@click.option("--set", "only", default="", help="these cases alone, and no kernels")
-def main(folder: Path, seconds: float, only: str) -> None:
-    """Measure the steps of `cases.json`, and what `shapes.mixed` lists: programs.json.gz, mixed.json.gz."""
+@click.option("--set", "only", multiple=True, type=click.Choice(list(SETS)), help="these cases alone")
+def main(folder: Path, seconds: float, only: tuple[str, ...]) -> None:
+    """Measure the steps of `cases.json`: programs.json.gz."""
     warnings.simplefilter("ignore")
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    if not only:
-        _mixed(folder, begin)
-    chosen = [(name, case) for name, cases in SETS.items() for case in cases if only in ("", name)]
+    chosen = [(name, case) for name in only or SETS for case in SETS[name]]
     random.Random(1).shuffle(chosen)
     rows = []
     for name, case in chosen:
@@ -177,7 +164,7 @@ def main(folder: Path, seconds: float, only: str) -> None:
             break
         at = time.monotonic()
         try:
-            rows.append({"set": name, **measured(case, name == "development")})
+            rows.append({"set": name, **measured(case, name != "held_out")})
             said = f"wall {rows[-1]['wall'] * 1e3:.1f} device {max(rows[-1]['streams'].values(), default=0) * 1e3:.1f}"
         except Exception as error:
             rows.append(
@@ -193,7 +180,7 @@ def main(folder: Path, seconds: float, only: str) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         print(f"{tag(case)}: {said} ({time.monotonic() - at:.1f} s)", flush=True)
-        if only or len(rows) % 12 == 0:
+        if len(rows) % 12 == 0:
             write(folder / "programs.json.gz", {"versions": versions(), "rows": rows})
     write(folder / "programs.json.gz", {"versions": versions(), "rows": rows})
     print(json.dumps({"rows": len(rows), "seconds": round(time.monotonic() - begin)}))

@@ -18,6 +18,7 @@ import click
 import numpy as np
 import torch
 
+from analyzer.errors import CaptureError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.timing.step import step_time
@@ -27,11 +28,12 @@ from benchmarks.accuracy.predict import inputs_of, model_of, targets_of
 from benchmarks.accuracy.sets import zoo
 from benchmarks.harness import files, pages
 from benchmarks.timing.cases import SETS, Case, tag
-from benchmarks.timing.pack import RAW, measured_rows
+from benchmarks.timing.pack import RAW, measured_rows, of_gpu
 
 _TEXT = pages.prose(__file__)
 
 PAGE = ROOT / "docs" / "evidence" / "TIMING.md"
+GPUS = ("h100", "h200")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class Row:
         return bound, least <= self.device <= most, said.low <= self.wall <= said.high
 
 
-def predicted(case: Case, host_factor: float | None = None) -> StepTime | None:
-    """What the analyzer says of a case. host_factor: of the machine's host; None: nobody measured it."""
+def predicted(case: Case, host_factor: float | None = None, gpu: str = GPUS[0]) -> StepTime | None:
+    """What the analyzer says of a case on a GPU. host_factor: of the machine's host; None: nobody measured it."""
     models = zoo(case["zoo"])
     make_model, make_batch, loss = models.M[case["model"]]
     train = case["mode"] == "train"
@@ -82,7 +84,7 @@ def predicted(case: Case, host_factor: float | None = None) -> StepTime | None:
                 optimizer=models.OPT[case["opt"]],
                 amp=case.get("amp"),
                 channels_last=bool(case.get("channels_last")),
-                device="h100",
+                device=gpu,
             )
             found = analysis(model_of(make_model, case).train(train), options)
             if host_factor is None:
@@ -92,13 +94,18 @@ def predicted(case: Case, host_factor: float | None = None) -> StepTime | None:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def rows(only: str = "") -> list[Row]:
-    """Every measured case, or those whose tag has `only` in it, predicted now."""
-    content = files.read(RAW / "programs.json.gz")
+def rows(only: str = "", gpu: str = GPUS[0]) -> list[Row]:
+    """Every case measured on a GPU, or those whose tag has `only` in it, predicted now."""
+    content = files.read(of_gpu(gpu) / "programs.json.gz")
     found = []
     for measured in content["rows"]:
-        said = predicted(measured["case"]) if only in tag(measured["case"]) else None
-        if said is None or "error" in measured:
+        if only not in tag(measured["case"]) or "error" in measured:
+            continue
+        try:
+            said = predicted(measured["case"], gpu=gpu)
+        except CaptureError:  # `longformer` asks for a value that only a run has
+            continue
+        if said is None:
             continue
         streams = dict(measured["streams"])
         own = max(streams, key=lambda name: streams[name]) if len(streams) == 1 else min(streams, key=int)
@@ -118,6 +125,7 @@ def summary(found: Sequence[Row]) -> list[tuple[str, ...]]:
         ("development", "development"),
         ("held out", "held_out"),
         ("drawn", "drawn"),
+        ("fresh", "fresh"),
         ("all", ""),
     ):
         group = [row for row in found if chosen in row.group]
@@ -159,9 +167,10 @@ HEAD = (
 
 @click.command("score")
 @click.option("--only", default="", help="cases whose line has this in it")
-def score(only: str) -> None:
+@click.option("--gpu", default=GPUS[0], type=click.Choice(GPUS), show_default=True)
+def score(only: str, gpu: str) -> None:
     """Predict every measured step again, and print how far it is off."""
-    found = rows(only)
+    found = rows(only, gpu)
     for row in found:
         print("  ".join(cells(row)))
     for line in (HEAD, *summary(found)):
@@ -189,10 +198,12 @@ def page(found: Sequence[Row]) -> str:
         lines = [cells(row) for row in found if row.group == name]
         parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
     for name, command in (
+        ("h200", "h200_table"),
         ("compiled", "compiled_table"),
         ("ways", "compiled_ways_table"),
         ("compiled_advice", "compiled_advice_table"),
-        ("fresh", "fresh_table"),
+        ("fresh", "fresh_table fresh"),
+        ("fresh_2", "fresh_table fresh_2"),
         ("advice", "advice_table"),
         ("strategies", "strategies_table"),
     ):

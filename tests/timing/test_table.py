@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from analyzer.devices import load
 from analyzer.devices.loader import names
-from analyzer.timing import table
+from analyzer.timing import beside, table
+from analyzer.timing.products import product
 from analyzer.timing.rates import rates_of
 from analyzer.timing.traffic import vectors
 from analyzer.timing.work import Work
+from benchmarks.timing.beside import GPU, all_planes
 from benchmarks.timing.pack import h100, measured_rows, packed, work_of
 
 SHIPPED = 140_000  # bytes a wheel has for it
@@ -23,6 +27,13 @@ def test_the_file_is_what_the_recorded_rows_give() -> None:
         for name in found.files:
             assert np.array_equal(found[name], made[name]), name
     assert table.FILE.stat().st_size < SHIPPED
+
+
+def test_the_planes_are_what_the_calls_of_both_gpus_give() -> None:
+    made, known = all_planes(), beside.planes(GPU)
+    assert known.keys() == made.keys()
+    off = max(abs(a - b) for name, plane in made.items() for a, b in zip(plane, known[name], strict=True))
+    assert off <= 0.5 / beside.SCALE + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -59,14 +70,42 @@ def test_what_was_not_measured_is_said_so() -> None:
     assert not alike.known
     assert alike.spread >= table.UNKNOWN_SPREAD / 2
     assert not unknown.known
-    assert unknown.warm == 2e-6
+    assert unknown.warm == pytest.approx(2e-6 * math.exp(0.1))  # the most that a mean is above the middle
     assert unknown.spread == table.UNKNOWN_SPREAD
 
 
 def test_every_profile_has_figures_of_its_speed() -> None:
     assert not [name for name in names() if rates_of(load(name)) is None]
-    slow, fast = rates_of(load("t4")), rates_of(load("h200"))
+    slow, fast = rates_of(load("t4")), rates_of(load("b200"))
     assert slow is not None
     assert fast is not None
     assert slow.bandwidth < fast.bandwidth
     assert not fast.measured
+
+
+def test_a_call_on_the_h200_gains_by_its_memory_what_the_memory_does_of_it() -> None:
+    """The same calls were measured on both GPUs: an addition of large tensors, and a product of many operations."""
+    both = {}
+    for name in ("h100", "h200"):
+        rates = rates_of(load(name))
+        assert rates is not None
+        assert rates.measured
+        works = [
+            vectors("add", 4, 3 * 2**29, 2**30, rates),
+            product(8192, 8192, 8192, 1, "float32", "nt", rates),
+        ]
+        both[name] = table.seconds_of(works, rates.beside)
+    moved, computed = (there.warm / here.warm for here, there in zip(both["h100"], both["h200"], strict=True))
+    assert 3350 / 4800 - 0.03 < moved < 3350 / 4800 + 0.06
+    assert 0.95 < computed < 1.03
+
+
+def test_a_step_counts_the_mean_of_what_a_call_may_take() -> None:
+    """Which is above the middle, the more so the less is known."""
+    known, unknown = (Work(category, (10.0,) * 3, 1e-5) for category in ("mm:half:nn:0:0", "nobody:measured"))
+    sure, unsure = table.seconds_of([known, unknown])
+    assert unsure.warm == pytest.approx(1e-5 * math.exp(0.1))
+    rows = table.rows_of(known.category)
+    assert rows is not None
+    ((middle, _, spread),) = table.near(rows, np.array([known.place], np.float32))
+    assert sure.warm == pytest.approx(1e-5 * math.exp(middle + math.pi / 4 * spread**2))
