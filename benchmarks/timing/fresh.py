@@ -21,7 +21,7 @@ from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, SETS, tag
 from benchmarks.timing.lot import DRAWS
 from benchmarks.timing.pack import of_gpu
-from benchmarks.timing.score import HEAD, PAGE, Row, cells, predicted, summary
+from benchmarks.timing.score import HEAD, PAGE, Row, cells, of_measured, predicted, summary
 
 _DIGITS = 2
 _TEXT = pages.prose(__file__)
@@ -124,16 +124,7 @@ def rows(draw: str) -> tuple[list[Row], list[Row], list[str]]:
         if "compile" in case:
             compiled.append(Row(draw, case, sum(row["streams"].values()), row["host"], row["wall"], time))
         else:
-            eager.append(
-                Row(
-                    draw,
-                    case,
-                    sum(row["streams"].values()),
-                    min(row["enqueue"], row["small"]),
-                    row["wall"],
-                    time,
-                )
-            )
+            eager.append(of_measured(draw, row, time))
     return eager, compiled, without
 
 

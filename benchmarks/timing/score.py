@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,11 +94,21 @@ def predicted(case: Case, host_factor: float | None = None, gpu: str = GPUS[0]) 
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
+def of_measured(group: str, measured: Mapping[str, Any], said: StepTime) -> Row:
+    """A row of an eager case's measurements."""
+    streams = dict(measured["streams"])
+    own = min(streams, key=int)
+    device = streams.pop(own) + sum(streams.values()) / 2
+    host = min(measured["enqueue"], measured["small"])
+    return Row(group, measured["case"], device, host, measured["wall"], said)
+
+
 def rows(only: str = "", gpu: str = GPUS[0]) -> list[Row]:
     """Every case measured on a GPU, or those whose tag has `only` in it, predicted now."""
-    content = files.read(of_gpu(gpu) / "programs.json.gz")
-    found = []
-    for measured in content["rows"]:
+    found = list[Row]()
+    for measured in (
+        row for path in sorted(of_gpu(gpu).glob("programs*.json.gz")) for row in files.read(path)["rows"]
+    ):
         if only not in tag(measured["case"]) or "error" in measured:
             continue
         try:
@@ -107,11 +117,7 @@ def rows(only: str = "", gpu: str = GPUS[0]) -> list[Row]:
             continue
         if said is None:
             continue
-        streams = dict(measured["streams"])
-        own = max(streams, key=lambda name: streams[name]) if len(streams) == 1 else min(streams, key=int)
-        device = streams.pop(own) + sum(streams.values()) / 2
-        host = min(measured["enqueue"], measured["small"])
-        found.append(Row(measured["set"], measured["case"], device, host, measured["wall"], said))
+        found.append(of_measured(measured["set"], measured, said))
     order = {
         tag(case): number for number, case in enumerate(case for cases in SETS.values() for case in cases)
     }
