@@ -32,7 +32,7 @@ from analyzer.errors import OptionError, RunError, did_you_mean
 
 DEFAULT = "torch==" + ".".join(map(str, releases.RECORDED["torch"])) + ".0"
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?(==(?P<version>[\w.+!-]+))?")
-_ENGINES = ("torch", "vllm")
+_ENGINES = ("torch", "vllm", "sglang")
 _BESIDE_TORCH = ("torchvision", "torchaudio")
 # Bytes on disk for a byte downloaded: torch 2.11.0 with CUDA 13, 2.8 and 5.0 GB (docs/EMULATION.md).
 _UNPACKED = 1.8
