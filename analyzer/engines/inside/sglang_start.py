@@ -34,7 +34,6 @@ from engine_starting import graph_nodes, refuse, report, settings_of, weights_no
 _LOADS, _LOADED = "Load weight begin", "Load weight end"
 _POOLS = "Memory pool end"
 _CAPTURE = re.compile(r"Capture .*graph (begin|end)", re.IGNORECASE)
-_READY = re.compile(r"max_total_num_tokens=(\d+),.* context_len=(\d+)")
 # What stands beside the configuration of a model that sees images.
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 _SETTINGS = (
@@ -55,9 +54,9 @@ class Ended(BaseException):
 class Steps(logging.Handler):
     """Reads the GPU's free memory where SGLang logs it. rank: terms of this rank, in bytes."""
 
-    def __init__(self, seen: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.seen, self.rank = seen, dict[str, int]()
+        self.rank: dict[str, int] = {}
         self._begun = self._captured = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -72,10 +71,6 @@ class Steps(logging.Handler):
             rank["pools"] = rank["free"] - rank["weights"] - free_bytes()[0]
         elif match := _CAPTURE.match(text):
             self._capture(match[1].lower() == "begin")
-        elif match := _READY.search(text):
-            tokens, length = int(match[1]), int(match[2])
-            rank["left"] = free_bytes()[0]
-            self.seen |= {"tokens": tokens, "length": length, "concurrency": round(tokens / length, 2)}
 
     def _capture(self, begins: bool) -> None:
         free = free_bytes()[0]
@@ -138,12 +133,13 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
         chosen += ["--nccl-port", port]
     args = parsed(chosen)
     runners = watch_runners()
-    steps = Steps(seen)
+    steps = Steps()
     logger = logging.getLogger("sglang")
     logger.setLevel(logging.INFO)
     logger.addHandler(steps)
     try:
         run_scheduler(args)
+        steps.rank["left"] = free_bytes()[0]
     except torch.OutOfMemoryError:
         if "weights" not in steps.rank and runners:
             seen["needed"] = bytes_of_weights(runners[0])
@@ -152,8 +148,10 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
         seen["settings"] = settings(args, runners)
         if "weights" in steps.rank:
             seen["ranks"] = [terms(steps.rank, runners, seen["settings"]["mem_fraction_static"])]
+    tokens, length = runners[0].max_total_num_tokens, runners[0].model_config.context_len
     page = seen["settings"]["page_size"]
-    seen |= {"block_tokens": page, "blocks": seen["tokens"] // page}
+    seen |= {"tokens": tokens, "length": length, "concurrency": round(tokens / length, 2)}
+    seen |= {"block_tokens": page, "blocks": tokens // page}
 
 
 def settings(args: Any, runners: list[Any]) -> dict[str, Any]:
