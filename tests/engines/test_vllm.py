@@ -223,7 +223,12 @@ def test_engines_on_several_machines_are_refused(name: str) -> None:
 def test_what_has_experts() -> None:
     configs = ROOT / "benchmarks/serving/configs"
     found = {place.name for place in configs.iterdir() if vllm._has_experts(str(place))}
-    assert found == {"Qwen1.5-MoE-A2.7B", "Llama-4-Scout-17B-16E-Instruct", "gpt-oss-20b"}
+    assert found == {
+        "Qwen1.5-MoE-A2.7B",
+        "Qwen3-30B-A3B-FP8",
+        "Llama-4-Scout-17B-16E-Instruct",
+        "gpt-oss-20b",
+    }
 
 
 @pytest.mark.parametrize(

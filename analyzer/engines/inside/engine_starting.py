@@ -65,9 +65,9 @@ def weights_not_known(error: Exception) -> int:
 def wait_for_others(world: Callable[[], Any]) -> None:
     """Wait until every rank has written its report, since all end with the first. world: the engine's group
     of all ranks."""
-    import torch.distributed as dist
-
     with contextlib.suppress(Exception):
+        import torch.distributed as dist
+
         dist.barrier(group=world().cpu_group)
 
 

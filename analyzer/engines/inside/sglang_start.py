@@ -236,11 +236,12 @@ def until_ready(scheduler: Callable[..., Any]) -> Callable[..., Any]:
 def bytes_of_weights(runner: Any) -> int:
     """Return the bytes of this rank's weights, of a model that did not fit; 0: unknown."""
     import torch
-    from sglang.srt.configs.load_config import LoadConfig
-    from sglang.srt.model_loader.loader import _initialize_model
-    from sglang.srt.model_loader.utils import set_default_torch_dtype
 
     try:
+        from sglang.srt.configs.load_config import LoadConfig
+        from sglang.srt.model_loader.loader import _initialize_model
+        from sglang.srt.model_loader.utils import set_default_torch_dtype
+
         with set_default_torch_dtype(runner.model_config.dtype), torch.device("meta"):
             model = _initialize_model(runner.model_config, LoadConfig(load_format="dummy"))
     except Exception as error:
