@@ -57,6 +57,6 @@ SGLANG = ServingEngine(
     "0.5.14",
     start,
     WORDS,
-    {"SGLANG_ENABLE_JIT_DEEPGEMM": "0"},
+    {"SGLANG_ENABLE_JIT_DEEPGEMM": "0"},  # which nvcc compiles
     ("SGLANG_CACHE_DIR", "TVM_FFI_CACHE_DIR"),
 )

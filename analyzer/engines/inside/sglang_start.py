@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine_answers import notes
+from engine_answers import note, notes
 from engine_starting import graph_nodes, refuse, report, settings_of, weights_not_known
 
 # What SGLang logs behind each step.
@@ -161,6 +161,8 @@ def settings(args: Any, runners: list[Any]) -> dict[str, Any]:
     if runners:
         model = runners[0].model_config
         named |= {"dtype": model.dtype, "quantization": model.quantization}
+        if "fp8" in str(model.quantization):
+            note("DeepGEMM's kernels are compiled where a GPU is: products of 8 bits are Triton's here")
         named["max_running_requests"] = getattr(runners[0], "max_running_requests", None)
     return dict(settings_of(named))
 
