@@ -264,11 +264,11 @@ def recorded(name: str, release: str) -> EngineMemory:
 
 @pytest.mark.parametrize("release", ["SGLang 0.5.9", "SGLang 0.5.14", "SGLang 0.5.23"])
 def test_the_cache_is_what_the_share_leaves_beside_the_weights(release: str) -> None:
-    """SGLang's own arithmetic, of bytes read at its steps: what is left of its share is less than a token, and a page is added."""
+    """SGLang's own arithmetic, of bytes read at its steps: behind the weights its start takes some 14 MB, and a page is added."""
     found = recorded("Llama-3.1-8B-Instruct", release)
     (rank,) = found.ranks
     assert rank.weights == 16_127_098_880 and found.token_bytes == pytest.approx(131072, rel=1e-5)
-    assert abs(rank.requested - rank.weights - rank.cache) < 3 * 131072
+    assert 0 <= rank.requested - rank.weights - rank.cache < 20_000_000
     assert rank.pools is not None and rank.graphs is not None and rank.left is not None
     taken = rank.weights + rank.cache + rank.pools + rank.graphs + rank.left
     assert 0 <= rank.free - taken < 0.3 * GIB  # cuBLAS's workspaces and what its start takes between
