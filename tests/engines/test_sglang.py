@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -272,6 +273,18 @@ def test_the_cache_is_what_the_share_leaves_beside_the_weights(release: str) -> 
     assert rank.pools is not None and rank.graphs is not None and rank.left is not None
     taken = rank.weights + rank.cache + rank.pools + rank.graphs + rank.left
     assert 0 <= rank.free - taken < 0.3 * GIB  # cuBLAS's workspaces and what its start takes between
+
+
+def test_a_public_servers_log_says_the_same() -> None:
+    """A server of August 2026 on an H100, beside the release that was then the newest: GiB to two digits."""
+    (run,) = csv.DictReader((ROOT / "tests/data/serving/sglang_h100.csv").open())
+    said = json.loads(FOUND.read_text())[f"{run['model']} {run['arguments']}"][run["release"]]
+    (rank,) = said["ranks"]
+    for term in ("free", "weights", "cache"):
+        assert round(rank[term] / GIB, 2) == float(run[term]), term
+    assert abs(said["tokens"] / int(run["tokens"]) - 1) < 0.0002
+    assert abs(rank["graphs"] / GIB - float(run["graphs"])) < 0.05
+    assert abs(rank["left"] / GIB - float(run["left"])) < 0.05
 
 
 def test_the_table_says_where_the_memory_goes() -> None:

@@ -10,9 +10,11 @@ OUT: the report (`engine_starting.py`).
 2. SGLang logs the GPU's free memory at each step of its start. Where it does, the bytes that are free are
    read here as well: its own figures, which it rounds to two digits.
 
-Source: SGLang 0.5.14, `srt/managers/scheduler.py`, `srt/model_executor/model_runner.py` (`load_model`,
-`init_decode_cuda_graph`), `model_runner_kv_cache_mixin.py` (`_profile_available_bytes`: of what was free
-before the model, `mem_fraction_static` less what has been taken is the cache's; nothing is profiled).
+Source: SGLang 0.5.14, `srt/managers/scheduler.py`, `srt/entrypoints/engine.py` (`_launch_subprocesses`),
+`srt/model_executor/model_runner.py` (`load_model`, `init_decode_cuda_graph`),
+`srt/model_executor/model_runner_kv_cache_mixin.py` (`_profile_available_bytes`: of what was free before the
+model, `mem_fraction_static` less what has been taken is the cache's; nothing is profiled). From 0.5.20 on
+settings are resolved behind the command line (`resolved_dict`).
 """
 
 from __future__ import annotations
