@@ -76,6 +76,7 @@ SGLANG = Words(
 )
 _HOLDS = re.compile(r"estimated maximum model length is (\d+)")
 _NEEDED = re.compile(r"\(([\d.]+) GiB KV cache is needed")
+_MEMORY = re.compile("out of ?memory", re.IGNORECASE)
 _POSITIONS = re.compile(r"greater than the derived max_model_len \(\w+=(\d+)")
 
 
@@ -150,6 +151,9 @@ def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile, words: 
 
 def _to_go_on(found: EngineMemory, rank: RankMemory, words: Words) -> Iterator[str]:
     """Yield changes for an engine that ended behind its cache, as CUDA graphs without room end it."""
+    if found.error is not None and not _MEMORY.search(": ".join(found.error)):
+        yield "its weights and its cache have room: it ended for another reason than memory"
+        return
     yield (
         f"a lower {words.share} than {_share(found, words):g}: CUDA graphs and what comes after the cache"
         " take more than is left beside it"

@@ -53,6 +53,7 @@ def test_modules_that_are_not_there_in_binary_are_launches(
     module.all_reduce(1, 2)
     assert launches == [(1, 2)] and "FlashInfer's comm is not compiled" in capsys.readouterr().err
     assert len(answers.notes) == 1 and "memory of its own is not counted" in answers.notes[0]
+    assert module.plan(1) == [] and len(launches) == 1  # which is not None, as FlashInfer asks
     with pytest.raises(AttributeError):
         _ = module.__iter__  # what Python asks of an object is no kernel
 

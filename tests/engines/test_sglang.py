@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -323,6 +324,10 @@ def test_the_changes_are_worked_out_by_hand() -> None:
     )
     said = changes(behind, H100, WORDS)
     assert said[0].startswith("a lower --mem-fraction-static than 0.8:")
+    other = replace(behind, error=("AssertionError", "no plan"))
+    assert changes(other, H100, WORDS) == (
+        "its weights and its cache have room: it ended for another reason than memory",
+    )
     short = EngineMemory(
         "llama", "h100", "", "SGLang 0.5.14", "2.11.0", error=("ValueError", "no memory for the cache"), settings=settings,
         ranks=(RankMemory(total=81 * GIB, free=80 * GIB, requested=64 * GIB, weights=70 * GIB, cache=-6 * GIB),),

@@ -92,15 +92,21 @@ def _set_device(module: Any, index: int) -> tuple[Any]:
 
 
 class Launches:
-    """A module that nobody compiled: whatever is called of it is one launch. name: its own."""
+    """A module that nobody compiled: whatever is called of it is one launch, and a plan is empty, which only
+    its own kernels would read. name: its own."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, function: str) -> Callable[..., None]:
+    def __getattr__(self, function: str) -> Callable[..., Any]:
         if function.startswith("__"):
             raise AttributeError(function)
-        return launched
+        return planned if function == "plan" else launched
+
+
+def planned(*_: Any, **__: Any) -> list[int]:
+    """Return a plan of nothing, as FlashInfer's attention makes one on the host before it is launched."""
+    return []
 
 
 def launched(*_: Any, **__: Any) -> None:
