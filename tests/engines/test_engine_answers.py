@@ -59,12 +59,26 @@ def test_modules_that_are_not_there_in_binary_are_launches(
 
 
 def test_cuda_python_chooses_the_emulated_device(answers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = placed(monkeypatch, "cuda.cudart", cudaError_t=lambda code: ("error", code))
+    module = placed(
+        monkeypatch,
+        "cuda.cudart",
+        cudaError_t=lambda code: ("error", code),
+        cudaStreamCaptureStatus=lambda code: ("status", code),
+    )
     chosen: list[int] = []
-    library = SimpleNamespace(cudaSetDevice=lambda index: chosen.append(index.value) or 0)
+
+    def info(stream: Any, status: Any, number: Any, *_: Any) -> int:
+        assert stream.value == 9
+        status._obj.value, number._obj.value = 1, 7
+        return 0
+
+    library = SimpleNamespace(
+        cudaSetDevice=lambda index: chosen.append(index.value) or 0, cudaStreamGetCaptureInfo_v2=info
+    )
     monkeypatch.setattr(answers.ctypes, "CDLL", lambda name: library)
     answers.answer_cuda_python()
     assert module.cudaSetDevice(1) == (("error", 0),) and chosen == [1]
+    assert module.cudaStreamGetCaptureInfo(9) == (("error", 0), ("status", 1), 7)
 
 
 @pytest.mark.parametrize("mode", ["min", "all"])

@@ -78,17 +78,28 @@ def answer_opened(library: Any, path: str | None) -> None:
 
 
 def answer_cuda_python() -> None:
-    """cuda-python has the runtime linked into it. Who uses it here chooses a device by it, and no more."""
+    """cuda-python has the runtime linked into it. Who uses it here chooses a device by it, or asks whether a
+    stream is captured, and no more."""
     for name in ("cuda.bindings.runtime", "cuda.cudart"):
         try:
             module: Any = importlib.import_module(name)
         except ImportError:
             continue
         module.cudaSetDevice = functools.partial(_set_device, module)
+        module.cudaStreamGetCaptureInfo = functools.partial(_capture_info, module)
 
 
 def _set_device(module: Any, index: int) -> tuple[Any]:
     return (module.cudaError_t(ctypes.CDLL(None).cudaSetDevice(ctypes.c_int(index))),)
+
+
+def _capture_info(module: Any, stream: int) -> tuple[Any, Any, int]:
+    """Return the error, the status of a stream's capture, and its number."""
+    status, number = ctypes.c_int(), ctypes.c_ulonglong()
+    code = ctypes.CDLL(None).cudaStreamGetCaptureInfo_v2(
+        ctypes.c_void_p(int(stream)), ctypes.byref(status), ctypes.byref(number), None, None, None
+    )
+    return module.cudaError_t(code), module.cudaStreamCaptureStatus(status.value), number.value
 
 
 class Launches:
