@@ -76,7 +76,7 @@ SGLANG = Words(
 )
 _HOLDS = re.compile(r"estimated maximum model length is (\d+)")
 _NEEDED = re.compile(r"\(([\d.]+) GiB KV cache is needed")
-_MEMORY = re.compile("out of ?memory", re.IGNORECASE)
+_MEMORY = re.compile("out ?of ?memory", re.IGNORECASE)
 _POSITIONS = re.compile(r"greater than the derived max_model_len \(\w+=(\d+)")
 
 
