@@ -1,5 +1,5 @@
-"""`analyze serve CONFIG`: how many tokens, and requests at a time, vLLM would have room for: by its
-arithmetic, or as the engine itself says (`--engine vllm`)."""
+"""`analyze serve CONFIG`: how many tokens, and requests at a time, vLLM would have room for, by its
+arithmetic, or as a serving engine itself says (`--engine vllm`, `--engine sglang`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from analyzer.cli._help import Command
 from analyzer.cli._options import format_option, options_named, output_option
 from analyzer.cli._output import check_writable, complain, deliver, keep_apart, working
-from analyzer.errors import OptionError
+from analyzer.errors import MissingDependencyError, OptionError
 from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES, UTILIZATION
 from analyzer.report import formats
 
@@ -23,15 +23,28 @@ _SIZES = {
     "outside": "What it took outside PyTorch, as it logs it.",
     "graphs": "What it estimates its CUDA graphs at (default: nothing).",
 }
-# What vLLM calls what this command calls so too.
-_VLLM = {
-    "length": "--max-model-len",
-    "utilization": "--gpu-memory-utilization",
-    "batched_tokens": "--max-num-batched-tokens",
-    "block_tokens": "--block-size",
-    "kv_dtype": "--kv-cache-dtype",
-    "ranks": "--tensor-parallel-size",
+# What an engine calls what this command calls so too.
+_OPTIONS = {
+    "vllm": {
+        "length": "--max-model-len",
+        "utilization": "--gpu-memory-utilization",
+        "batched_tokens": "--max-num-batched-tokens",
+        "block_tokens": "--block-size",
+        "kv_dtype": "--kv-cache-dtype",
+        "ranks": "--tensor-parallel-size",
+        "prefixes": "--no-enable-prefix-caching",
+    },
+    "sglang": {
+        "length": "--context-length",
+        "utilization": "--mem-fraction-static",
+        "batched_tokens": "--chunked-prefill-size",
+        "block_tokens": "--page-size",
+        "kv_dtype": "--kv-cache-dtype",
+        "ranks": "--tp-size",
+        "prefixes": "--disable-radix-cache",
+    },
 }
+_FLAG = "prefixes"
 
 
 def _sizes(function: Any) -> Any:
@@ -52,16 +65,16 @@ def _sizes(function: Any) -> Any:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option(
     "--engine",
-    type=click.Choice(["arithmetic", "vllm"]),
+    type=click.Choice(["arithmetic", *_OPTIONS]),
     default="arithmetic",
     show_default=True,
-    help="vllm: the engine itself, started on a CUDA runtime that is not there.",
+    help="vllm, sglang: the engine itself, started on a CUDA runtime that is not there.",
 )
 @click.option(
     "--python",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="The Python, or its environment, that has vLLM (default: one within reach).",
+    help="The Python, or its environment, that has the engine (default: one within reach).",
 )
 @format_option("engine", "serving")
 @options_named("device")
@@ -129,49 +142,57 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
 
     With --engine vllm the engine itself is started, as `vllm serve` starts it, with random weights on an
     emulated GPU, and every figure is its own: weights, profile run, CUDA graphs, blocks. Behind -- stand its
-    own arguments. Where no vLLM is within reach the arithmetic is done, and said to be.
+    own arguments. Where no vLLM is within reach the arithmetic is done, and said to be. With --engine sglang
+    it is SGLang, as `sglang serve` starts it.
 
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     given = click.get_current_context()
-    if options["engine"] == "vllm":
-        found = _engine(config, [*_vllm_arguments(given, options), *arguments], options)
+    if options["engine"] in _OPTIONS:
+        found = _engine(config, [*_own_arguments(given, options), *arguments], options)
         if found is not None:
             return found
     elif arguments:
-        raise OptionError(f"{arguments[0]} is an argument of the engine", "add --engine vllm")
+        raise OptionError(f"{arguments[0]} is an argument of an engine", "add --engine vllm")
     return _arithmetic(config, options)
 
 
-def _vllm_arguments(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
-    """Yield the options given as vLLM's arguments. Raises OptionError for the arithmetic's."""
+def _own_arguments(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
+    """Yield the options given as the engine's arguments. Raises OptionError for the arithmetic's."""
+    own = _OPTIONS[options["engine"]]
     for name in given.params:
         if given.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             continue
         if name in _SIZES:
             raise OptionError(f"--{name} is of the arithmetic", "the engine finds its own: leave it out")
-        if name == "prefixes":
-            yield "--no-enable-prefix-caching"
-        elif name in _VLLM:
-            yield from (_VLLM[name], str(options[name]))
+        if name in own:
+            yield own[name]
+            if name != _FLAG:
+                yield str(options[name])
 
 
 def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int | None:
-    """Deliver the engine's own figures; None if no vLLM is found."""
-    from analyzer.engines.vllm import RELEASE, engine_memory, python_with_vllm
+    """Deliver the engine's own figures; None if no vLLM is found. Raises MissingDependencyError."""
+    from analyzer.engines.serving import engine_memory, python_with
+    from analyzer.engines.sglang import SGLANG
+    from analyzer.engines.vllm import VLLM
 
-    python = python_with_vllm(options["python"])
+    engine = VLLM if options["engine"] == "vllm" else SGLANG
+    python = python_with(engine, options["python"])
     if python is None:
+        hint = f"analyze engine install {engine.requirement} makes an environment with it"
+        if engine is SGLANG:
+            raise MissingDependencyError("no SGLang is within reach", hint)
         complain(
             "note",
             "no vLLM is within reach: this is its arithmetic, with transformers' forward pass for its own",
-            f"analyze engine install vllm=={RELEASE} makes an environment with it",
+            hint,
         )
         return None
-    keep_apart("vllm", network=False)
+    keep_apart(engine.package, network=False)
     with working(config, options["quiet"]):
-        found = engine_memory(config, arguments, options["device"], python)
+        found = engine_memory(engine, config, arguments, options["device"], python)
     deliver(formats.render("engine", options["form"], found), options["output"])
     return 0 if found.fits else 1
 

@@ -1,16 +1,18 @@
 """What would change a serving engine's answer, by arithmetic from its own terms.
 
-1. What its cache gains, in tokens: by more of the GPU (`--gpu-memory-utilization`), fewer bytes a token,
-   weights of fewer bits, more GPUs, the next larger GPU. What a change costs besides (fewer sequences) is not
-   known until the engine is started with it: what it can give at most is said.
+1. What its cache gains, in tokens: by more of the GPU, fewer bytes a token, weights of fewer bits, more GPUs,
+   the next larger GPU. What a change costs besides (fewer sequences) is not known until the engine is started
+   with it: what it can give at most is said. The words are the engine's own options.
 2. Where it does not start: how much is missing, and which of these would do. The longest requests that fit,
    and those the model has positions for, are what the engine's own message says.
 
 Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`): the cache is what the requested
 memory leaves beside weights, peak activation and what is outside PyTorch; `v1/core/kv_cache_utils.py`
-(`_check_enough_kv_cache_memory`) and `config/model.py` (`_get_and_verify_max_len`), the messages. Not
-modelled: how these three change with the number of GPUs, except that weights and a token's bytes are shared
-out.
+(`_check_enough_kv_cache_memory`) and `config/model.py` (`_get_and_verify_max_len`), the messages. SGLang
+0.5.14, `srt/model_executor/model_runner_kv_cache_mixin.py` (`_profile_available_bytes`): of what was free,
+the cache is the share beside the weights, and activations and CUDA graphs take the rest, of which 5 to 8 GiB
+are enough (docs.sglang.ai/advanced_features/hyperparameter_tuning.html). Not modelled: how these change with
+the number of GPUs, except that weights and a token's bytes are shared out.
 """
 
 from __future__ import annotations
@@ -18,63 +20,114 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from analyzer.devices import DeviceProfile, load, names
 from analyzer.report.words import size
 from analyzer.results.serving import EngineMemory, RankMemory
 
 GPUS = (2, 4, 8, 16)
+_SPARE = 5 * 2**30  # of the GPU, where activations are not in the budget
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What an engine calls its options, and its settings by which they are known. batches: those of a batch;
+    no_graphs: what takes fewer CUDA graphs; in_budget: whether activations are in the share it may take."""
+
+    share: str
+    length: str
+    fewer_bytes: str
+    ranks: str
+    no_graphs: str
+    batches: tuple[str, ...]
+    cache_type: str
+    in_budget: bool = True
+
+    @property
+    def share_setting(self) -> str:
+        """The setting of `share`."""
+        return self.share.strip("-").replace("-", "_")
+
+    @property
+    def smaller_batches(self) -> str:
+        """The options of a batch."""
+        return " and ".join(self.batches)
+
+
+VLLM = Words(
+    share="--gpu-memory-utilization",
+    length="--max-model-len",
+    fewer_bytes="--kv-cache-dtype fp8",
+    ranks="--tensor-parallel-size",
+    no_graphs="--enforce-eager, or fewer --cudagraph-capture-sizes",
+    batches=("--max-num-batched-tokens", "--max-num-seqs"),
+    cache_type="cache_dtype",
+)
+SGLANG = Words(
+    share="--mem-fraction-static",
+    length="--context-length",
+    fewer_bytes="--kv-cache-dtype fp8_e4m3",
+    ranks="--tp-size",
+    no_graphs="--disable-cuda-graph, or a smaller --cuda-graph-max-bs",
+    batches=("--chunked-prefill-size", "--max-running-requests"),
+    cache_type="kv_cache_dtype",
+    in_budget=False,
+)
 _HOLDS = re.compile(r"estimated maximum model length is (\d+)")
 _NEEDED = re.compile(r"\(([\d.]+) GiB KV cache is needed")
+_MEMORY = re.compile("out ?of ?memory", re.IGNORECASE)
 _POSITIONS = re.compile(r"greater than the derived max_model_len \(\w+=(\d+)")
 
 
-def changes(found: EngineMemory, gpu: DeviceProfile) -> tuple[str, ...]:
-    """Sentences, the cheapest change first. gpu: the one it was started on."""
+def changes(found: EngineMemory, gpu: DeviceProfile, words: Words = VLLM) -> tuple[str, ...]:
+    """Sentences, the cheapest change first. gpu: the one it was started on; words: the engine's."""
     rank = found.rank
     if rank is None:
-        return tuple(_to_load(found, gpu))
-    if found.tokens and rank.cache > 0:
-        return tuple(_for_more(found, rank, gpu) if found.error is None else _to_go_on(found, rank))
-    return tuple(_to_start(found, rank, gpu))
+        return tuple(_to_load(found, gpu, words))
+    if found.tokens and rank.cache > 0 and found.error is None:
+        return tuple(_for_more(found, rank, gpu, words))
+    if rank.cache > 0 and (found.tokens or rank.pools is not None):
+        return tuple(_to_go_on(found, rank, words))
+    return tuple(_to_start(found, rank, gpu, words))
 
 
-def _to_load(found: EngineMemory, gpu: DeviceProfile) -> Iterator[str]:
+def _to_load(found: EngineMemory, gpu: DeviceProfile, words: Words) -> Iterator[str]:
     """The weights or the profile run did not fit, or it ended before."""
     if not found.needed:
         if (positions := _said(found, _POSITIONS)) is not None:
-            yield f"--max-model-len {positions}: all that the model has positions for"
+            yield f"{words.length} {positions}: all that the model has positions for"
         yield "it ended before its weights were loaded, so nothing of its memory is known"
         return
-    share = _share(found)
+    share = _share(found, words)
     room = share * gpu.capacity_bytes
     if found.needed < room:
         yield (
             f"its weights take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}; beside them"
             " there is no room for its profile run"
         )
-        yield "fewer --max-num-batched-tokens and --max-num-seqs: less activation"
+        yield f"fewer {words.smaller_batches}: less activation"
     else:
         yield f"the weights alone take {size(found.needed)} of a GPU that has {size(gpu.capacity_bytes)}"
     ranks = max(_gpus(found), _ranks(found))
     whole = found.needed * ranks
     enough = next((count for count in GPUS if count > ranks and whole / count < 0.9 * room), None)
     if enough is not None:
-        yield f"--tensor-parallel-size {enough}: {size(whole // enough)} of weights on each"
+        yield f"{words.ranks} {enough}: {size(whole // enough)} of weights on each"
     yield from (change for change, _ in _quantized(found, found.needed, room))
     if (other := _larger(gpu, found.needed / 0.9 / share)) is not None:
         yield f"{other.name}: {size(other.capacity_bytes)}, the smallest GPU known here with room for them"
 
 
-def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
+def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile, words: Words) -> Iterator[str]:
     """Yield, for an engine that starts, changes that give more cache tokens."""
     a_token = rank.cache / found.tokens
-    most = _most(rank)
-    more = int((math.ceil(rank.total * most) - rank.requested) / a_token)
+    most, gained, why = _most(rank, words)
+    more = int(gained / a_token)
     if more > 0:
-        yield f"--gpu-memory-utilization {most:g}, all that is free at its start: {more:,} tokens more"
-    if found.settings.get("cache_dtype") == "auto" and _is_16_bit(found):
-        yield f"--kv-cache-dtype fp8: half as many bytes a token, some {2 * found.tokens:,} tokens"
+        yield f"{words.share} {most:g}, {why}: {more:,} tokens more"
+    if found.settings.get(words.cache_type) == "auto" and _is_16_bit(found):
+        yield f"{words.fewer_bytes}: half as many bytes a token, some {2 * found.tokens:,} tokens"
     if found.length > 1:
         half = found.length // 2
         yield f"requests of {half:,} tokens: some {found.tokens / half:,.1f} at a time"
@@ -90,23 +143,26 @@ def _for_more(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
         yield f"weights of 8 bits: some {int(rank.weights / 2 / a_token):,} tokens more"
     gpus = 2 * _gpus(found)
     shared = int((rank.cache + rank.weights / 2) * 2 / a_token)
-    yield f"--tensor-parallel-size {gpus}, half the weights and half a token on each: up to {shared:,} tokens"
+    yield f"{words.ranks} {gpus}, half the weights and half a token on each: up to {shared:,} tokens"
     if (other := _larger(gpu, rank.total + 1)) is not None:
-        room = rank.cache + int((other.capacity_bytes - rank.total) * _share(found))
+        room = rank.cache + int((other.capacity_bytes - rank.total) * _share(found, words))
         yield f"{other.name}, the next larger GPU: some {int(room / a_token):,} tokens"
 
 
-def _to_go_on(found: EngineMemory, rank: RankMemory) -> Iterator[str]:
+def _to_go_on(found: EngineMemory, rank: RankMemory, words: Words) -> Iterator[str]:
     """Yield changes for an engine that ended behind its cache, as CUDA graphs without room end it."""
+    if found.error is not None and not _MEMORY.search(": ".join(found.error)):
+        yield "its weights and its cache have room: it ended for another reason than memory"
+        return
     yield (
-        f"a lower --gpu-memory-utilization than {_share(found):g}: CUDA graphs and what comes after the cache"
+        f"a lower {words.share} than {_share(found, words):g}: CUDA graphs and what comes after the cache"
         " take more than is left beside it"
     )
     if rank.graphs is None:
-        yield "--enforce-eager, or fewer --cudagraph-capture-sizes: no CUDA graphs, or fewer"
+        yield f"{words.no_graphs}: no CUDA graphs, or fewer"
 
 
-def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iterator[str]:
+def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile, words: Words) -> Iterator[str]:
     """Yield changes for weights that fit and a cache that does not, each with whether it would do alone."""
     needed = _bytes_of_a_request(found)
     missing = needed - rank.cache
@@ -117,21 +173,17 @@ def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
             f"{size(missing)} are missing: one request takes {size(needed)}, the cache has {size(rank.cache)}"
         )
         if (length := _said(found, _HOLDS)) is not None:
-            yield f"--max-model-len {length}: the longest request that it holds, by the engine's own estimate"
+            yield f"{words.length} {length}: the longest request that it holds, by the engine's own estimate"
     else:
-        yield f"the cache has {size(rank.cache)}: a shorter --max-model-len, or --kv-cache-dtype fp8"
-    if needed and found.settings.get("cache_dtype") == "auto" and _is_16_bit(found):
-        yield f"--kv-cache-dtype fp8: {size(needed // 2)} a request{_does(needed // 2, missing)}"
-    most = _most(rank)
-    gained = math.ceil(rank.total * most) - rank.requested
+        yield f"the cache has {size(rank.cache)}: a shorter {words.length}, or {words.fewer_bytes}"
+    if needed and found.settings.get(words.cache_type) == "auto" and _is_16_bit(found):
+        yield f"{words.fewer_bytes}: {size(needed // 2)} a request{_does(needed // 2, missing)}"
+    most, gained, why = _most(rank, words)
     if gained > 0:
-        yield (
-            f"--gpu-memory-utilization {most:g}, all that is free at its start: {size(gained)} more"
-            f"{_does(gained, missing)}"
-        )
+        yield f"{words.share} {most:g}, {why}: {size(gained)} more{_does(gained, missing)}"
     if rank.activations:
         yield (
-            f"fewer --max-num-batched-tokens and --max-num-seqs: {size(rank.activations)} of activation at"
+            f"fewer {words.smaller_batches}: {size(rank.activations)} of activation at"
             f" most{_does(rank.activations, missing)}"
         )
     for change, bits in _quantized(found, rank.weights, rank.requested):
@@ -142,14 +194,11 @@ def _to_start(found: EngineMemory, rank: RankMemory, gpu: DeviceProfile) -> Iter
         less = rank.weights - rank.weights * gpus // count
         gained = less + needed - needed * gpus // count
         if gained >= missing or count == counts[-1]:
-            yield (
-                f"--tensor-parallel-size {count}: {size(less)} of weights less on each GPU"
-                f"{_does(gained, missing)}"
-            )
+            yield (f"{words.ranks} {count}: {size(less)} of weights less on each GPU{_does(gained, missing)}")
             break
-    holds = rank.total + max(missing, 0) / _share(found)
+    holds = rank.total + max(missing, 0) / _share(found, words)
     if (other := _larger(gpu, max(holds, rank.total + 1))) is not None:
-        more = int((other.capacity_bytes - rank.total) * _share(found))
+        more = int((other.capacity_bytes - rank.total) * _share(found, words))
         yield f"{other.name}, the next GPU that holds it: {size(more)} more"
 
 
@@ -182,14 +231,21 @@ def _said(found: EngineMemory, what: re.Pattern[str]) -> int | None:
     return int(match[1]) if match else None
 
 
-def _most(rank: RankMemory) -> float:
-    return math.floor(rank.free / rank.total * 100) / 100
+def _most(rank: RankMemory, words: Words) -> tuple[float, int, str]:
+    """Return the largest share of the GPU for the engine, the bytes that it gains, and why that one."""
+    if words.in_budget:
+        most = math.floor(rank.free / rank.total * 100) / 100
+        return most, math.ceil(rank.total * most) - rank.requested, "all that is free at its start"
+    # What is taken behind the budget does not grow with the cache.
+    behind = (rank.pools or 0) + (rank.graphs or 0) + _SPARE
+    most = math.floor((rank.free - behind) / rank.free * 100) / 100
+    return most, int(rank.free * most) - rank.requested, f"with {size(_SPARE)} left for activations"
 
 
-def _share(found: EngineMemory) -> float:
+def _share(found: EngineMemory, words: Words) -> float:
     """Return the share of the GPU's memory the engine may use."""
     rank = found.rank
-    said = found.settings.get("gpu_memory_utilization")
+    said = found.settings.get(words.share_setting)
     if isinstance(said, int | float) and said:
         return float(said)
     return rank.requested / rank.total if rank is not None else 0.9
@@ -202,7 +258,8 @@ def _gpus(found: EngineMemory) -> int:
 
 
 def _ranks(found: EngineMemory) -> int:
-    sizes = (found.settings.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline"))
+    names = ("tensor_parallel_size", "pipeline_parallel_size", "tp_size", "pp_size")
+    sizes = (found.settings.get(name, 1) for name in names)
     return math.prod(size for size in sizes if isinstance(size, int))
 
 

@@ -32,10 +32,11 @@ from analyzer.errors import OptionError, RunError, did_you_mean
 
 DEFAULT = "torch==" + ".".join(map(str, releases.RECORDED["torch"])) + ".0"
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?(==(?P<version>[\w.+!-]+))?")
-_ENGINES = ("torch", "vllm")
+_ENGINES = ("torch", "vllm", "sglang")
 _BESIDE_TORCH = ("torchvision", "torchaudio")
-# Bytes on disk for a byte downloaded: torch 2.11.0 with CUDA 13, 2.8 and 5.0 GB (docs/EMULATION.md).
-_UNPACKED = 1.8
+# Bytes on disk for a byte downloaded: torch 2.11.0 with CUDA 13, 2.8 and 5.0 GB (docs/EMULATION.md); SGLang
+# 0.5.14, 4.6 and 11.3 GB (docs/evidence/SERVING.md).
+_UNPACKED = {"torch": 1.8, "vllm": 1.8, "sglang": 2.5}
 _ASK_SECONDS = 30
 
 
@@ -115,11 +116,12 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
     wheels = _resolved(python, wanted)
     known = sum(wheel.nbytes or 0 for wheel in wheels)
     more = " at least" if any(wheel.nbytes is None for wheel in wheels) else ""
+    unpacked = int(known * _UNPACKED[first["name"]])
     tell(
-        f"{len(wheels)} packages{more}, {known / 1e9:.1f} GB to download, about {known * _UNPACKED / 1e9:.0f}"
-        " GB on disk"
+        f"{len(wheels)} packages{more}, {known / 1e9:.1f} GB to download, about {unpacked / 1e9:.0f} GB on"
+        " disk"
     )
-    _check_room(folder, known)
+    _check_room(folder, known + unpacked)
     _download(python, folder / "wheels", wheels, tell)
     tell("installing")
     _pip(
@@ -185,8 +187,8 @@ def _size(url: str) -> int | None:
         return None
 
 
-def _check_room(folder: Path, nbytes: int) -> None:
-    needed, free = int(nbytes * (1 + _UNPACKED)), shutil.disk_usage(folder).free
+def _check_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
     if needed > free:
         raise RunError(
             f"{folder} lies on a disk with {free / 1e9:.1f} GB free, and about {needed / 1e9:.1f} GB are"

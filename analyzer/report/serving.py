@@ -112,7 +112,7 @@ def engine_text(found: EngineMemory, _: View = PLAIN) -> str:
     rank = found.rank
     lines = [*textwrap.wrap(verdict(found), 80)]
     if found.blocks:
-        lines.append(f"{found.blocks:,} blocks of {found.block_tokens} tokens: {found.tokens:,} tokens")
+        lines.append(capacity(found))
     if found.device_note:
         lines += textwrap.wrap(f"device: {clean(found.device)}, {found.device_note}", 80)
     where = f" on each of {len(found.ranks)} GPUs" if len(found.ranks) > 1 else ""
@@ -151,10 +151,21 @@ def verdict(found: EngineMemory) -> str:
     return f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
 
 
+def capacity(found: EngineMemory) -> str:
+    """Return what the cache holds."""
+    held = f"{found.tokens:,} tokens"
+    if found.block_tokens == 1:
+        return held
+    return f"{found.blocks:,} blocks of {found.block_tokens} tokens: {held}"
+
+
 def terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
-    """Lines of the table: the names that vLLM logs them by."""
-    share = found.settings.get("gpu_memory_utilization", round(rank.requested / rank.total, 4))
-    yield f"{share:g} of {clean(found.device)}", rank.requested
+    """Lines of the table: the names that vLLM, or SGLang, logs them by."""
+    if (static := found.settings.get("mem_fraction_static")) is not None:
+        yield f"{static:g} of what is free of {clean(found.device)}", rank.requested
+    else:
+        share = found.settings.get("gpu_memory_utilization", round(rank.requested / rank.total, 4))
+        yield f"{share:g} of {clean(found.device)}", rank.requested
     yield "- model weights", rank.weights
     for name, nbytes in (("- peak activation", rank.activations), ("- non-torch memory", rank.outside)):
         if nbytes is not None:
@@ -163,8 +174,12 @@ def terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
     if rank.graphs_estimated is not None and counted:
         yield "- CUDA graphs, as estimated", counted
     yield "= KV cache", rank.cache
+    if rank.pools is not None:
+        yield "tables and states of requests", rank.pools
     if rank.graphs is not None:
         yield "CUDA graphs, as captured", rank.graphs
+    if rank.left is not None:
+        yield "left for activations", rank.left
 
 
 def about(found: EngineMemory) -> Iterator[str]:
@@ -174,6 +189,8 @@ def about(found: EngineMemory) -> Iterator[str]:
         " weights are random, and kernels compute nothing"
     )
     rank = found.rank
+    if rank is not None and rank.left is not None:
+        yield "it runs no batch before it serves: what activations take is not measured, only what is left"
     if rank is not None and rank.graphs is not None and rank.graphs_most is not None:
         yield (
             f"CUDA graphs: {size(rank.graphs)} is of driver 580; others since CUDA 12.4 take up to"

@@ -35,11 +35,7 @@ def engine(found: EngineMemory, _: View = PLAIN) -> str:
     rank = found.rank
     body = [page.verdict(found.fits, words.verdict(found))]
     if found.blocks:
-        body.append(
-            page.paragraph(
-                f"{found.blocks:,} blocks of {found.block_tokens} tokens: {found.tokens:,} tokens", "dim"
-            )
-        )
+        body.append(page.paragraph(words.capacity(found), "dim"))
     if found.device_note:
         body.append(page.paragraph(f"device: {found.device}, {found.device_note}", "dim"))
     if rank is not None:

@@ -1,5 +1,5 @@
 """What a serving engine has room for: by its arithmetic (`pipeline/serving.py`), or as the engine itself says
-when it is started (`engines/vllm.py`)."""
+when it is started (`engines/serving.py`)."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ class Serving:
 class RankMemory:
     """What one rank of a serving engine accounts for, in bytes, as its worker found it. total, free: of the
     device, before the model was loaded; requested: what the engine may take; cache: what is left of that for
-    keys and values; graphs, graph_nodes: bytes and nodes of its CUDA graphs. None: a term this release of the
-    engine does not have, or did not come to."""
+    keys and values; graphs, graph_nodes: bytes and nodes of its CUDA graphs; pools: what its pools take
+    besides keys and values; left: free when it could serve, where activations are not in what it may take.
+    None: a term this release of the engine does not have, or did not come to."""
 
     total: int
     free: int
@@ -71,6 +72,8 @@ class RankMemory:
     graphs_estimated: int | None = None
     graphs: int | None = None
     graph_nodes: int | None = None
+    pools: int | None = None
+    left: int | None = None
 
     @property
     def graphs_most(self) -> int | None:
@@ -82,13 +85,13 @@ class RankMemory:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """A serving engine that was started where no GPU is (`engines/vllm.py`).
+    """A serving engine that was started where no GPU is (`engines/serving.py`).
 
-    engine, torch: releases; settings: the engine's own, by its names. blocks, block_tokens, tokens,
-    length, concurrency: of the cache, as it logs them; 0 where it did not come to that. error: kind and
-    message of what it ended in, or None. needed: bytes of weights on each GPU where they did not fit, or 0.
-    peak_reserved: bytes the allocator held at most. notes: what the emulated runtime does not know. changes:
-    what would give more tokens, or let it start (`engines/changes.py`).
+    engine, torch: its name with its release, and torch's; settings: the engine's own, by its names. blocks,
+    block_tokens, tokens, length, concurrency: of the cache, as it logs them; 0 where it did not come to that.
+    error: kind and message of what it ended in, or None. needed: bytes of weights on each GPU where they did
+    not fit, or 0. peak_reserved: bytes the allocator held at most. notes: what the emulated runtime does not
+    know. changes: what would give more tokens, or let it start (`engines/changes.py`).
     """
 
     name: str

@@ -23,7 +23,7 @@ import click
 
 from benchmarks import ROOT
 from benchmarks.harness.pages import prose
-from benchmarks.serving import beside, minors, starting
+from benchmarks.serving import beside, minors, sglang, starting
 from benchmarks.serving.starting import CONFIGS, GIB
 
 _TEXT = prose(__file__)
@@ -168,7 +168,10 @@ def table(found_in: Path) -> None:
     found = {name: found[name] for name in rows if name in found}
     text = _TEXT["head"] + "".join(f"- {said}\n" for said in verdicts(rows, found))
     text += _TEXT["beside"] + "\n" + "".join(beside.rows())
-    text += _TEXT["minors"] + "\n" + "".join(minors.rows()) + _TEXT["graphs"]
+    text += _TEXT["minors"] + "\n" + "".join(minors.rows())
+    text += _TEXT["sglang"] + "\n" + "".join(sglang.rows())
+    text += _TEXT["sglang_beside"] + "\n" + "".join(sglang.beside_rows())
+    text += _TEXT["sglang_short"] + _TEXT["graphs"]
     text += "\nLogged / started, GiB:\n\n| run | tokens logged | started | weights | activation | non-torch | KV cache | graphs, estimated | graphs, taken | time | host memory |\n"
     text += "|---|---|---|---|---|---|---|---|---|---|---|\n" + "".join(
         line(name, rows[name], said) + "\n" for name, said in found.items()

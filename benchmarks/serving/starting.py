@@ -1,4 +1,4 @@
-"""A start of `analyze serve --engine vllm` on an emulated H100, with the time and the host's memory it took."""
+"""A start of `analyze serve --engine vllm`, or sglang, on an emulated H100, with the time and the host's memory it took."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ GIB = 2**30
 
 
 def started(
-    model: str, arguments: Iterable[str], python: Path | None, variables: Mapping[str, str] | None = None
+    model: str,
+    arguments: Iterable[str],
+    python: Path | None,
+    variables: Mapping[str, str] | None = None,
+    engine: str = "vllm",
 ) -> dict[str, Any] | str:
     """What the engine says of a model of `configs`, with "seconds" and "host_bytes"; or what was written where it said nothing.
 
-    arguments: vLLM's own. python: an environment with vLLM, None: whichever is within reach. variables: besides this process's.
+    arguments: the engine's own. python: an environment with it, None: whichever is within reach. variables: besides this process's.
     """
     with tempfile.TemporaryDirectory() as folder:
         out, told, begin = Path(folder) / "engine.json", Path(folder) / "told.txt", time.monotonic()
@@ -33,7 +37,7 @@ def started(
             "serve",
             CONFIGS / model,
             "--engine",
-            "vllm",
+            engine,
             "--device",
             "h100",
         ]

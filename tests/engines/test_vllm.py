@@ -14,7 +14,7 @@ import pytest
 from analyzer.cli import main
 from analyzer.devices import load
 from analyzer.emulation.emulate import Held
-from analyzer.engines import vllm
+from analyzer.engines import serving, vllm
 from analyzer.engines.changes import changes
 from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.ranks import Rank
@@ -164,9 +164,9 @@ def test_what_is_no_argument_of_the_engines_is_said(
 ) -> None:
     code, seen = started(packages, tmp_path / "out.json", "--max-modell-len", "8192")
     assert code == 1 and seen["error"]["kind"] == "ArgumentError"
-    monkeypatch.setattr(vllm, "held", Ranks({"error": seen["error"]}, error=RunError("nothing", "")))
+    monkeypatch.setattr(serving, "held", Ranks({"error": seen["error"]}, error=RunError("nothing", "")))
     with pytest.raises(OptionError, match="vLLM: unrecognized arguments: --max-modell-len 8192"):
-        vllm.engine_memory(str(CONFIG), [], "h100", "python")
+        serving.engine_memory(vllm.VLLM, str(CONFIG), [], "h100", "python")
 
 
 def test_a_configuration_that_is_refused_says_why_alone(packages: Path, tmp_path: Path) -> None:
@@ -223,7 +223,12 @@ def test_engines_on_several_machines_are_refused(name: str) -> None:
 def test_what_has_experts() -> None:
     configs = ROOT / "benchmarks/serving/configs"
     found = {place.name for place in configs.iterdir() if vllm._has_experts(str(place))}
-    assert found == {"Qwen1.5-MoE-A2.7B", "Llama-4-Scout-17B-16E-Instruct", "gpt-oss-20b"}
+    assert found == {
+        "Qwen1.5-MoE-A2.7B",
+        "Qwen3-30B-A3B-FP8",
+        "Llama-4-Scout-17B-16E-Instruct",
+        "gpt-oss-20b",
+    }
 
 
 @pytest.mark.parametrize(
@@ -244,9 +249,9 @@ def test_engines_that_share_experts_start_together(
             Path(f"{out}.{rank}").write_text(json.dumps({"ranks": [memory], "tokens": 64}))
         return Held(1, ())
 
-    monkeypatch.setattr(vllm, "held", ran)
+    monkeypatch.setattr(serving, "held", ran)
     model = str(ROOT / "benchmarks/serving/configs" / model)
-    found = vllm.engine_memory(model, ["-dp", "2", "-tp", "2"], "h100", sys.executable)
+    found = serving.engine_memory(vllm.VLLM, model, ["-dp", "2", "-tp", "2"], "h100", sys.executable)
     beside = ["--data-parallel-size", "2"] if ranks == 4 else []
     assert asked == {"arguments": ["-tp", "2", *beside], "ranks": ranks}
     assert len(found.ranks) == ranks and said in found.notes[0]
@@ -260,7 +265,7 @@ def test_only_the_configuration_is_handed_on(tmp_path: Path) -> None:
     (model / "config.json").write_text((CONFIG / "config.json").read_text())
     for name in ("tokenizer.json", "model.safetensors", "modeling_own.py"):
         (model / name).write_text("{}")
-    folder = vllm._folder_of(str(model), tmp_path / "place")
+    folder = serving._folder_of(str(model), tmp_path / "place")
     assert sorted(file.name for file in folder.iterdir()) == [
         "config.json",
         "model.safetensors",
@@ -275,7 +280,7 @@ def test_of_the_weights_only_their_headers_are_handed_on(tmp_path: Path) -> None
     header = b'{"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}'
     length = len(header).to_bytes(8, "little")
     (model / "model.safetensors").write_bytes(length + header + b"data")
-    folder = vllm._folder_of(str(model), tmp_path / "place")
+    folder = serving._folder_of(str(model), tmp_path / "place")
     assert (folder / "model.safetensors").read_bytes() == length + header
 
 
@@ -303,8 +308,8 @@ TERMS = {"total": 80 * GIB, "free": 79 * GIB, "requested": 76 * GIB, "weights": 
 
 def test_every_rank_is_read_and_the_smallest_cache_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks(*({"ranks": [TERMS | {"cache": cache}], "tokens": 64} for cache in (4 * GIB, 3 * GIB)))
-    monkeypatch.setattr(vllm, "held", ranks)
-    found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
+    monkeypatch.setattr(serving, "held", ranks)
+    found = serving.engine_memory(vllm.VLLM, str(CONFIG), ["-tp", "2"], "h100", "python")
     assert [rank.cache for rank in found.ranks] == [4 * GIB, 3 * GIB]
     assert found.rank is not None and found.rank.cache == 3 * GIB
     assert found.notes == ("NCCL bounded",) and found.peak_reserved == 5 and found.changes
@@ -317,26 +322,27 @@ def test_the_first_error_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None
         "error": {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "at": 1.0},
         "needed": 90 * GIB,
     }
-    monkeypatch.setattr(vllm, "held", Ranks(lost, full, error=RunError("rank 1 ended", "")))
-    found = vllm.engine_memory(str(CONFIG), ["-tp", "2"], "h100", "python")
+    monkeypatch.setattr(serving, "held", Ranks(lost, full, error=RunError("rank 1 ended", "")))
+    found = serving.engine_memory(vllm.VLLM, str(CONFIG), ["-tp", "2"], "h100", "python")
     assert found.error == ("OutOfMemoryError", "CUDA out of memory") and found.needed == 90 * GIB
     assert found.changes[0].startswith("the weights alone take 90.0 GiB") and not found.fits
 
 
 def test_what_ended_without_an_error_of_the_engines_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm, "held", Ranks(error=RunError("it was ended by signal 9", "")))
+    monkeypatch.setattr(serving, "held", Ranks(error=RunError("it was ended by signal 9", "")))
     with pytest.raises(RunError, match="signal 9"):
-        vllm.engine_memory(str(CONFIG), [], "h100", "python")
+        serving.engine_memory(vllm.VLLM, str(CONFIG), [], "h100", "python")
 
 
 def test_the_users_caches_are_neither_read_nor_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU compiled before lies there; each start has a folder of its own, which goes with it."""
     ranks = Ranks({})
-    monkeypatch.setattr(vllm, "held", ranks)
-    for name in vllm._CACHES:
+    monkeypatch.setattr(serving, "held", ranks)
+    caches = (*serving._CACHES, *vllm.VLLM.caches)
+    for name in caches:
         monkeypatch.setenv(name, str(Path.home() / ".cache"))
-    vllm.engine_memory(str(CONFIG), [], "h100", "python")
-    kept = {name: ranks.variables[name] for name in vllm._CACHES}
+    serving.engine_memory(vllm.VLLM, str(CONFIG), [], "h100", "python")
+    kept = {name: ranks.variables[name] for name in caches}
     assert {"VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"} <= kept.keys()
     assert len(set(kept.values())) == 1
     assert "analyze-serve-" in kept["VLLM_CACHE_ROOT"] and not Path(kept["VLLM_CACHE_ROOT"]).exists()
@@ -540,7 +546,7 @@ def test_the_arithmetic_has_every_form(form: str, said: str, capsys: pytest.Capt
 def test_without_the_engine_its_arithmetic_is_done_and_said_to_be(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm.reach, "places", lambda package, near: iter(()))
+    monkeypatch.setattr(serving.reach, "places", lambda package, near: iter(()))
     terms = ["--weights", "15GiB", "--activations", "1GiB", "--outside", "1GiB", "--graphs", "0GiB"]
     assert main(["serve", str(CONFIG), "--engine", "vllm", "--device", "h100", "--length", "8192"]) in (0, 1)
     said = capsys.readouterr()
@@ -551,7 +557,7 @@ def test_without_the_engine_its_arithmetic_is_done_and_said_to_be(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--", "--max-num-seqs", "8"], "is an argument of the engine"),
+        (["--", "--max-num-seqs", "8"], "is an argument of an engine"),
         (["--engine", "vllm", "--python", sys.executable, "--weights", "1GiB"], "is of the arithmetic"),
     ],
 )
@@ -564,4 +570,4 @@ def test_what_belongs_to_the_other_engine_is_said(
 
 def test_a_python_without_it_is_said() -> None:
     with pytest.raises(MissingDependencyError, match="has no vLLM"):
-        vllm.python_with_vllm(sys.executable)
+        serving.python_with(vllm.VLLM, sys.executable)

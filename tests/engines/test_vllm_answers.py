@@ -1,78 +1,21 @@
-"""What vLLM's libraries are answered in its process (`engines/inside/vllm_answers.py`), with packages made for the test."""
+"""What vLLM is answered in its process (`engines/inside/vllm_answers.py`), with packages made for the test."""
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import sys
-from types import ModuleType, SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from tests.engines.insides import inside, placed
 
 
 @pytest.fixture
-def answers() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "vllm_answers", ROOT / "analyzer/engines/inside/vllm_answers.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def placed(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> ModuleType:
-    """A module of that name, with the packages it is in."""
-    parts = name.split(".")
-    for count in range(1, len(parts)):
-        parent = ".".join(parts[:count])
-        monkeypatch.setitem(sys.modules, parent, sys.modules.get(parent, ModuleType(parent)))
-    module = ModuleType(name)
-    vars(module).update(content)
-    monkeypatch.setitem(sys.modules, name, module)
-    return module
-
-
-def test_functions_known_by_name_are_the_answered_ones(answers: Any) -> None:
-    """`getpid` is in this process; one that no library has is left out. What was made before is answered, too."""
-    made = {"getpid": "its own"}
-    names = [
-        SimpleNamespace(name=name, restype=ctypes.c_int, argtypes=[])
-        for name in ("getpid", "no_such_function")
-    ]
-    library = SimpleNamespace(
-        exported_functions=names, path_to_library_cache={}, path_to_dict_mapping={"/first": made}
-    )
-    answers.answer_opened(library, "libc.so.6")
-    assert set(library.path_to_dict_mapping["libc.so.6"]) == {"getpid"}
-    assert made["getpid"]() > 0  # type: ignore[operator]
-    answers.answer_opened(library, None)  # no such library is loaded
-
-
-def test_modules_that_are_not_there_in_binary_are_launches(
-    answers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class JitSpec:
-        def __init__(self, is_aot: bool) -> None:
-            self.is_aot, self.name = is_aot, "comm"
-
-        def build_and_load(self) -> str:
-            return "compiled before"
-
-    placed(monkeypatch, "flashinfer.jit.core", JitSpec=JitSpec)
-    launches: list[Any] = []
-    monkeypatch.setattr(answers, "launched", lambda *arguments, **named: launches.append(arguments))
-    answers.answer_flashinfer()
-    assert JitSpec(is_aot=True).build_and_load() == "compiled before"
-    module: Any = JitSpec(is_aot=False).build_and_load()
-    module.all_reduce(1, 2)
-    assert launches == [(1, 2)] and "FlashInfer's comm is not compiled" in capsys.readouterr().err
-    assert len(answers.notes) == 1 and "memory of its own is not counted" in answers.notes[0]
-    with pytest.raises(AttributeError):
-        _ = module.__iter__  # what Python asks of an object is no kernel
+def answers() -> Iterator[Any]:
+    with inside("vllm_answers") as module:
+        yield module
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -86,7 +29,7 @@ def test_flashinfers_experts_are_taken_where_they_come_compiled(
     answers.answer_experts()
     asked = sys.modules["vllm.utils.flashinfer"].has_flashinfer_cutlass_fused_moe
     assert asked() is (has and compiled) and asked() is (has and compiled)
-    assert len(answers.notes) == (has and not compiled)
+    assert len(sys.modules["engine_answers"].notes) == (has and not compiled)
 
 
 @pytest.mark.parametrize(("said", "then"), [([], ["layers."]), (["self_attn.q_proj"], ["self_attn.q_proj"])])
@@ -108,35 +51,7 @@ def test_gptq_without_weights_quantizes_the_blocks(
     assert config.modules_in_block_to_quantize == then
 
 
-def test_cuda_python_chooses_the_emulated_device(answers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = placed(monkeypatch, "cuda.cudart", cudaError_t=lambda code: ("error", code))
-    chosen: list[int] = []
-    library = SimpleNamespace(cudaSetDevice=lambda index: chosen.append(index.value) or 0)
-    monkeypatch.setattr(answers.ctypes, "CDLL", lambda name: library)
-    answers.answer_cuda_python()
-    assert module.cudaSetDevice(1) == (("error", 0),) and chosen == [1]
-
-
 def test_models_are_looked_at_in_this_process(answers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = placed(monkeypatch, answers._REGISTRY, _run_in_subprocess=lambda function: "elsewhere")
     answers.answer_registry()
     assert registry._run_in_subprocess(lambda: "here") == "here"
-
-
-@pytest.mark.parametrize("mode", ["min", "all"])
-def test_what_is_timed_runs_seldom_and_takes_the_same_time(
-    answers: Any, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    class InductorBenchmarker:
-        def benchmark_gpu(
-            self, function: Any, estimation_iters: int = 5, memory_warmup_iters: int = 100,
-            benchmark_iters: int = 100, return_mode: str = "min",
-        ) -> Any:  # fmt: skip
-            times = [function() for _ in range(estimation_iters + memory_warmup_iters + benchmark_iters)]
-            return min(times) if return_mode == "min" else times[-benchmark_iters:]
-
-    placed(monkeypatch, answers._BENCHMARKS, InductorBenchmarker=InductorBenchmarker)
-    answers.answer_benchmarks()
-    runs: list[float] = []
-    found = InductorBenchmarker().benchmark_gpu(lambda: runs.append(3.0) or 3.0, return_mode=mode)
-    assert found == (1.0 if mode == "min" else [1.0]) and len(runs) == 3

@@ -2,9 +2,7 @@
 OUT MODEL [ARGUMENT ...]`, with vLLM's own arguments, in an environment that has vLLM, under the emulated
 runtime.
 
-OUT: a JSON file with "version", "torch", "settings", "notes", "ranks" (of this process: bytes by the name of
-the term), "blocks", "block_tokens", "tokens", "concurrency", "length", and "error" where the engine ended in
-one. Terms that a release of vLLM does not have are left out.
+OUT: the report (`engine_starting.py`).
 
 Weights are random (`--load-format dummy`) and nothing is tokenized, so a folder with a `config.json` is
 enough; a model that sees images has its processor and tokenizer beside it. Each rank is a process that
@@ -16,17 +14,15 @@ Source: vLLM 0.19, `v1/worker/gpu_worker.py` (`determine_available_memory`), `v1
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
-import json
 import logging
 import os
 import re
-import sys
-import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from engine_answers import notes
+from engine_starting import graph_nodes, refuse, report, settings_of, weights_not_known
 
 _TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
@@ -38,23 +34,6 @@ _SETTINGS = {
     "parallel_config": ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
     "model_config": ("max_model_len", "dtype", "quantization", "enforce_eager"),
 }
-
-
-class ArgumentError(Exception):
-    """An argument is not vLLM's."""
-
-
-def refuse(message: str) -> NoReturn:
-    """Raise what a parser of arguments finds wrong, without its usage of some hundred lines."""
-    raise ArgumentError(message)
-
-
-def message_of(error: BaseException) -> str:
-    """Return what an error says; of a configuration's validation (pydantic) without its input and links."""
-    parts = getattr(error, "errors", None)
-    if type(error).__name__ != "ValidationError" or not callable(parts):
-        return str(error)
-    return "; ".join(str(part["msg"]).removeprefix("Value error, ") for part in parts())
 
 
 class CacheSize(logging.Handler):
@@ -112,17 +91,6 @@ def watch_capture(runner: Any, rank: dict[str, int]) -> None:
     runner.capture_model = capture_model
 
 
-def graph_nodes() -> int | None:
-    """Return how many nodes the CUDA graphs of this rank's device have; None: nobody counts them."""
-    import torch
-
-    runtime = ctypes.CDLL(None)
-    if not hasattr(runtime, "emulated_graph_nodes"):
-        return None
-    runtime.emulated_graph_nodes.restype = ctypes.c_int64
-    return int(runtime.emulated_graph_nodes(torch.cuda.current_device()))
-
-
 def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     """The engine, until it could serve."""
     import torch
@@ -131,7 +99,7 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     from vllm.usage.usage_lib import UsageContext
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.llm_engine import LLMEngine
-    from vllm_answers import answer_all, notes
+    from vllm_answers import answer_all
 
     seen |= {"version": vllm.__version__, "torch": torch.__version__, "notes": notes}
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="analyze serve --engine vllm --"))
@@ -161,16 +129,14 @@ def start(model: str, arguments: list[str], seen: dict[str, Any]) -> None:
     if tokens := getattr(cache, "kv_cache_size_tokens", None):  # of releases that keep what others only log
         length, concurrency = config.model_config.max_model_len, cache.kv_cache_max_concurrency
         seen |= {"tokens": tokens, "length": length, "concurrency": round(concurrency, 2)}
-    seen["settings"] = settings_of(config)
+    seen["settings"] = settings(config)
 
 
-def settings_of(config: Any) -> dict[str, Any]:
+def settings(config: Any) -> dict[str, Any]:
     """Return the settings that decide memory, by name."""
-    return {
-        name: value if isinstance(value := getattr(part, name, None), (bool, int, float, str)) else str(value)
-        for part, names in ((getattr(config, where), names) for where, names in _SETTINGS.items())
-        for name in names
-    }
+    parts = ((getattr(config, where), names) for where, names in _SETTINGS.items())
+    named = {name: getattr(part, name, None) for part, names in parts for name in names}
+    return dict(settings_of(named))
 
 
 def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
@@ -183,7 +149,7 @@ def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
     @functools.wraps(made)
     def create_engine_config(self: Any, *positional: Any, **named: Any) -> Any:
         configs.append(made(self, *positional, **named))
-        seen["settings"] = settings_of(configs[-1])
+        seen["settings"] = settings(configs[-1])
         return configs[-1]
 
     arguments.create_engine_config = create_engine_config
@@ -206,37 +172,16 @@ def bytes_of_weights(config: Any) -> int:
         ):
             model = initialize_model(vllm_config=config)
     except Exception as error:
-        print(f"analyze serve: how much its weights take is not known: {error}", file=sys.stderr)
-        return 0
+        return int(weights_not_known(error))
     return sum(tensor.nbytes for tensor in {*model.parameters(), *model.buffers()})
 
 
-def wait_for_others() -> None:
-    """Wait until every rank has written its report, since all end with the first."""
-    import torch.distributed as dist
+def world() -> Any:
+    """Return vLLM's group of all ranks."""
     from vllm.distributed.parallel_state import get_world_group
 
-    with contextlib.suppress(Exception):
-        dist.barrier(group=get_world_group().cpu_group)
-
-
-def main() -> None:
-    """Exit code 0: it could serve; 1: it ended in an error, which OUT has."""
-    out, model, *arguments = sys.argv[1:]
-    is_rank = "RANK" in os.environ
-    if is_rank:
-        out = f"{out}.{os.environ['RANK']}"
-    seen: dict[str, Any] = {"ranks": []}
-    try:
-        start(model, arguments, seen)
-    except Exception as error:
-        seen["error"] = {"kind": type(error).__name__, "message": message_of(error), "at": time.time()}
-        raise
-    finally:
-        Path(out).write_text(json.dumps(seen), "utf-8")
-    if is_rank:
-        wait_for_others()
+    return get_world_group()
 
 
 if __name__ == "__main__":
-    main()
+    report(start, world)
