@@ -284,11 +284,12 @@ failed:
 
 static const int64_t MIB_UNITS = ((int64_t)1 << 20) / 512;
 
-/* What PyTorch's allocator is beside its heap: all in units. take, give: where segments come from and go back to. */
+/* What PyTorch's allocator is beside its heap: all in units. take, give: where segments come from and go back to. refused: asked,
+ * with the number of a size without room and the event, for the units to go on with, or None; it may lower later sizes. */
 typedef struct {
     Heap heap;
     int64_t large_segment, limit, reserved, peak_reserved;
-    PyObject *take, *give;
+    PyObject *take, *give, *refused;
 } Caching;
 
 /* A new segment for a request of `size` units as a block in no pool: 1; 0 where the limit leaves no room; -1 with an error. */
@@ -361,6 +362,20 @@ static int caching_take(Caching *caching, int64_t key, int64_t size, int stream)
     return 1;
 }
 
+/* The units that event `at` asks for now that size `number` has no room; NONE for no others, -2 with an error. */
+static int64_t caching_less(Caching *caching, int64_t number, Py_ssize_t at) {
+    if (!caching->refused || caching->refused == Py_None)
+        return NONE;
+    PyObject *said = PyObject_CallFunction(caching->refused, "Ln", (long long)number, at);
+    if (!said)
+        return -2;
+    int64_t units = said == Py_None ? NONE : PyLong_AsLongLong(said);
+    if (said != Py_None && units < 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "a request for less than nothing");
+    Py_DECREF(said);
+    return PyErr_Occurred() ? -2 : units;
+}
+
 /* The script's event `at`: 1; 0 where there is no room; -1 with an error. */
 static int caching_event(Caching *caching, const Script *script, Py_ssize_t at) {
     const int64_t *event = script->events + script->width * at;
@@ -371,7 +386,14 @@ static int caching_event(Caching *caching, const Script *script, Py_ssize_t at) 
         PyErr_Format(PyExc_IndexError, "event %zd names a stream that is not there", at);
         return -1;
     }
-    return script->units[number] ? caching_take(caching, key, script->units[number], (int)stream) : 1;
+    int64_t units = script->units[number];
+    while (units > 0) {
+        int served = caching_take(caching, key, units, (int)stream);
+        if (served)
+            return served;
+        units = caching_less(caching, number, at);
+    }
+    return units < 0 ? (units == NONE ? 0 : -1) : 1; /* for nothing there is always room */
 }
 
 static PyObject *peaks(PyObject *module, PyObject *arguments) {
@@ -380,7 +402,8 @@ static PyObject *peaks(PyObject *module, PyObject *arguments) {
     Py_ssize_t setup_count;
     long long large_segment, limit;
     Caching caching = {0};
-    if (!PyArg_ParseTuple(arguments, "OOnLLOO", &events, &units, &setup_count, &large_segment, &limit, &caching.take, &caching.give))
+    if (!PyArg_ParseTuple(
+            arguments, "OOnLLOO|O", &events, &units, &setup_count, &large_segment, &limit, &caching.take, &caching.give, &caching.refused))
         return NULL;
     caching.large_segment = large_segment;
     caching.limit = limit;
@@ -731,7 +754,7 @@ static int module_filled(PyObject *module) {
 }
 
 static PyMethodDef module_methods[] = {
-    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, limit, take, give): allocated and reserved, in units, and whether all is served."},
+    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, limit, take, give, refused=None): allocated and reserved, in units, and whether all is served."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,6 +13,7 @@ def peaks(
     limit: int,
     take: Callable[[int, int], int],
     give: Callable[[int, int], object],
+    refused: Callable[[int, int], int | None] | None = None,
     /,
 ) -> tuple[int, int, bool]: ...
 

@@ -8,7 +8,7 @@ the same of a program that it knows all events of, on an allocator without setti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -53,13 +53,18 @@ class Variants:
         found = rows(self.prediction.events, lambda _: next(places), allocator)
         return found and found._replace(limit=limit)
 
+    @cached_property
+    def _plans(self) -> NumberedPlans:
+        named = {place: request.plan for place, request in enumerate(self.requests) if request.plan}
+        smaller = {place: request.smaller for place, request in enumerate(self.requests) if request.smaller}
+        return NumberedPlans(named, smaller)
+
     def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
         limit: as `Prediction.limited` takes it."""
         if self._rows is not None:
-            found = self._rows.peaks(np.array(sizes, np.int64), limit)
-            if found.served or not any(request.plan or request.smaller for request in self.requests):
-                return found.reserved, found.served
+            found = self._rows.peaks(np.array(sizes, np.int64), limit, plans=self._plans)
+            return found.reserved, found.served
         allocator = self.prediction.allocator()
         if limit is not None:
             assert self.prediction.limited is not None
@@ -95,13 +100,62 @@ class Rows(NamedTuple):
     settings: PyTorchSettings
     limit: Limit | None = None
 
-    def peaks(self, sizes: Integers, limit: Limit | None, space: AddressSpace | None = None) -> Peaks:
-        """Return the peaks with these sizes in bytes, by number; no plan is asked for less. limit: in place
-        of the allocator's own; space: where segments go."""
+    def peaks(
+        self,
+        sizes: Integers,
+        limit: Limit | None,
+        space: AddressSpace | None = None,
+        plans: NumberedPlans | None = None,
+    ) -> Peaks:
+        """Return the peaks with these sizes in bytes, by number. limit: in place of the allocator's own;
+        space: where segments go; plans: those that are asked for less where there is no room."""
         units = -(-sizes // UNIT_BYTES)
         limit = limit or self.limit
         nbytes = None if limit is None else limit.nbytes
-        return peaks(self.events, units, self.setup_count, self.settings, nbytes, space)
+        refused = None if plans is None or not plans.smaller else Refusals(plans, sizes)
+        found = peaks(self.events, units, self.setup_count, self.settings, nbytes, space, refused)
+        return found if refused is None else found._replace(refused=tuple(refused.rows))
+
+
+class NumberedPlans:
+    """Plans by the number of the size they ask for, and what they ask for in its place (`plans.py`)."""
+
+    def __init__(self, plans: Mapping[int, str], smaller: Mapping[int, Sequence[int]]) -> None:
+        self.smaller = smaller
+        self._plans = plans
+        self._numbers: dict[str, list[int]] = {}
+        for number, plan in plans.items():
+            self._numbers.setdefault(plan, []).append(number)
+
+    def alike(self, number: int) -> Sequence[int]:
+        """Return the numbers of all sizes that the same plan asks for; none without a plan."""
+        return self._numbers[self._plans[number]] if number in self._plans else ()
+
+
+class Refusals:
+    """Requests without room in one simulation, each of which goes on to less as in `Plans.served`. rows: of
+    these requests; tries: how often one had no room."""
+
+    def __init__(self, plans: NumberedPlans, sizes: Integers) -> None:
+        self.rows: list[int] = []
+        self.tries = 0
+        self._plans, self._sizes, self._running = plans, sizes, dict[int, int]()
+        self._others: Iterator[int] = iter(())
+
+    def __call__(self, number: int, row: int) -> tuple[int, Sequence[int]] | None:
+        """Return what is asked for next, as `Refused`."""
+        if row not in self.rows[-1:]:
+            running = self._running.get(number, int(self._sizes[number]))
+            self._others = (size for size in self._plans.smaller.get(number, ()) if size < running)
+        size = next(self._others, None)
+        if size is None:
+            return None
+        self.tries += 1
+        if row not in self.rows[-1:]:
+            self.rows.append(row)
+        alike = self._plans.alike(number)
+        self._running |= dict.fromkeys(alike, size)
+        return size, alike
 
 
 def _unlimited(allocator: PyTorchAllocator) -> PyTorchAllocator:

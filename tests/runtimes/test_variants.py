@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -74,6 +75,12 @@ def test_what_is_held_is_what_a_simulation_holds(
     for limit in limits:
         simulation = simulate(resized, allocator(*(limit or ())))
         assert found.held(sizes, limit) == (simulation.peak_reserved, simulation.failure is None)
+        if found._rows is not None:
+            peaks = found._rows.peaks(np.array(sizes, np.int64), limit, plans=found._plans)
+            assert (peaks.allocated, len(peaks.refused)) == (
+                simulation.peak_allocated,
+                len(simulation.refused),
+            )
     device = partial(create, "pytorch", limit_bytes=limits[1].nbytes, device_total_bytes=80 * MIB)
     simulation = simulate(resized, device())
     found = Variants(replace(prediction(*events), allocator=device))

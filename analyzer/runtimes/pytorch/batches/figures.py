@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -30,7 +30,6 @@ from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
-from analyzer.runtimes.bounded import convolves
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
 from analyzer.runtimes.pytorch.eager import requests
@@ -38,7 +37,7 @@ from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step
 from analyzer.runtimes.pytorch.settings import limited, make_allocator
 from analyzer.runtimes.timeline import Failure, Server, iteration_start
-from analyzer.runtimes.variants import Rows, rows
+from analyzer.runtimes.variants import NumberedPlans, Rows, rows
 
 # In `ParametricCapture.known`: what is the same on every device.
 _GROUPS, _TEMPLATES = "operators by class", "templates"
@@ -49,14 +48,14 @@ class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
-    has_plans: whether some may be asked for less. rows: the requests as the compiled core takes them, where
+    plans: of the sizes that may be asked for less, by number. rows: the requests as the compiled core takes them, where
     it can.
     """
 
     events: tuple[AllocationEvent, ...]
     setup_count: int
     libraries: frozenset[str]
-    has_plans: bool
+    plans: Mapping[int, str]
     rows: Rows | None
 
 
@@ -124,9 +123,10 @@ class EagerBatches:
         if sizes is None:
             sizes = self._sizes(batch).sizes
         found = self._compiled(batch, sizes, limit)
-        if found is not None and not (found.fails and limit is not None and self._made.has_plans):
-            return found
-        return self._simulated(batch, limit)[0]
+        if found is not None and found.fails and limit is not None and self._made.plans:
+            sizes, smaller, _ = self._sizes(batch)
+            found = self._compiled(batch, sizes, limit, smaller)
+        return found or self._simulated(batch, limit)[0]
 
     def failed(self, batch: int, limit: Limit) -> Failed | None:
         self._renumber()
@@ -138,13 +138,22 @@ class EagerBatches:
             self._template = self._make_template()
         return self._template
 
-    def _compiled(self, batch: int, sizes: Integers, limit: Limit | None) -> Figures | None:
-        """Return the figures with first plans alone, as the compiled core says; None where it does not."""
+    def _compiled(
+        self,
+        batch: int,
+        sizes: Integers,
+        limit: Limit | None,
+        smaller: Mapping[int, Sequence[int]] | None = None,
+    ) -> Figures | None:
+        """Return the figures as the compiled core says, with first plans alone where `smaller` is not given;
+        None where it does not."""
         if self._made.rows is None:
             return None
-        found = self._made.rows.peaks(sizes, limit)
+        plans = None if smaller is None else NumberedPlans(self._made.plans, smaller)
+        found = self._made.rows.peaks(sizes, limit, plans=plans)
+        returned = found.returned or bool(found.refused)
         return self._figures(
-            batch, found.allocated, found.reserved, fails=not found.served, returned=found.returned
+            batch, found.allocated, found.reserved, fails=not found.served, returned=returned
         )
 
     def _simulated(self, batch: int, limit: Limit | None) -> tuple[Figures, Failed | None]:
@@ -229,7 +238,8 @@ class EagerBatches:
         )
         events, setup_count = asked.events, iteration_start(asked.events) + 1
         compiled = rows(events, lambda event: event.nbytes, allocator)
-        return _Template(events, setup_count, asked.libraries, convolves(events), compiled)
+        plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
+        return _Template(events, setup_count, asked.libraries, plans, compiled)
 
 
 def _simulate(
