@@ -396,14 +396,28 @@ static int caching_event(Caching *caching, const Script *script, Py_ssize_t at) 
     return units < 0 ? (units == NONE ? 0 : -1) : 1; /* for nothing there is always room */
 }
 
+/* The units of each key's block now, into an array of as many; -1 with an error. */
+static int heap_held(const Heap *heap, PyObject *array) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE))
+        return -1;
+    int right = view.itemsize == sizeof(int64_t) && view.len >= heap->key_count * (Py_ssize_t)sizeof(int64_t);
+    for (Py_ssize_t key = 0; right && key < heap->key_count; key++)
+        ((int64_t *)view.buf)[key] = heap->live[key] == NONE ? 0 : heap->blocks[heap->live[key]].size;
+    PyBuffer_Release(&view);
+    if (!right)
+        PyErr_SetString(PyExc_ValueError, "an array of int64 for every key is needed");
+    return right ? 0 : -1;
+}
+
 static PyObject *peaks(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *events, *units;
-    Py_ssize_t setup_count;
+    PyObject *events, *units, *held = Py_None;
+    Py_ssize_t setup_count, peak_at = -1;
     long long large_segment, limit;
     Caching caching = {0};
     if (!PyArg_ParseTuple(
-            arguments, "OOnLLOO|O", &events, &units, &setup_count, &large_segment, &limit, &caching.take, &caching.give, &caching.refused))
+            arguments, "OOnLLOO|OO", &events, &units, &setup_count, &large_segment, &limit, &caching.take, &caching.give, &caching.refused, &held))
         return NULL;
     caching.large_segment = large_segment;
     caching.limit = limit;
@@ -419,16 +433,22 @@ static PyObject *peaks(PyObject *module, PyObject *arguments) {
         if (at == setup_count) {
             heap->peak = heap->allocated;
             caching.peak_reserved = caching.reserved;
+            peak_at = at - 1;
         }
         if (at == script.count)
             break;
+        int64_t peak = heap->peak;
         served = caching_event(&caching, &script, at);
+        if (heap->peak > peak)
+            peak_at = at;
     }
+    if (served >= 0 && held != Py_None && heap_held(heap, held))
+        served = -1;
     script_end(&script);
     heap_end(heap);
     if (served < 0)
         return NULL;
-    return Py_BuildValue("LLN", (long long)heap->peak, (long long)caching.peak_reserved, PyBool_FromLong(served));
+    return Py_BuildValue("LLNn", (long long)heap->peak, (long long)caching.peak_reserved, PyBool_FromLong(served), peak_at);
 }
 
 /* ------------------------------------------------------------ PyTorch's caching allocator that already holds something: Blocks */
@@ -754,7 +774,7 @@ static int module_filled(PyObject *module) {
 }
 
 static PyMethodDef module_methods[] = {
-    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, limit, take, give, refused=None): allocated and reserved, in units, and whether all is served."},
+    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, limit, take, give, refused=None, held=None): allocated and reserved, in units, whether all is served, and the event at which most was allocated."},
     {NULL, NULL, 0, NULL},
 };
 

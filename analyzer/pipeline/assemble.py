@@ -44,7 +44,7 @@ from analyzer.runtimes.ranges import (
     reserved_range,
     under_pressure,
 )
-from analyzer.runtimes.timeline import Failure, Simulation, simulate
+from analyzer.runtimes.timeline import Failure, Simulation
 from analyzer.runtimes.variants import Variants
 from analyzer.timing.step_time import StepTime
 
@@ -96,26 +96,31 @@ def check_trains(runtime: Runtime) -> None:
         )
 
 
-def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limit | None = None) -> Analysis:
+def assemble(
+    captured: Captured,
+    options: Options,
+    runtime: Runtime,
+    limit: Limit | None = None,
+    known: Prediction | None = None,
+) -> Analysis:
     """Predict and simulate the capture's requests, and assemble the estimate. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`);
     the figures are then those under it, until where the program gets. UNLIMITED: with room, whatever the
     device has. None: what the device, or the budget, leaves it (`_on_device`).
+    known: what is predicted, if that is known already; in plain numbers (`Prediction.plain`) the estimate is
+    without what lies where, and without ranges.
     """
-    graph = captured.source.graph
-    prediction = _predicted(captured, options, runtime)
+    prediction = known or _predicted(captured, options, runtime)
     profile, device_note = _capped(captured, prediction)
     assumed = stands_in(options.device)
     there_is = None if assumed else profile.usable_bytes
-    outcome = _outcome(prediction, limit, (options.budget_bytes, there_is))
+    variants = Variants(prediction)
+    outcome = _outcome(variants, limit, (options.budget_bytes, there_is))
     simulation = outcome.simulation
-    describe = described(prediction, graph)
-    rows = peak_rows(graph, prediction, simulation, describe)
-    ranges = lifetimes(graph)
     device_used = prediction.device_used(simulation)
     bounding = there_is if limit is None else None
-    assumptions = _assumed(captured.profile, prediction, outcome, device_used, bounding)
+    assumptions = _assumed(captured.profile, variants, outcome, device_used, bounding)
     modelled = runtime.modelled(prediction, profile)
     elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
@@ -134,15 +139,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         peak_reserved=simulation.peak_reserved,
         device_used=device_used,
         peak_requested=simulation.peak_requested,
-        graph_peak=peak(graph, ranges=ranges).nbytes,
-        saved_for_backward=saved_for_backward(graph, ranges).nbytes,
         naive=captured.naive,
-        breakdown=_sums((row.category, row.nbytes) for row in rows),
-        by_module=_sums((row.module, row.nbytes) for row in rows),
-        by_line=_sums((row.source, row.nbytes) for row in rows),
-        marks=_marks(prediction.events, simulation),
-        tensors=rows,
-        timeline=_timeline(simulation),
         certainty=_certainty(
             simulation,
             prediction.unknown,
@@ -150,16 +147,6 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
             kept_and_spare(captured.profile, profile.usable_bytes),
         ),
         notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, elsewhere),
-        peak_at=simulation.peak_phase,
-        out_of_memory=(
-            None if outcome.failure is None else out_of_memory(outcome.failure, prediction.events, describe)
-        ),
-        allocations=_allocations(prediction.events, simulation, describe),
-        segments=tuple(
-            SegmentRow(piece.address, piece.nbytes, piece.born, piece.died) for piece in simulation.pieces
-        ),
-        peak_event=simulation.peak_position,
-        iterations=simulation.iterations,
         refused=captured.refused,
         incomplete=captured.incomplete,
         caveats=captured.caveats,
@@ -171,8 +158,46 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         modelled=modelled,
         installed=elsewhere,
         step_seconds=_step_time(captured, runtime),
+        **(_NOWHERE if prediction.plain else _attributed(captured, prediction, outcome)),
     )
-    return Analysis(options, profile, graph, prediction, simulation, estimate)
+    return Analysis(options, profile, captured.source.graph, prediction, simulation, estimate)
+
+
+# `_attributed` of a program in plain numbers.
+_NOWHERE: dict[str, Any] = {
+    **dict.fromkeys(("graph_peak", "saved_for_backward"), 0),
+    **dict.fromkeys(("breakdown", "by_module", "by_line"), {}),
+    **dict.fromkeys(("marks", "tensors"), ()),
+    "timeline": Timeline(*((),) * 6),
+}
+
+
+def _attributed(captured: Captured, prediction: Prediction, outcome: _Outcome) -> dict[str, Any]:
+    """Return the fields of the estimate that say what lies where, when and why."""
+    graph, simulation = captured.source.graph, outcome.simulation
+    describe = described(prediction, graph)
+    rows = peak_rows(graph, prediction, simulation, describe)
+    ranges = lifetimes(graph)
+    return {
+        "graph_peak": peak(graph, ranges=ranges).nbytes,
+        "saved_for_backward": saved_for_backward(graph, ranges).nbytes,
+        "breakdown": _sums((row.category, row.nbytes) for row in rows),
+        "by_module": _sums((row.module, row.nbytes) for row in rows),
+        "by_line": _sums((row.source, row.nbytes) for row in rows),
+        "marks": _marks(prediction.events, simulation),
+        "tensors": rows,
+        "timeline": _timeline(simulation),
+        "peak_at": simulation.peak_phase,
+        "out_of_memory": (
+            None if outcome.failure is None else out_of_memory(outcome.failure, prediction.events, describe)
+        ),
+        "allocations": _allocations(prediction.events, simulation, describe),
+        "segments": tuple(
+            SegmentRow(piece.address, piece.nbytes, piece.born, piece.died) for piece in simulation.pieces
+        ),
+        "peak_event": simulation.peak_position,
+        "iterations": simulation.iterations,
+    }
 
 
 def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
@@ -224,14 +249,14 @@ def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, 
     return profile.of_memory(capped.capacity_bytes), note
 
 
-def _outcome(prediction: Prediction, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
+def _outcome(variants: Variants, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
     """Simulate under a limit, as in `assemble`. bounds: bytes, the least of which counts without one."""
     if limit == UNLIMITED:
-        return _on_device(prediction, None)
-    if limit is not None and prediction.limited is not None:
-        simulation, doubt = bounded(prediction, limit)
+        return _on_device(variants, None)
+    if limit is not None and variants.prediction.limited is not None:
+        simulation, doubt = bounded(variants, limit)
         return _Outcome(simulation, simulation.failure, None, doubt)
-    return _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
+    return _on_device(variants, min((bound for bound in bounds if bound is not None), default=None))
 
 
 def _notes(
@@ -256,16 +281,16 @@ def _notes(
     return tuple(dict.fromkeys(notes))
 
 
-def _on_device(prediction: Prediction, capacity_bytes: int | None) -> _Outcome:
+def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
     """Return the outcome with room; beyond the capacity, as it runs there if it does.
 
     What the process takes beside its allocator (context, libraries) is the same either way.
     """
-    free = prediction.simulation or simulate(prediction.events, prediction.allocator(), places=True)
+    free, prediction = variants.simulated(), variants.prediction
     used = prediction.device_used(free)
     if capacity_bytes is None or used <= capacity_bytes or free.failure or prediction.limited is None:
         return _Outcome(free, free.failure)
-    simulation, doubt = bounded(prediction, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))
+    simulation, doubt = bounded(variants, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))
     if simulation.failure is not None or doubt:
         return _Outcome(free, simulation.failure, None, doubt)
     return _Outcome(simulation, None, Room(free.peak_allocated, free.peak_reserved, used))
@@ -294,16 +319,16 @@ def _in_mib(nbytes: int) -> str:
 
 def _assumed(
     profile: DeviceProfile,
-    prediction: Prediction,
+    variants: Variants,
     outcome: _Outcome,
     device_used: int,
     capacity_bytes: int | None,
 ) -> _Assumed:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
-    simulation, variants = outcome.simulation, Variants(prediction)
+    simulation, prediction = outcome.simulation, variants.prediction
     notes, ends = _rearranged(variants, simulation) if outcome.with_room is None else ((), ())
     if profile.measured:
-        if unasked(prediction.events):
+        if unasked(prediction.events) and not prediction.plain:
             ends += reserved_range(variants, simulation, measured=True)
         return _Assumed(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
     beside = max(device_used - simulation.peak_reserved, 0)
@@ -313,6 +338,9 @@ def _assumed(
             alive.block_bytes for alive in simulation.alive if may_be_off(alive.malloc)
         ),
     }
+    named = {name: nbytes for name, nbytes in found.items() if nbytes}
+    if prediction.plain:
+        return _Assumed(named, None, beside_range(profile, beside), notes)
     ends += reserved_range(variants, simulation)
     reserved = min(ends), max(ends)
     room = outcome.with_room
@@ -325,7 +353,6 @@ def _assumed(
             min(reserved[0], *pressed, simulation.peak_reserved),
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
-    named = {name: nbytes for name, nbytes in found.items() if nbytes}
     return _Assumed(named, reserved, beside_range(profile, beside), notes)
 
 

@@ -259,8 +259,17 @@ class Search:
             if self.intervals is None:
                 self.captured[batch] = self.subject.analysis(batch, limit)
             else:
-                self.captured[batch] = self.intervals.proven(batch, limit)
+                brief = self.intervals.brief(batch, limit)
+                self.captured[batch] = brief or self.intervals.proven(batch, limit)
         return self.captured[batch]
+
+    def whole(self, batch: int) -> Estimate:
+        """Return the estimate of a batch, with what lies where."""
+        if self.at(batch).prediction.plain is not None:
+            assert self.intervals is not None
+            limit = None if self.limit is None else Limit(self.limit, False)
+            self.captured[batch] = self.intervals.proven(batch, limit)
+        return self.captured[batch].estimate
 
     def range_notes(self, batch: int) -> tuple[str, ...]:
         """Return a note on the largest batches with the most and least memory beside the allocator."""
@@ -340,7 +349,8 @@ class Search:
             gaps=gaps,
             fails=fails,
             failure=self.failure(fails) if tried else None,
-            look_beyond=(lambda: self.at(fails).estimate) if tried else None,
+            look_at=(lambda: self.whole(batch)) if batch else None,
+            look_beyond=(lambda: self.whole(fails)) if tried else None,
             refused=refused,
             verdict=verdict,
             reserved_range=held,

@@ -157,6 +157,22 @@ class Intervals:
         parametric.known[_PROVEN] = replace(evaluated, refused=own.refused, fails=own.fails) == own
         return found
 
+    def brief(self, batch: int, limit: Limit | None = None) -> Analysis | None:
+        """Return the analysis of a batch in plain numbers, of the joined program where `proven` found it right;
+        None if the batch does not surely run, or if only a whole analysis says. Raises AnalyzerError."""
+        interval, joined = self.interval(batch), self._joined_program(batch)
+        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
+            return None
+        captured = self._joined_at(joined, batch)
+        try:
+            known = interval.figures.prediction(batch, captured.source)
+        except ArithmeticError:
+            return None
+        if known is None:
+            return None
+        found = self.subject.assembled(captured, batch, limit, known)
+        return None if found.estimate.out_of_memory or found.estimate.doubt else found
+
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
         """Return the request that finds no room at a batch under a limit, as the joined program says where
         `proven` found it right; None if all do, or if only an analysis says. Raises AnalyzerError."""

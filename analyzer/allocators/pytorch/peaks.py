@@ -62,12 +62,14 @@ class Scattered(Ascending):
 
 class Peaks(NamedTuple):
     """Peak allocated and peak reserved in bytes; whether every request was served, and whether cached
-    segments were given back for that. refused: rows of requests that were served with less."""
+    segments were given back for that. row: at which most was allocated, -1: before the first. refused: rows of
+    requests that were asked for less."""
 
     allocated: int
     reserved: int
     served: bool
     returned: bool
+    row: int
     refused: tuple[int, ...] = ()
 
 
@@ -79,6 +81,7 @@ def peaks(
     limit_bytes: int | None = None,
     space: AddressSpace | None = None,
     refused: Refused | None = None,
+    held: Integers | None = None,
 ) -> Peaks:
     """Return the peaks from event `setup_count` on; if a request fails, the peaks until then.
 
@@ -86,7 +89,8 @@ def peaks(
     segment matters.
     limit_bytes: what segments may take together: then wholly free ones are given back before a request fails.
     space: where segments go, unused so far; by default as in `caching.py`.
-    refused: who is asked where a request has no room; then `units` is changed.
+    refused: who is asked where a request has no room; then `units` is changed. held: becomes the units
+    of each key's block in the end.
     Raises OverflowError for sizes no device has.
     """
     from analyzer.allocators import _best_fit
@@ -116,10 +120,10 @@ def peaks(
 
     limit = _NO_LIMIT if limit_bytes is None else limit_bytes // UNIT_BYTES
     large_segment = settings.large_segment_bytes // UNIT_BYTES
-    allocated, reserved, served = _best_fit.peaks(
-        events, units, setup_count, large_segment, limit, take, give, refused and less
+    allocated, reserved, served, row = _best_fit.peaks(
+        events, units, setup_count, large_segment, limit, take, give, refused and less, held
     )
-    return Peaks(allocated * UNIT_BYTES, reserved * UNIT_BYTES, served, bool(given_back))
+    return Peaks(allocated * UNIT_BYTES, reserved * UNIT_BYTES, served, bool(given_back), row)
 
 
 def has_fast_path(allocator: PyTorchAllocator) -> bool:

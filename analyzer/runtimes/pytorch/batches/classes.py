@@ -25,7 +25,6 @@ from analyzer.graph import Argument, Operator, Phase, TensorMeta
 from analyzer.parametric.lanes import Lanes, NotTogether, in_parts
 from analyzer.parametric.numbers import AtBatch
 from analyzer.parametric.program import BatchProgram
-from analyzer.runtimes.events import is_unasked
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Output, Step, Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
 
@@ -119,16 +118,6 @@ class Classes:
                 self.steps[number] = merged
                 self._groups.changes += 1
 
-    @property
-    def is_unasked(self) -> bool:
-        """Whether cuDNN was not asked about a workspace, at the last batch asked about."""
-        return any(
-            is_unasked(step.plan, step.basis.value, step.assumed, step.less)
-            for allocations in self.latest
-            for step in allocations.steps
-            if isinstance(step, Take)
-        )
-
     def structure(self) -> tuple[Any, ...]:
         """Return all that decides which requests are made in which order, at any batch and on any device."""
         return tuple(
@@ -168,15 +157,11 @@ class Classes:
             holds &= whole
         return found, holds
 
-    def smaller(self, first: int) -> dict[int, Sequence[int]]:
-        """Return fallback plans' smaller workspaces by size number, counted from `first`."""
-        found: dict[int, Sequence[int]] = {}
+    def taken(self, first: int) -> dict[int, Take]:
+        """Return what is taken at the last batch by the number of its size, counted from `first`."""
+        found: dict[int, Take] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
-            by_name = {
-                _step_key(step): step.smaller
-                for step in allocations.steps
-                if isinstance(step, Take) and step.smaller
-            }
+            by_name = {_step_key(step): step for step in allocations.steps if isinstance(step, Take)}
             for name in [_step_key(step) for step in steps if _has_size(step)]:
                 if name in by_name:
                     found[first] = by_name[name]

@@ -28,16 +28,17 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import has_fast_path
 from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
-from analyzer.runtimes.base import Limit
+from analyzer.runtimes.base import Limit, Prediction, Source
 from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
-from analyzer.runtimes.events import AllocationEvent, Event, Malloc
+from analyzer.runtimes.events import AllocationEvent, Event, Malloc, is_unasked
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
-from analyzer.runtimes.pytorch.eager import requests
+from analyzer.runtimes.pytorch.eager import Requests, requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step
+from analyzer.runtimes.pytorch.prediction import predicted
+from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step, Take
 from analyzer.runtimes.pytorch.settings import limited, make_allocator
 from analyzer.runtimes.timeline import Failure, Server, iteration_start
-from analyzer.runtimes.variants import NumberedPlans, Rows, rows
+from analyzer.runtimes.variants import NumberedPlans, Plain, Rows, rows
 
 # In `ParametricCapture.known`: what is the same on every device.
 _GROUPS, _TEMPLATES = "operators by class", "templates"
@@ -48,24 +49,30 @@ class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
-    plans: of the sizes that may be asked for less, by number. rows: the requests as the compiled core takes them, where
-    it can.
+    taken: a request of each size that an operator takes for itself; plans: those of them that may be asked
+    for less, by the number of their size. rows: the requests as the compiled core takes them, where it can.
     """
 
     events: tuple[AllocationEvent, ...]
     setup_count: int
     libraries: frozenset[str]
+    unknown: Mapping[str, int]
+    taken: tuple[Malloc, ...]
     plans: Mapping[int, str]
     rows: Rows | None
 
 
 class _Asked(NamedTuple):
-    """A batch that was asked about by itself: every size; the fallback plans' workspaces by size number;
-    whether cuDNN was not asked about one."""
+    """A batch that was asked about by itself: every size; what operators take for themselves, by the number of
+    its size."""
 
     sizes: Integers
-    smaller: dict[int, Sequence[int]]
-    unasked: bool
+    taken: dict[int, Take]
+
+    @property
+    def smaller(self) -> dict[int, Sequence[int]]:
+        """What fallback plans take, by size number."""
+        return {number: step.smaller for number, step in self.taken.items() if step.smaller}
 
 
 class EagerBatches:
@@ -124,13 +131,30 @@ class EagerBatches:
             sizes = self._sizes(batch).sizes
         found = self._compiled(batch, sizes, limit)
         if found is not None and found.fails and limit is not None and self._made.plans:
-            sizes, smaller, _ = self._sizes(batch)
-            found = self._compiled(batch, sizes, limit, smaller)
+            asked = self._sizes(batch)
+            found = self._compiled(batch, asked.sizes, limit, asked.smaller)
         return found or self._simulated(batch, limit)[0]
 
     def failed(self, batch: int, limit: Limit) -> Failed | None:
         self._renumber()
-        return None if self._sizes(batch).unasked else self._simulated(batch, limit)[1]
+        taken = self._sizes(batch).taken.values()
+        if any(is_unasked(step.plan, step.basis.value, step.assumed, step.less) for step in taken):
+            return None
+        return self._simulated(batch, limit)[1]
+
+    def prediction(self, batch: int, source: Source) -> Prediction | None:
+        self._renumber()
+        (sizes, taken), made = self._sizes(batch), self._made
+        if made.rows is None:
+            return None
+        events = []
+        for request in made.taken:
+            if (step := taken.get(request.nbytes)) is not None:
+                events.append(_of_step(request, step))
+        numbers = np.array([request.nbytes for request in made.taken if request.nbytes in taken], np.int64)
+        plain = Plain(made.rows, sizes, numbers, len(made.events))
+        asked = Requests(tuple(events), made.libraries, made.unknown)
+        return predicted(asked, source.graph, self._profile, self._conf, plain)
 
     @property
     def _made(self) -> _Template:
@@ -159,12 +183,12 @@ class EagerBatches:
     def _simulated(self, batch: int, limit: Limit | None) -> tuple[Figures, Failed | None]:
         """Return the figures by simulation, under a limit with the fallback plans of this batch, and the
         request that found no room."""
-        sizes, smaller, _ = self._sizes(batch)
+        asked, smaller = self._sizes(batch), dict[int, Sequence[int]]()
         if limit is None:
-            allocator, smaller = make_allocator(self._conf, self._profile), {}
+            allocator = make_allocator(self._conf, self._profile)
         else:
-            allocator = limited(self._conf, self._profile, *limit)
-        failure, refused = _simulate(self._made, sizes.tolist(), smaller, allocator)
+            allocator, smaller = limited(self._conf, self._profile, *limit), asked.smaller
+        failure, refused = _simulate(self._made, asked.sizes.tolist(), smaller, allocator)
         figures = self._figures(
             batch,
             allocator.peak_allocated,
@@ -195,8 +219,7 @@ class EagerBatches:
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
         every = np.array(sizes + self._classes.sizes(), np.int64)
-        smaller = self._classes.smaller(len(self._storages))
-        self._asked[batch] = _Asked(every, smaller, self._classes.is_unasked)
+        self._asked[batch] = _Asked(every, self._classes.taken(len(self._storages)))
         return self._asked[batch]
 
     def _learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> None:
@@ -238,8 +261,11 @@ class EagerBatches:
         )
         events, setup_count = asked.events, iteration_start(asked.events) + 1
         compiled = rows(events, lambda event: event.nbytes, allocator)
-        plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
-        return _Template(events, setup_count, asked.libraries, plans, compiled)
+        taken = {event.nbytes: event for event in events if isinstance(event, Malloc) and event.storage < 0}
+        plans = {number: request.plan for number, request in taken.items() if request.plan}
+        return _Template(
+            events, setup_count, asked.libraries, asked.unknown, tuple(taken.values()), plans, compiled
+        )
 
 
 def _simulate(
@@ -264,6 +290,14 @@ def _simulate(
         else:
             server.serve(event)
     return None, server.plans.refused
+
+
+def _of_step(request: Malloc, step: Take) -> Malloc:
+    """Return the request as the step of a batch asks for it."""
+    return dataclasses.replace(
+        request, nbytes=step.nbytes, basis=step.basis.value, rule=step.rule, plan=step.plan,
+        smaller=step.smaller, assumed=step.assumed, less=step.less,
+    )  # fmt: skip
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:
