@@ -6,34 +6,20 @@ Everything a reader sees is decided here once; nothing is recomputed later.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import OptionError, UnknownOperatorError
-from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
-from analyzer.pipeline.rows import described, peak_rows
-from analyzer.results.estimate import (
-    Allocations,
-    Certainty,
-    Estimate,
-    MarkRow,
-    Origin,
-    OutOfMemory,
-    Room,
-    SegmentRow,
-    Timeline,
-)
-from analyzer.runtimes.base import UNLIMITED, Description, Limit, Prediction, Runtime, Source
+from analyzer.pipeline.attribution import attributed, in_numbers, sums
+from analyzer.results.estimate import Certainty, Estimate, Room
+from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, unasked
 from analyzer.runtimes.convolutions import notes_on_convolutions
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.ranges import (
     Range,
     beside_range,
@@ -109,8 +95,9 @@ def assemble(
     the figures are then those under it, until where the program gets. UNLIMITED: with room, whatever the
     device has. None: what the device, or the budget, leaves it (`_on_device`).
     known: what is predicted, if that is known already; in plain numbers (`Prediction.plain`) the estimate is
-    without what lies where, and without ranges.
+    without what lies where, without ranges and a step's time, and a request without memory is not described.
     """
+    graph = captured.source.graph
     prediction = known or _predicted(captured, options, runtime)
     profile, device_note = _capped(captured, prediction)
     assumed = stands_in(options.device)
@@ -121,7 +108,8 @@ def assemble(
     device_used = prediction.device_used(simulation)
     bounding = there_is if limit is None else None
     assumptions = _assumed(captured.profile, variants, outcome, device_used, bounding)
-    modelled = runtime.modelled(prediction, profile)
+    failure, modelled = outcome.failure, runtime.modelled(prediction, profile)
+    where = in_numbers(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
     elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
         target=captured.target,
@@ -157,50 +145,13 @@ def assemble(
         device_assumed=assumed,
         modelled=modelled,
         installed=elsewhere,
-        step_seconds=_step_time(captured, runtime),
-        **(_NOWHERE if prediction.plain else _attributed(captured, prediction, outcome)),
+        **where,
+        step_seconds=None if prediction.plain else step_seconds(captured, runtime),
     )
-    return Analysis(options, profile, captured.source.graph, prediction, simulation, estimate)
+    return Analysis(options, profile, graph, prediction, simulation, estimate)
 
 
-# `_attributed` of a program in plain numbers.
-_NOWHERE: dict[str, Any] = {
-    **dict.fromkeys(("graph_peak", "saved_for_backward"), 0),
-    **dict.fromkeys(("breakdown", "by_module", "by_line"), {}),
-    **dict.fromkeys(("marks", "tensors"), ()),
-    "timeline": Timeline(*((),) * 6),
-}
-
-
-def _attributed(captured: Captured, prediction: Prediction, outcome: _Outcome) -> dict[str, Any]:
-    """Return the fields of the estimate that say what lies where, when and why."""
-    graph, simulation = captured.source.graph, outcome.simulation
-    describe = described(prediction, graph)
-    rows = peak_rows(graph, prediction, simulation, describe)
-    ranges = lifetimes(graph)
-    return {
-        "graph_peak": peak(graph, ranges=ranges).nbytes,
-        "saved_for_backward": saved_for_backward(graph, ranges).nbytes,
-        "breakdown": _sums((row.category, row.nbytes) for row in rows),
-        "by_module": _sums((row.module, row.nbytes) for row in rows),
-        "by_line": _sums((row.source, row.nbytes) for row in rows),
-        "marks": _marks(prediction.events, simulation),
-        "tensors": rows,
-        "timeline": _timeline(simulation),
-        "peak_at": simulation.peak_phase,
-        "out_of_memory": (
-            None if outcome.failure is None else out_of_memory(outcome.failure, prediction.events, describe)
-        ),
-        "allocations": _allocations(prediction.events, simulation, describe),
-        "segments": tuple(
-            SegmentRow(piece.address, piece.nbytes, piece.born, piece.died) for piece in simulation.pieces
-        ),
-        "peak_event": simulation.peak_position,
-        "iterations": simulation.iterations,
-    }
-
-
-def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
+def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
     """Return the time of a step, for PyTorch's runtime and a complete program; else None."""
     if runtime.name != "pytorch" or captured.incomplete is not None:
         return None
@@ -296,13 +247,6 @@ def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
     return _Outcome(simulation, None, Room(free.peak_allocated, free.peak_reserved, used))
 
 
-def _sums(pairs: Any) -> dict[str, int]:
-    sums = Counter[str]()
-    for name, size in pairs:
-        sums[name] += size
-    return dict(sums.most_common())
-
-
 @dataclass(frozen=True, slots=True)
 class _Assumed:
     """Figures nobody measured here: name -> bytes, and the ranges they allow (as in `Certainty`)."""
@@ -377,7 +321,7 @@ def _certainty(
 ) -> Certainty:
     """Return the bytes at the peak by how they are known, and by rule."""
     by_rule = {
-        basis: _sums(
+        basis: sums(
             (alive.malloc.rule, alive.block_bytes)
             for alive in simulation.alive
             if alive.block_bytes and alive.malloc.basis == basis
@@ -391,49 +335,6 @@ def _certainty(
     )  # fmt: skip
 
 
-def _allocations(
-    events: tuple[AllocationEvent, ...], simulation: Simulation, describe: Callable[[Malloc], Description]
-) -> Allocations:
-    """Return every block with its live range and origin; requests without a block are left out."""
-    born: list[int] = []
-    died: list[int] = []
-    nbytes: list[int] = []
-    requested: list[int] = []
-    origin: list[int] = []
-    origins: dict[Origin, int] = {}
-    known: dict[tuple[object, ...], int] = {}
-    blocks: dict[int, int] = {}
-    for position, (event, delta) in enumerate(zip(events, simulation.delta, strict=False)):
-        if isinstance(event, Malloc) and delta:
-            alike = (event.operator, event.storage, event.label, event.category, event.rule, event.stream)
-            place = known.get(alike)
-            if place is None:
-                place = known[alike] = origins.setdefault(_origin(event, describe(event)), len(origins))
-            blocks[event.key] = len(born)
-            born.append(position)
-            died.append(-1)
-            nbytes.append(delta)
-            requested.append(event.nbytes)
-            origin.append(place)
-        elif isinstance(event, Free) and event.key in blocks:
-            died[blocks.pop(event.key)] = position
-    return Allocations(
-        tuple(born),
-        tuple(died),
-        tuple(nbytes),
-        tuple(requested),
-        tuple(simulation.address[position] for position in born),
-        tuple(origin),
-        tuple(origins),
-    )
-
-
-def _origin(malloc: Malloc, description: Description) -> Origin:
-    return Origin(
-        category=malloc.category.value, rule=malloc.rule, stream=malloc.stream or 0, **description.by_name
-    )
-
-
 def _refusals(simulation: Simulation) -> tuple[str, ...]:
     count = len(simulation.refused)
     if not count:
@@ -445,60 +346,3 @@ def _refusals(simulation: Simulation) -> tuple[str, ...]:
             " of that one"
         ),
     )
-
-
-def out_of_memory(
-    failure: Failure, events: Sequence[AllocationEvent], describe: Callable[[Malloc], Description]
-) -> OutOfMemory:
-    """Return the failed request in the user's terms; its phase is the current named event."""
-    description = describe(failure.malloc)
-    following = events[failure.position :]
-    return OutOfMemory(
-        requested_bytes=failure.malloc.nbytes,
-        allocated_bytes=failure.allocated,
-        reserved_bytes=failure.reserved,
-        limit_bytes=failure.limit,
-        free_bytes=sum(failure.free),
-        largest_free_bytes=max(failure.free, default=0),
-        free_count=len(failure.free),
-        label=description.name,
-        operator=description.operator,
-        module=description.module,
-        source=description.source,
-        phase=next((event.name for event in following if isinstance(event, Event)), ""),
-    )
-
-
-def _timeline(simulation: Simulation) -> Timeline:
-    return Timeline(
-        simulation.allocated,
-        simulation.reserved,
-        simulation.delta,
-        simulation.label,
-        simulation.category,
-        simulation.phase,
-        simulation.rule,
-    )
-
-
-def _marks(events: tuple[AllocationEvent, ...], simulation: Simulation) -> tuple[MarkRow, ...]:
-    """Return the named events, with the live bytes by category then."""
-    alive: dict[int, tuple[str, int]] = {}
-    sums = Counter[str]()
-    rows: list[MarkRow] = []
-    states = iter(simulation.marks)
-    for event, delta in zip(events[: len(simulation.delta)], simulation.delta, strict=True):
-        if isinstance(event, Malloc):
-            alive[event.key] = (event.category.value, delta)
-            sums[event.category.value] += delta
-        elif isinstance(event, Free):
-            category, size = alive.pop(event.key)
-            sums[category] -= size
-        elif isinstance(event, Event):
-            mark = next(states)
-            rows.append(
-                MarkRow(
-                    mark.event, mark.allocated, mark.peak, mark.reserved, {k: v for k, v in sums.items() if v}
-                )
-            )
-    return tuple(rows)

@@ -234,19 +234,19 @@ class Search:
     def runs_captured(self, batch: int) -> bool:
         """Return whether the batch, captured itself, is served; False if the program fails."""
         try:
-            return self.failure(batch) is None
+            return (self.evaluated_failure(batch) or self.at(batch).estimate.out_of_memory) is None
         except AnalyzerError as error:
             self.refused[batch] = error.message
             return False
 
-    def failure(self, batch: int) -> OutOfMemory | None:
+    def evaluated_failure(self, batch: int) -> OutOfMemory | None:
         """Return the batch's request without room, by evaluated figures where a capture said the same."""
         if batch not in self.failures and batch not in self.captured and self.known.get(batch) is False:
             assert self.intervals is not None
             found = self.intervals.failed(batch, self.bound(self.intervals.at(batch)))
             if found is not None:
                 self.failures[batch] = found
-        return self.failures.get(batch) or self.at(batch).estimate.out_of_memory
+        return self.failures.get(batch)
 
     def has_unmeasured_size(self, batch: int) -> bool:
         """Return whether a request's size was not measured for that very call."""
@@ -264,7 +264,7 @@ class Search:
         return self.captured[batch]
 
     def whole(self, batch: int) -> Estimate:
-        """Return the estimate of a batch, with what lies where."""
+        """Return the whole estimate of a batch."""
         if self.at(batch).prediction.plain is not None:
             assert self.intervals is not None
             limit = None if self.limit is None else Limit(self.limit, False)
@@ -332,9 +332,13 @@ class Search:
         limit = self.bound(shown.estimate)[0]
         verdict, held = fit_verdict(shown, limit, self.limit is None, bool(batch))
         captures = {self.start, *(self.intervals.captured if self.intervals else self.captured)}
+        brief = shown.estimate
+        if shown.prediction.plain is not None:
+            assert self.intervals is not None
+            brief = self.intervals.timed(shown, batch)
         return Fit(
             batch,
-            self.at(batch).estimate if batch else None,
+            brief if batch else None,
             limit,
             self.limit is None,
             also,
@@ -348,7 +352,7 @@ class Search:
             ),
             gaps=gaps,
             fails=fails,
-            failure=self.failure(fails) if tried else None,
+            failure=(self.evaluated_failure(fails) or self.whole(fails).out_of_memory) if tried else None,
             look_at=(lambda: self.whole(batch)) if batch else None,
             look_beyond=(lambda: self.whole(fails)) if tried else None,
             refused=refused,

@@ -31,10 +31,11 @@ from dataclasses import dataclass, replace
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.parametric.numbers import NotTheSame
-from analyzer.pipeline.assemble import Captured, out_of_memory
+from analyzer.pipeline.assemble import Captured, step_seconds
+from analyzer.pipeline.attribution import out_of_memory
 from analyzer.pipeline.rows import graph_describer
 from analyzer.planning.subject import Subject
-from analyzer.results.estimate import OutOfMemory
+from analyzer.results.estimate import Estimate, OutOfMemory
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
 
@@ -158,20 +159,27 @@ class Intervals:
         return found
 
     def brief(self, batch: int, limit: Limit | None = None) -> Analysis | None:
-        """Return the analysis of a batch in plain numbers, of the joined program where `proven` found it right;
-        None if the batch does not surely run, or if only a whole analysis says. Raises AnalyzerError."""
+        """Return the analysis of a batch in plain numbers (`assemble`), as the joined program says where
+        `proven` found it right; None if only a whole analysis says. Raises AnalyzerError."""
         interval, joined = self.interval(batch), self._joined_program(batch)
         if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
             return None
-        captured = self._joined_at(joined, batch)
+        first = _without_error(self.captured[joined.batches[0]])
         try:
-            known = interval.figures.prediction(batch, captured.source)
+            known, naive = interval.figures.prediction(batch), joined.naive(batch)
         except ArithmeticError:
             return None
         if known is None:
             return None
-        found = self.subject.assembled(captured, batch, limit, known)
-        return None if found.estimate.out_of_memory or found.estimate.doubt else found
+        captured = replace(first, batch=batch, naive=naive)
+        return self.subject.assembled(captured, batch, limit, known)
+
+    def timed(self, brief: Analysis, batch: int) -> Estimate:
+        """Return the estimate of a `brief` analysis with the time of a step. Raises AnalyzerError."""
+        joined, runtime = self._joined_program(batch), self.subject.runtime
+        assert joined is not None and runtime is not None
+        time = step_seconds(self._joined_at(joined, batch), runtime)
+        return replace(brief.estimate, step_seconds=time)
 
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
         """Return the request that finds no room at a batch under a limit, as the joined program says where

@@ -36,9 +36,9 @@ from analyzer.runtimes.timeline import Simulation
 
 if TYPE_CHECKING:
     from analyzer.onnx.model import ShapedModel
-    from analyzer.runtimes.variants import Plain
     from analyzer.runtimes.batches import Batches, ParametricCapture
     from analyzer.runtimes.rules import Rule
+    from analyzer.runtimes.variants import Plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,9 @@ class Batches(Protocol):
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it. Raises
         ArithmeticError where only an analysis at that batch says."""
 
-    def prediction(self, size: int, source: Source) -> Prediction | None:
-        """Return what the runtime would do with a batch in plain numbers (`Prediction.plain`), None if only
-        `Runtime.predict` says. source: the program at that batch. Raises ArithmeticError as `at`."""
+    def prediction(self, size: int) -> Prediction | None:
+        """Return what the runtime would do with a batch in plain numbers (`Prediction.plain`); None if only
+        `Runtime.predict` says. Raises ArithmeticError as `at`."""
 
     def failed(self, size: int, limit: Limit) -> Failed | None:
         """Return the request that finds no room at a batch under a limit; None if all do, or if only an
@@ -110,7 +110,7 @@ class OfGraph:
     def prepare(self, sizes: Sequence[int]) -> None:
         """Do nothing: batches share only the joined graph."""
 
-    def prediction(self, size: int, source: Source) -> None:
+    def prediction(self, size: int) -> None:
         """Say nothing: the runtime itself is asked."""
 
     def failed(self, size: int, limit: Limit) -> None:

@@ -39,9 +39,7 @@ def bounded(variants: Variants, limit: Limit) -> tuple[Simulation, str]:
 
 def _off(variants: Variants, limit: Limit, sign: int) -> Simulation:
     """Simulate with the workspaces cuDNN was not asked about at their largest (sign 1) or smallest (-1)."""
-    sizes = [
-        (request.moved(sign) if request.is_unasked else request).nbytes for request in variants.requests
-    ]
+    sizes = [(request.moved(sign) if request.is_unasked else request).nbytes for request in variants.requests]
     return variants.simulated(limit, tuple(sizes))
 
 

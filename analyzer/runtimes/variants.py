@@ -32,8 +32,8 @@ Sizes = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class Plain:
     """A program in plain numbers, where only figures are asked for: its requests as the compiled core takes
-    them, and every size by number. numbers: of the sizes that the prediction's events have, which are requests
-    whose size may be another, one for all that are alike. event_count: how many events the program has."""
+    them, and every size by number. numbers: of the sizes of the prediction's events, which are what operators
+    take for themselves, one request for all that are alike. event_count: how many events the program has."""
 
     rows: Rows
     sizes: Integers
@@ -101,7 +101,7 @@ class Variants:
         """Return the simulation under a limit, with these sizes or its own; of plain numbers no more than the
         peaks, what is alive then of the prediction's events, and whether all found room."""
         if self._plain is not None:
-            return self._in_numbers(self._plain, limit, self._numbered(self.sizes if sizes is None else sizes))
+            return self._in_numbers(self._plain, limit, self._numbered(sizes or self.sizes))
         known = self.prediction.simulation
         if limit is None and sizes is None and known is not None:
             return known

@@ -25,7 +25,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, Lanes, in_parts
 from analyzer.parametric.numbers import NotTheSame, Numbers
 from analyzer.releases import Release
-from analyzer.runtimes.base import Limit, Source
+from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures, ParametricCapture
 from analyzer.runtimes.onnxruntime.frame import Frame, frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
@@ -94,7 +94,7 @@ class SessionBatches:
         for _, found in in_parts(np.array(batches, np.int64), recorded):
             self.prepared |= found
 
-    def prediction(self, batch: int, source: Source) -> None:
+    def prediction(self, batch: int) -> None:
         """Say nothing: a file is asked about again."""
 
     def failed(self, batch: int, limit: Limit) -> None:

@@ -1,4 +1,4 @@
-"""What eager PyTorch is predicted to do with requests: on which allocator, and what the process holds besides."""
+"""What PyTorch does with requests: on which allocator, and what its process holds besides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.runtimes.variants import Plain
 def predicted(
     asked: Requests, graph: Graph, profile: DeviceProfile, conf: str, plain: Plain | None = None
 ) -> Prediction:
-    """Return the prediction of a graph's requests. conf: the allocator's settings; plain: as in `Prediction`."""
+    """Return the prediction of a graph's requests. conf: the allocator's settings; plain: of `Prediction`."""
     return Prediction(
         events=asked.events,
         allocator=lambda: make_allocator(conf, profile),

@@ -28,14 +28,15 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import has_fast_path
 from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
-from analyzer.runtimes.base import Limit, Prediction, Source
+from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
-from analyzer.runtimes.events import AllocationEvent, Event, Malloc, is_unasked
+from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
 from analyzer.runtimes.pytorch.eager import Requests, requests
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.pytorch.prediction import predicted
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step, Take
+from analyzer.runtimes.pytorch.scratch.fourier import transforms
 from analyzer.runtimes.pytorch.settings import limited, make_allocator
 from analyzer.runtimes.timeline import Failure, Server, iteration_start
 from analyzer.runtimes.variants import NumberedPlans, Plain, Rows, rows
@@ -63,8 +64,8 @@ class _Template:
 
 
 class _Asked(NamedTuple):
-    """A batch that was asked about by itself: every size; what operators take for themselves, by the number of
-    its size."""
+    """A batch that was asked about by itself: every size; what operators take for themselves, by the number
+    of its size."""
 
     sizes: Integers
     taken: dict[int, Take]
@@ -137,24 +138,19 @@ class EagerBatches:
 
     def failed(self, batch: int, limit: Limit) -> Failed | None:
         self._renumber()
-        taken = self._sizes(batch).taken.values()
-        if any(is_unasked(step.plan, step.basis.value, step.assumed, step.less) for step in taken):
-            return None
         return self._simulated(batch, limit)[1]
 
-    def prediction(self, batch: int, source: Source) -> Prediction | None:
+    def prediction(self, batch: int) -> Prediction | None:
         self._renumber()
         (sizes, taken), made = self._sizes(batch), self._made
-        if made.rows is None:
+        if made.rows is None or transforms(self._graph.operators):  # notes name a batch's transforms
             return None
-        events = []
-        for request in made.taken:
-            if (step := taken.get(request.nbytes)) is not None:
-                events.append(_of_step(request, step))
-        numbers = np.array([request.nbytes for request in made.taken if request.nbytes in taken], np.int64)
+        requests = [request for request in made.taken if request.nbytes in taken]
+        numbers = np.array([request.nbytes for request in requests], np.int64)
+        events = tuple([_of_step(request, taken[request.nbytes]) for request in requests])
         plain = Plain(made.rows, sizes, numbers, len(made.events))
-        asked = Requests(tuple(events), made.libraries, made.unknown)
-        return predicted(asked, source.graph, self._profile, self._conf, plain)
+        asked = Requests(events, made.libraries, made.unknown)
+        return predicted(asked, self._graph, self._profile, self._conf, plain)
 
     @property
     def _made(self) -> _Template:
