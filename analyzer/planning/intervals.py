@@ -337,7 +337,7 @@ def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
         end: found for (begin, end), found in subject.intervals.items() if begin == low and end >= high
     }
     with uncollected():
-        for end in sorted(longer):
+        for end in sorted(longer, reverse=True):  # the longest serves all that is asked next
             for intervals in longer[end]:
                 if (found := intervals.on(subject)) is not None:
                     return found

@@ -97,6 +97,7 @@ class EagerBatches:
         self._numbered = 0  # `Groups.changes` that all below is of
         self._prepared: dict[int, Integers] = {}
         self._asked: dict[int, _Asked] = {}
+        self._found: dict[tuple[int, Limit | None], Figures] = {}
 
     @cached_property
     def _classes(self) -> Classes:
@@ -127,6 +128,11 @@ class EagerBatches:
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it (which needs the
         smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
         self._renumber()
+        if (batch, limit) not in self._found:
+            self._found[batch, limit] = self._at(batch, limit)
+        return self._found[batch, limit]
+
+    def _at(self, batch: int, limit: Limit | None) -> Figures:
         sizes = self._prepared.get(batch) if batch not in self._asked else None
         if sizes is None:
             sizes = self._sizes(batch).sizes
@@ -229,6 +235,7 @@ class EagerBatches:
             self._numbered, self._template = self._groups.changes, None
             self._prepared.clear()
             self._asked.clear()
+            self._found.clear()
 
     def _make_template(self) -> _Template:
         """Return the template: run `eager` once with a number in place of each size, on the device that meets
