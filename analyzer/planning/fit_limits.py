@@ -16,9 +16,9 @@ sizes.
    was said is kept.
 5. Batches are evaluated (`intervals.py`) from captures at a few sizes; the answer and the one beyond it are
    captured themselves, and when they say otherwise, the search goes on from them. Where a capture said the
-   same, further answers, also of other devices with the same program, are taken from the joined captures
-   (`Intervals.proven`), and the request without room beyond them from the evaluated batch
-   (`Intervals.failed`).
+   same, further answers, also of other devices with the same program, are told in plain numbers
+   (`Intervals.brief`), and the request without room beyond them by the evaluated batch
+   (`Intervals.failed`); their whole estimates are made when they are read.
 6. Ranges that captures are joined over end at one of eight batches an octave, so that devices share them.
 """
 

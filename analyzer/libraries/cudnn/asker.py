@@ -107,16 +107,16 @@ class Asker:
         """Return the plans of each question; a longer list answers a question for fewer plans as well."""
         with self._lock:
             self._load()
-            missing = [
-                question for question in dict.fromkeys(questions) if self._answer(question) is _UNASKED
-            ]
+            known = {question: self._answer(question) for question in dict.fromkeys(questions)}
+            missing = [question for question, answer in known.items() if answer is _UNASKED]
             for begin in range(0, len(missing), _AT_ONCE):
                 chunk = missing[begin : begin + _AT_ONCE]
                 found = self._answers_of(chunk)
                 if found is None and len(chunk) > 1:  # find the one that ends the library
                     found = [(self._answers_of([question]) or [None])[0] for question in chunk]
                 self._keep(dict(zip(chunk, found or [None] * len(chunk), strict=True)))
-            answers = (self._answer(question) for question in questions)
+            known |= {question: self._answer(question) for question in missing}
+            answers = (known[question] for question in questions)
             return [None if isinstance(answer, _Unasked) else answer for answer in answers]
 
     def close(self) -> None:

@@ -193,6 +193,13 @@ def _step_key(step: Step) -> Signature:
             return ("give", token)
 
 
+def _alike(step: Step, other: Step) -> bool:
+    """Return whether two steps have one key."""
+    if type(step) is Take and type(other) is Take:
+        return step.token == other.token and step.keep == other.keep
+    return _step_key(step) == _step_key(other)
+
+
 def _structure(step: Step) -> Signature:
     """Return a step's key, and what `eager` goes by; which calls have one plan, their shapes say."""
     return (
@@ -202,7 +209,7 @@ def _structure(step: Step) -> Signature:
 
 def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
     """Return `known` with the missing steps of `seen` inserted; `seen` if their orders contradict."""
-    if [_step_key(step) for step in known] == [_step_key(step) for step in seen]:
+    if len(known) == len(seen) and all(map(_alike, known, seen)):
         return known
     merged: list[Step] = []
     left, right = list(known), list(seen)
