@@ -13,7 +13,9 @@ where one ends and why.
    captured itself.
 5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no
    interval: each batch is captured and analysed.
-6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is
+6. Where a capture said what the joined ones do, a batch is told in plain numbers, as the runtime predicts it
+   without a graph (`Batches.prediction`); its whole analysis is made when somebody reads it.
+7. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is
    None), each of its batches is captured when it is asked for.
 
 Not modelled: a batch inside an interval whose program differs although every recorded guard comes out the

@@ -9,7 +9,9 @@ that in order, the allocator serves it. Only what cannot differ between two batc
    size, and what comes out is the program's **template**: which request has which size.
 3. The template has every step seen so far; what a batch leaves out has no bytes there. It is made anew when a
    batch brings a step that is not in it.
-4. A batch is then its sizes put into the template and simulated.
+4. A batch is then its sizes put into the template and simulated, by the compiled core where it can.
+5. What is predicted of a batch is likewise the template with that batch's sizes (`prediction`): only what
+   operators take for themselves is told one by one, since nothing else may be of another size.
 """
 
 from __future__ import annotations
