@@ -84,6 +84,7 @@ class Intervals:
         """Raises AnalyzerError when neither end of the range can be captured."""
         self.subject = subject
         self.captured: dict[int, Captured | AnalyzerError] = {}
+        self._analysed: dict[tuple[int, Limit | None], Figures] = {}  # of batches that only an analysis knows
         self.intervals: tuple[Interval, ...] = ()
         if subject.runtime is not None:
             with uncollected():
@@ -93,7 +94,7 @@ class Intervals:
         """Return the intervals on another subject's device, without joining again; None if one's program
         differs there."""
         other = copy.copy(self)
-        other.subject, other.captured = subject, {}
+        other.subject, other.captured, other._analysed = subject, {}, {}
         intervals: list[Interval] = []
         for batch, captured in self.captured.items():
             known = (
@@ -127,7 +128,10 @@ class Intervals:
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
             self._capture(batch)
-        return figures_of(self.analysis(batch, limit), with_room=limit is None)
+        if (batch, limit) not in self._analysed:
+            found = figures_of(self.analysis(batch, limit), with_room=limit is None)
+            self._analysed[batch, limit] = found
+        return self._analysed[batch, limit]
 
     def prepare(self, batches: Sequence[int]) -> None:
         """Compute in advance what these batches share, before `at` is called for each."""
