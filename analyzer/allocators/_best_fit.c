@@ -284,11 +284,12 @@ failed:
 
 static const int64_t MIB_UNITS = ((int64_t)1 << 20) / 512;
 
-/* What PyTorch's allocator is beside its heap: all in units. take, give: where segments come from and go back to. */
+/* What PyTorch's allocator is beside its heap: all in units. take, give: where segments come from and go back to. refused: asked,
+ * with the number of a size without room and the event, for the units to go on with, or None; it may lower later sizes. */
 typedef struct {
     Heap heap;
     int64_t large_segment, limit, reserved, peak_reserved;
-    PyObject *take, *give;
+    PyObject *take, *give, *refused;
 } Caching;
 
 /* A new segment for a request of `size` units as a block in no pool: 1; 0 where the limit leaves no room; -1 with an error. */
@@ -361,6 +362,20 @@ static int caching_take(Caching *caching, int64_t key, int64_t size, int stream)
     return 1;
 }
 
+/* The units that event `at` asks for now that size `number` has no room; NONE for no others, -2 with an error. */
+static int64_t caching_less(Caching *caching, int64_t number, Py_ssize_t at) {
+    if (!caching->refused || caching->refused == Py_None)
+        return NONE;
+    PyObject *said = PyObject_CallFunction(caching->refused, "Ln", (long long)number, at);
+    if (!said)
+        return -2;
+    int64_t units = said == Py_None ? NONE : PyLong_AsLongLong(said);
+    if (said != Py_None && units < 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "a request for less than nothing");
+    Py_DECREF(said);
+    return PyErr_Occurred() ? -2 : units;
+}
+
 /* The script's event `at`: 1; 0 where there is no room; -1 with an error. */
 static int caching_event(Caching *caching, const Script *script, Py_ssize_t at) {
     const int64_t *event = script->events + script->width * at;
@@ -371,16 +386,38 @@ static int caching_event(Caching *caching, const Script *script, Py_ssize_t at) 
         PyErr_Format(PyExc_IndexError, "event %zd names a stream that is not there", at);
         return -1;
     }
-    return script->units[number] ? caching_take(caching, key, script->units[number], (int)stream) : 1;
+    int64_t units = script->units[number];
+    while (units > 0) {
+        int served = caching_take(caching, key, units, (int)stream);
+        if (served)
+            return served;
+        units = caching_less(caching, number, at);
+    }
+    return units < 0 ? (units == NONE ? 0 : -1) : 1; /* for nothing there is always room */
+}
+
+/* The units of each key's block now, into an array of as many; -1 with an error. */
+static int heap_held(const Heap *heap, PyObject *array) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE))
+        return -1;
+    int right = view.itemsize == sizeof(int64_t) && view.len >= heap->key_count * (Py_ssize_t)sizeof(int64_t);
+    for (Py_ssize_t key = 0; right && key < heap->key_count; key++)
+        ((int64_t *)view.buf)[key] = heap->live[key] == NONE ? 0 : heap->blocks[heap->live[key]].size;
+    PyBuffer_Release(&view);
+    if (!right)
+        PyErr_SetString(PyExc_ValueError, "an array of int64 for every key is needed");
+    return right ? 0 : -1;
 }
 
 static PyObject *peaks(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *events, *units;
-    Py_ssize_t setup_count;
+    PyObject *events, *units, *held = Py_None;
+    Py_ssize_t setup_count, peak_at = -1;
     long long large_segment, limit;
     Caching caching = {0};
-    if (!PyArg_ParseTuple(arguments, "OOnLLOO", &events, &units, &setup_count, &large_segment, &limit, &caching.take, &caching.give))
+    if (!PyArg_ParseTuple(
+            arguments, "OOnLLOO|OO", &events, &units, &setup_count, &large_segment, &limit, &caching.take, &caching.give, &caching.refused, &held))
         return NULL;
     caching.large_segment = large_segment;
     caching.limit = limit;
@@ -396,16 +433,22 @@ static PyObject *peaks(PyObject *module, PyObject *arguments) {
         if (at == setup_count) {
             heap->peak = heap->allocated;
             caching.peak_reserved = caching.reserved;
+            peak_at = at - 1;
         }
         if (at == script.count)
             break;
+        int64_t peak = heap->peak;
         served = caching_event(&caching, &script, at);
+        if (heap->peak > peak)
+            peak_at = at;
     }
+    if (served >= 0 && held != Py_None && heap_held(heap, held))
+        served = -1;
     script_end(&script);
     heap_end(heap);
     if (served < 0)
         return NULL;
-    return Py_BuildValue("LLN", (long long)heap->peak, (long long)caching.peak_reserved, PyBool_FromLong(served));
+    return Py_BuildValue("LLNn", (long long)heap->peak, (long long)caching.peak_reserved, PyBool_FromLong(served), peak_at);
 }
 
 /* ------------------------------------------------------------ PyTorch's caching allocator that already holds something: Blocks */
@@ -731,7 +774,7 @@ static int module_filled(PyObject *module) {
 }
 
 static PyMethodDef module_methods[] = {
-    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, limit, take, give): allocated and reserved, in units, and whether all is served."},
+    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, limit, take, give, refused=None, held=None): allocated and reserved, in units, whether all is served, and the event at which most was allocated."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,8 +13,10 @@ def peaks(
     limit: int,
     take: Callable[[int, int], int],
     give: Callable[[int, int], object],
+    refused: Callable[[int, int], int | None] | None = None,
+    held: Integers | None = None,
     /,
-) -> tuple[int, int, bool]: ...
+) -> tuple[int, int, bool, int]: ...
 
 class Blocks:
     def __init__(self, rows: Integers, keys: int, large_segment: int, /) -> None: ...

@@ -113,7 +113,7 @@ def command(
             none = not any(result.batch(length, 0) for length in result.fits)
         else:
             result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)
-            none = any(fit.at is None or fit.at.at_least for fit in result)
+            none = any(fit.brief is None or fit.brief.at_least for fit in result)
     deliver(formats.render(shown, options["form"], result, view), options["output"])
     return int(none)
 

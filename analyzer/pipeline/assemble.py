@@ -6,34 +6,20 @@ Everything a reader sees is decided here once; nothing is recomputed later.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import OptionError, UnknownOperatorError
-from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
-from analyzer.pipeline.rows import described, peak_rows
-from analyzer.results.estimate import (
-    Allocations,
-    Certainty,
-    Estimate,
-    MarkRow,
-    Origin,
-    OutOfMemory,
-    Room,
-    SegmentRow,
-    Timeline,
-)
-from analyzer.runtimes.base import UNLIMITED, Description, Limit, Prediction, Runtime, Source
+from analyzer.pipeline.attribution import attributed, in_numbers, sums
+from analyzer.results.estimate import Certainty, Estimate, Room
+from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, unasked
 from analyzer.runtimes.convolutions import notes_on_convolutions
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.ranges import (
     Range,
     beside_range,
@@ -44,7 +30,7 @@ from analyzer.runtimes.ranges import (
     reserved_range,
     under_pressure,
 )
-from analyzer.runtimes.timeline import Failure, Simulation, simulate
+from analyzer.runtimes.timeline import Failure, Simulation
 from analyzer.runtimes.variants import Variants
 from analyzer.timing.step_time import StepTime
 
@@ -96,27 +82,34 @@ def check_trains(runtime: Runtime) -> None:
         )
 
 
-def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limit | None = None) -> Analysis:
+def assemble(
+    captured: Captured,
+    options: Options,
+    runtime: Runtime,
+    limit: Limit | None = None,
+    known: Prediction | None = None,
+) -> Analysis:
     """Predict and simulate the capture's requests, and assemble the estimate. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`);
     the figures are then those under it, until where the program gets. UNLIMITED: with room, whatever the
     device has. None: what the device, or the budget, leaves it (`_on_device`).
+    known: what is predicted, if that is known already; in plain numbers (`Prediction.plain`) the estimate is
+    without what lies where, without ranges and a step's time, and a request without memory is not described.
     """
     graph = captured.source.graph
-    prediction = _predicted(captured, options, runtime)
+    prediction = known or _predicted(captured, options, runtime)
     profile, device_note = _capped(captured, prediction)
     assumed = stands_in(options.device)
     there_is = None if assumed else profile.usable_bytes
-    outcome = _outcome(prediction, limit, (options.budget_bytes, there_is))
+    variants = Variants(prediction)
+    outcome = _outcome(variants, limit, (options.budget_bytes, there_is))
     simulation = outcome.simulation
-    describe = described(prediction, graph)
-    rows = peak_rows(graph, prediction, simulation, describe)
-    ranges = lifetimes(graph)
     device_used = prediction.device_used(simulation)
     bounding = there_is if limit is None else None
-    assumptions = _assumed(captured.profile, prediction, outcome, device_used, bounding)
-    modelled = runtime.modelled(prediction, profile)
+    assumptions = _assumed(captured.profile, variants, outcome, device_used, bounding)
+    failure, modelled = outcome.failure, runtime.modelled(prediction, profile)
+    where = in_numbers(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
     elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
         target=captured.target,
@@ -134,15 +127,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         peak_reserved=simulation.peak_reserved,
         device_used=device_used,
         peak_requested=simulation.peak_requested,
-        graph_peak=peak(graph, ranges=ranges).nbytes,
-        saved_for_backward=saved_for_backward(graph, ranges).nbytes,
         naive=captured.naive,
-        breakdown=_sums((row.category, row.nbytes) for row in rows),
-        by_module=_sums((row.module, row.nbytes) for row in rows),
-        by_line=_sums((row.source, row.nbytes) for row in rows),
-        marks=_marks(prediction.events, simulation),
-        tensors=rows,
-        timeline=_timeline(simulation),
         certainty=_certainty(
             simulation,
             prediction.unknown,
@@ -150,16 +135,6 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
             kept_and_spare(captured.profile, profile.usable_bytes),
         ),
         notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, elsewhere),
-        peak_at=simulation.peak_phase,
-        out_of_memory=(
-            None if outcome.failure is None else out_of_memory(outcome.failure, prediction.events, describe)
-        ),
-        allocations=_allocations(prediction.events, simulation, describe),
-        segments=tuple(
-            SegmentRow(piece.address, piece.nbytes, piece.born, piece.died) for piece in simulation.pieces
-        ),
-        peak_event=simulation.peak_position,
-        iterations=simulation.iterations,
         refused=captured.refused,
         incomplete=captured.incomplete,
         caveats=captured.caveats,
@@ -170,12 +145,13 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         device_assumed=assumed,
         modelled=modelled,
         installed=elsewhere,
-        step_seconds=_step_time(captured, runtime),
+        **where,
+        step_seconds=None if prediction.plain else step_seconds(captured, runtime),
     )
     return Analysis(options, profile, graph, prediction, simulation, estimate)
 
 
-def _step_time(captured: Captured, runtime: Runtime) -> StepTime | None:
+def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
     """Return the time of a step, for PyTorch's runtime and a complete program; else None."""
     if runtime.name != "pytorch" or captured.incomplete is not None:
         return None
@@ -224,14 +200,14 @@ def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, 
     return profile.of_memory(capped.capacity_bytes), note
 
 
-def _outcome(prediction: Prediction, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
+def _outcome(variants: Variants, limit: Limit | None, bounds: Sequence[int | None]) -> _Outcome:
     """Simulate under a limit, as in `assemble`. bounds: bytes, the least of which counts without one."""
     if limit == UNLIMITED:
-        return _on_device(prediction, None)
-    if limit is not None and prediction.limited is not None:
-        simulation, doubt = bounded(prediction, limit)
+        return _on_device(variants, None)
+    if limit is not None and variants.prediction.limited is not None:
+        simulation, doubt = bounded(variants, limit)
         return _Outcome(simulation, simulation.failure, None, doubt)
-    return _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
+    return _on_device(variants, min((bound for bound in bounds if bound is not None), default=None))
 
 
 def _notes(
@@ -256,26 +232,19 @@ def _notes(
     return tuple(dict.fromkeys(notes))
 
 
-def _on_device(prediction: Prediction, capacity_bytes: int | None) -> _Outcome:
+def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
     """Return the outcome with room; beyond the capacity, as it runs there if it does.
 
     What the process takes beside its allocator (context, libraries) is the same either way.
     """
-    free = prediction.simulation or simulate(prediction.events, prediction.allocator(), places=True)
+    free, prediction = variants.simulated(), variants.prediction
     used = prediction.device_used(free)
     if capacity_bytes is None or used <= capacity_bytes or free.failure or prediction.limited is None:
         return _Outcome(free, free.failure)
-    simulation, doubt = bounded(prediction, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))
+    simulation, doubt = bounded(variants, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))
     if simulation.failure is not None or doubt:
         return _Outcome(free, simulation.failure, None, doubt)
     return _Outcome(simulation, None, Room(free.peak_allocated, free.peak_reserved, used))
-
-
-def _sums(pairs: Any) -> dict[str, int]:
-    sums = Counter[str]()
-    for name, size in pairs:
-        sums[name] += size
-    return dict(sums.most_common())
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,16 +263,16 @@ def _in_mib(nbytes: int) -> str:
 
 def _assumed(
     profile: DeviceProfile,
-    prediction: Prediction,
+    variants: Variants,
     outcome: _Outcome,
     device_used: int,
     capacity_bytes: int | None,
 ) -> _Assumed:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
-    simulation, variants = outcome.simulation, Variants(prediction)
+    simulation, prediction = outcome.simulation, variants.prediction
     notes, ends = _rearranged(variants, simulation) if outcome.with_room is None else ((), ())
     if profile.measured:
-        if unasked(prediction.events):
+        if unasked(prediction.events) and not prediction.plain:
             ends += reserved_range(variants, simulation, measured=True)
         return _Assumed(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
     beside = max(device_used - simulation.peak_reserved, 0)
@@ -313,6 +282,9 @@ def _assumed(
             alive.block_bytes for alive in simulation.alive if may_be_off(alive.malloc)
         ),
     }
+    named = {name: nbytes for name, nbytes in found.items() if nbytes}
+    if prediction.plain:
+        return _Assumed(named, None, beside_range(profile, beside), notes)
     ends += reserved_range(variants, simulation)
     reserved = min(ends), max(ends)
     room = outcome.with_room
@@ -325,7 +297,6 @@ def _assumed(
             min(reserved[0], *pressed, simulation.peak_reserved),
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
-    named = {name: nbytes for name, nbytes in found.items() if nbytes}
     return _Assumed(named, reserved, beside_range(profile, beside), notes)
 
 
@@ -350,7 +321,7 @@ def _certainty(
 ) -> Certainty:
     """Return the bytes at the peak by how they are known, and by rule."""
     by_rule = {
-        basis: _sums(
+        basis: sums(
             (alive.malloc.rule, alive.block_bytes)
             for alive in simulation.alive
             if alive.block_bytes and alive.malloc.basis == basis
@@ -364,49 +335,6 @@ def _certainty(
     )  # fmt: skip
 
 
-def _allocations(
-    events: tuple[AllocationEvent, ...], simulation: Simulation, describe: Callable[[Malloc], Description]
-) -> Allocations:
-    """Return every block with its live range and origin; requests without a block are left out."""
-    born: list[int] = []
-    died: list[int] = []
-    nbytes: list[int] = []
-    requested: list[int] = []
-    origin: list[int] = []
-    origins: dict[Origin, int] = {}
-    known: dict[tuple[object, ...], int] = {}
-    blocks: dict[int, int] = {}
-    for position, (event, delta) in enumerate(zip(events, simulation.delta, strict=False)):
-        if isinstance(event, Malloc) and delta:
-            alike = (event.operator, event.storage, event.label, event.category, event.rule, event.stream)
-            place = known.get(alike)
-            if place is None:
-                place = known[alike] = origins.setdefault(_origin(event, describe(event)), len(origins))
-            blocks[event.key] = len(born)
-            born.append(position)
-            died.append(-1)
-            nbytes.append(delta)
-            requested.append(event.nbytes)
-            origin.append(place)
-        elif isinstance(event, Free) and event.key in blocks:
-            died[blocks.pop(event.key)] = position
-    return Allocations(
-        tuple(born),
-        tuple(died),
-        tuple(nbytes),
-        tuple(requested),
-        tuple(simulation.address[position] for position in born),
-        tuple(origin),
-        tuple(origins),
-    )
-
-
-def _origin(malloc: Malloc, description: Description) -> Origin:
-    return Origin(
-        category=malloc.category.value, rule=malloc.rule, stream=malloc.stream or 0, **description.by_name
-    )
-
-
 def _refusals(simulation: Simulation) -> tuple[str, ...]:
     count = len(simulation.refused)
     if not count:
@@ -418,60 +346,3 @@ def _refusals(simulation: Simulation) -> tuple[str, ...]:
             " of that one"
         ),
     )
-
-
-def out_of_memory(
-    failure: Failure, events: Sequence[AllocationEvent], describe: Callable[[Malloc], Description]
-) -> OutOfMemory:
-    """Return the failed request in the user's terms; its phase is the current named event."""
-    description = describe(failure.malloc)
-    following = events[failure.position :]
-    return OutOfMemory(
-        requested_bytes=failure.malloc.nbytes,
-        allocated_bytes=failure.allocated,
-        reserved_bytes=failure.reserved,
-        limit_bytes=failure.limit,
-        free_bytes=sum(failure.free),
-        largest_free_bytes=max(failure.free, default=0),
-        free_count=len(failure.free),
-        label=description.name,
-        operator=description.operator,
-        module=description.module,
-        source=description.source,
-        phase=next((event.name for event in following if isinstance(event, Event)), ""),
-    )
-
-
-def _timeline(simulation: Simulation) -> Timeline:
-    return Timeline(
-        simulation.allocated,
-        simulation.reserved,
-        simulation.delta,
-        simulation.label,
-        simulation.category,
-        simulation.phase,
-        simulation.rule,
-    )
-
-
-def _marks(events: tuple[AllocationEvent, ...], simulation: Simulation) -> tuple[MarkRow, ...]:
-    """Return the named events, with the live bytes by category then."""
-    alive: dict[int, tuple[str, int]] = {}
-    sums = Counter[str]()
-    rows: list[MarkRow] = []
-    states = iter(simulation.marks)
-    for event, delta in zip(events[: len(simulation.delta)], simulation.delta, strict=True):
-        if isinstance(event, Malloc):
-            alive[event.key] = (event.category.value, delta)
-            sums[event.category.value] += delta
-        elif isinstance(event, Free):
-            category, size = alive.pop(event.key)
-            sums[category] -= size
-        elif isinstance(event, Event):
-            mark = next(states)
-            rows.append(
-                MarkRow(
-                    mark.event, mark.allocated, mark.peak, mark.reserved, {k: v for k, v in sums.items() if v}
-                )
-            )
-    return tuple(rows)

@@ -23,6 +23,7 @@ from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import Options, takes_options
 from analyzer.planning.fit_analyses import by_analyses
 from analyzer.planning.fit_limits import Search
+from analyzer.planning.intervals import uncollected
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.fit import Fit
 from analyzer.runtimes.bounded import convolves
@@ -80,10 +81,11 @@ def fits(
         subject = subject.over_length(samples)
 
     def answer(device: str | int | None) -> Fit | AnalyzerError:
-        try:
-            return replace(largest(subject.on(device), limit, progress), samples=samples)
-        except AnalyzerError as error:
-            return error
+        with uncollected():
+            try:
+                return replace(largest(subject.on(device), limit, progress), samples=samples)
+            except AnalyzerError as error:
+                return error
 
     most = max(devices, key=_memory)
     first = answer(most)

@@ -16,9 +16,9 @@ sizes.
    was said is kept.
 5. Batches are evaluated (`intervals.py`) from captures at a few sizes; the answer and the one beyond it are
    captured themselves, and when they say otherwise, the search goes on from them. Where a capture said the
-   same, further answers, also of other devices with the same program, are taken from the joined captures
-   (`Intervals.proven`), and the request without room beyond them from the evaluated batch
-   (`Intervals.failed`).
+   same, further answers, also of other devices with the same program, are told in plain numbers
+   (`Intervals.brief`), and the request without room beyond them by the evaluated batch
+   (`Intervals.failed`); their whole estimates are made when they are read.
 6. Ranges that captures are joined over end at one of eight batches an octave, so that devices share them.
 """
 
@@ -234,19 +234,19 @@ class Search:
     def runs_captured(self, batch: int) -> bool:
         """Return whether the batch, captured itself, is served; False if the program fails."""
         try:
-            return self.failure(batch) is None
+            return (self.evaluated_failure(batch) or self.at(batch).estimate.out_of_memory) is None
         except AnalyzerError as error:
             self.refused[batch] = error.message
             return False
 
-    def failure(self, batch: int) -> OutOfMemory | None:
+    def evaluated_failure(self, batch: int) -> OutOfMemory | None:
         """Return the batch's request without room, by evaluated figures where a capture said the same."""
         if batch not in self.failures and batch not in self.captured and self.known.get(batch) is False:
             assert self.intervals is not None
             found = self.intervals.failed(batch, self.bound(self.intervals.at(batch)))
             if found is not None:
                 self.failures[batch] = found
-        return self.failures.get(batch) or self.at(batch).estimate.out_of_memory
+        return self.failures.get(batch)
 
     def has_unmeasured_size(self, batch: int) -> bool:
         """Return whether a request's size was not measured for that very call."""
@@ -259,8 +259,17 @@ class Search:
             if self.intervals is None:
                 self.captured[batch] = self.subject.analysis(batch, limit)
             else:
-                self.captured[batch] = self.intervals.proven(batch, limit)
+                brief = self.intervals.brief(batch, limit)
+                self.captured[batch] = brief or self.intervals.proven(batch, limit)
         return self.captured[batch]
+
+    def whole(self, batch: int) -> Estimate:
+        """Return the whole estimate of a batch."""
+        if self.at(batch).prediction.plain is not None:
+            assert self.intervals is not None
+            limit = None if self.limit is None else Limit(self.limit, False)
+            self.captured[batch] = self.intervals.proven(batch, limit)
+        return self.captured[batch].estimate
 
     def range_notes(self, batch: int) -> tuple[str, ...]:
         """Return a note on the largest batches with the most and least memory beside the allocator."""
@@ -323,9 +332,13 @@ class Search:
         limit = self.bound(shown.estimate)[0]
         verdict, held = fit_verdict(shown, limit, self.limit is None, bool(batch))
         captures = {self.start, *(self.intervals.captured if self.intervals else self.captured)}
+        brief = shown.estimate
+        if shown.prediction.plain is not None:
+            assert self.intervals is not None
+            brief = self.intervals.timed(shown, batch)
         return Fit(
             batch,
-            self.at(batch).estimate if batch else None,
+            brief if batch else None,
             limit,
             self.limit is None,
             also,
@@ -339,8 +352,9 @@ class Search:
             ),
             gaps=gaps,
             fails=fails,
-            failure=self.failure(fails) if tried else None,
-            look_beyond=(lambda: self.at(fails).estimate) if tried else None,
+            failure=(self.evaluated_failure(fails) or self.whole(fails).out_of_memory) if tried else None,
+            look_at=(lambda: self.whole(batch)) if batch else None,
+            look_beyond=(lambda: self.whole(fails)) if tried else None,
             refused=refused,
             verdict=verdict,
             reserved_range=held,

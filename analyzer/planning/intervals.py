@@ -13,7 +13,9 @@ where one ends and why.
    captured itself.
 5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no
    interval: each batch is captured and analysed.
-6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is
+6. Where a capture said what the joined ones do, a batch is told in plain numbers, as the runtime predicts it
+   without a graph (`Batches.prediction`); its whole analysis is made when somebody reads it.
+7. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is
    None), each of its batches is captured when it is asked for.
 
 Not modelled: a batch inside an interval whose program differs although every recorded guard comes out the
@@ -31,10 +33,11 @@ from dataclasses import dataclass, replace
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.parametric.numbers import NotTheSame
-from analyzer.pipeline.assemble import Captured, out_of_memory
+from analyzer.pipeline.assemble import Captured, step_seconds
+from analyzer.pipeline.attribution import out_of_memory
 from analyzer.pipeline.rows import graph_describer
 from analyzer.planning.subject import Subject
-from analyzer.results.estimate import OutOfMemory
+from analyzer.results.estimate import Estimate, OutOfMemory
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
 
@@ -81,6 +84,7 @@ class Intervals:
         """Raises AnalyzerError when neither end of the range can be captured."""
         self.subject = subject
         self.captured: dict[int, Captured | AnalyzerError] = {}
+        self._analysed: dict[tuple[int, Limit | None], Figures] = {}  # of batches that only an analysis knows
         self.intervals: tuple[Interval, ...] = ()
         if subject.runtime is not None:
             with uncollected():
@@ -90,7 +94,7 @@ class Intervals:
         """Return the intervals on another subject's device, without joining again; None if one's program
         differs there."""
         other = copy.copy(self)
-        other.subject, other.captured = subject, {}
+        other.subject, other.captured, other._analysed = subject, {}, {}
         intervals: list[Interval] = []
         for batch, captured in self.captured.items():
             known = (
@@ -124,7 +128,10 @@ class Intervals:
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
             self._capture(batch)
-        return figures_of(self.analysis(batch, limit), with_room=limit is None)
+        if (batch, limit) not in self._analysed:
+            found = figures_of(self.analysis(batch, limit), with_room=limit is None)
+            self._analysed[batch, limit] = found
+        return self._analysed[batch, limit]
 
     def prepare(self, batches: Sequence[int]) -> None:
         """Compute in advance what these batches share, before `at` is called for each."""
@@ -156,6 +163,29 @@ class Intervals:
         own, evaluated = figures_of(found), self.at(batch)
         parametric.known[_PROVEN] = replace(evaluated, refused=own.refused, fails=own.fails) == own
         return found
+
+    def brief(self, batch: int, limit: Limit | None = None) -> Analysis | None:
+        """Return the analysis of a batch in plain numbers (`assemble`), as the joined program says where
+        `proven` found it right; None if only a whole analysis says. Raises AnalyzerError."""
+        interval, joined = self.interval(batch), self._joined_program(batch)
+        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
+            return None
+        first = _without_error(self.captured[joined.batches[0]])
+        try:
+            known, naive = interval.figures.prediction(batch), joined.naive(batch)
+        except ArithmeticError:
+            return None
+        if known is None:
+            return None
+        captured = replace(first, batch=batch, naive=naive)
+        return self.subject.assembled(captured, batch, limit, known)
+
+    def timed(self, brief: Analysis, batch: int) -> Estimate:
+        """Return the estimate of a `brief` analysis with the time of a step. Raises AnalyzerError."""
+        joined, runtime = self._joined_program(batch), self.subject.runtime
+        assert joined is not None and runtime is not None
+        time = step_seconds(self._joined_at(joined, batch), runtime)
+        return replace(brief.estimate, step_seconds=time)
 
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
         """Return the request that finds no room at a batch under a limit, as the joined program says where
@@ -313,7 +343,7 @@ def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
         end: found for (begin, end), found in subject.intervals.items() if begin == low and end >= high
     }
     with uncollected():
-        for end in sorted(longer):
+        for end in sorted(longer, reverse=True):  # the longest serves all that is asked next
             for intervals in longer[end]:
                 if (found := intervals.on(subject)) is not None:
                     return found

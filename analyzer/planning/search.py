@@ -7,6 +7,7 @@ from collections.abc import Callable
 from analyzer.analysis import Analysis
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.ranges import held_under
+from analyzer.runtimes.variants import Variants
 
 # Searched up to here; nobody trains with more samples at once.
 MOST = 1 << 20
@@ -46,7 +47,8 @@ def fit_verdict(
         fewest, most = known.beside_range or (beside, beside)
         less = max(limit - (most - beside) - known.kept_bytes, 0)
         more = limit + beside - fewest + known.spare_bytes
-    ends = held_under(analysis.prediction, Limit(more, device_bound), Limit(less, device_bound))
+    variants = Variants(analysis.prediction)
+    ends = held_under(variants, Limit(more, device_bound), Limit(less, device_bound))
     if (ends[1] is None) if runs else (ends[0] is not None):
         word = "may not fit"
     least, largest = (limit if end is None else end for end in ends)

@@ -25,7 +25,7 @@ from analyzer.parametric.steps import RepeatedSteps
 from analyzer.pipeline import analysis
 from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
-from analyzer.runtimes.base import Limit, Runtime
+from analyzer.runtimes.base import Limit, Prediction, Runtime
 from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.spec import TensorSpec
 from analyzer.targets import Program, Target, arguments, parse, require_torch
@@ -259,13 +259,15 @@ class Subject:
             return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
 
-    def assembled(self, captured: Captured, batch: int, limit: Limit | None = None) -> Analysis:
-        """Return the analysis of a capture or joined program; `limit`: as `Prediction.limited`."""
+    def assembled(
+        self, captured: Captured, batch: int, limit: Limit | None = None, known: Prediction | None = None
+    ) -> Analysis:
+        """Return the analysis of a capture or joined program; limit, known: as `assemble` takes them."""
         assert self.runtime is not None
         options = replace(self.options, batch=batch)
         if self._program is not None:
             options = replace(options, inputs=None, targets=None)
-        return assemble(captured, options, self.runtime, limit)
+        return assemble(captured, options, self.runtime, limit, known)
 
 
 def _resized(tensor: Any, size: int | None, batch: int) -> Any:

@@ -62,8 +62,8 @@ def render_json(found: Lengths, _: View = PLAIN) -> str:
             "length": length,
             "device": found.devices[place],
             "batch": fit.batch,
-            "device_used": fit.at.device_used if fit.at else None,
-            "peak_reserved": fit.at.peak_reserved if fit.at else None,
+            "device_used": fit.brief.device_used if fit.brief else None,
+            "peak_reserved": fit.brief.peak_reserved if fit.brief else None,
             "limit_bytes": fit.limit,
         }
         for length, answers in found.fits.items()

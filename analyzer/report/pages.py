@@ -86,7 +86,7 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
                 page.bar(fit.batch, most, 0, fit.batch),
                 mib(fit.limit),
                 mib(fit.headroom) if fit.batch else "-",
-                *(("-", "-") if fit.at is None else (speed.step(fit.at), speed.rate(fit.at))),
+                *(("-", "-") if fit.brief is None else (speed.step(fit.brief), speed.rate(fit.brief))),
             )
             for fit in found
         )
@@ -102,6 +102,7 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
             page.items(line.removeprefix("- ") for line in rest),
         ]
         if not several and shown is not None:
+            shown = shown if fit.at is None else fit.at
             which = f"Batch {fit.batch:,}" if fit.at is not None else "Batch 1, until it fails"
             body.append(html.course(shown, len(views), which))
             views.append(html.view_data(shown))

@@ -262,7 +262,7 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
         for fit in fits:
             name = clean(known_of(fit).device) if known_of(fit) is not None else "-"
             room = mib(fit.headroom) if fit.batch else "-"
-            times = ["-", "-"] if fit.at is None else [speed.step(fit.at), speed.rate(fit.at)]
+            times = ["-", "-"] if fit.brief is None else [speed.step(fit.brief), speed.rate(fit.brief)]
             rows.append([name, str(fit.batch), mib(fit.limit), room, *times])
         lines += [*table(columns, rows, view.width), ""]
     for fit in fits:
@@ -271,19 +271,20 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
 
 
 def known_of(fit: Fit) -> Any:
-    return fit.at if fit.at is not None else fit.beyond
+    """Return figures of the answer without what lies where, or those of the batch that fails."""
+    return fit.brief if fit.brief is not None else fit.beyond
 
 
 def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     known = known_of(fit)
     where = _where(known) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = "batch" if fit.samples is None else "length"
-    if fit.at is None:
+    if fit.brief is None:
         lines = [f"not even one sample runs {where}"]
     else:
         best = f"largest batch {fit.batch:,}" if fit.samples is None else f"greatest length {fit.batch:,}"
         lines = [
-            f"{best} {where}: {size(fit.at.peak_reserved)} of {size(fit.limit)} held, "
+            f"{best} {where}: {size(fit.brief.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
         ]
     if fit.samples is not None:
@@ -293,10 +294,10 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         least, most = fit.reserved_range
         held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
         lines.append(f"{_ASSUMING[fit.verdict].format(clean(known.device))}; {held}")
-    if fit.at is not None and (sentence := speed.line(fit.at)):
+    if fit.brief is not None and (sentence := speed.line(fit.brief)):
         lines.append(f"at that {what} {sentence}")
-    if fit.at is not None and fit.at.at_least:
-        lines.append(f"may not fit: figures are at least what it takes, {uncounted(fit.at)}")
+    if fit.brief is not None and fit.brief.at_least:
+        lines.append(f"may not fit: figures are at least what it takes, {uncounted(fit.brief)}")
     if fit.refused:
         lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
     elif fit.failure is not None:
@@ -351,9 +352,9 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
                 "headroom_bytes": fit.headroom,
                 "verdict": fit.verdict,
                 "reserved_range": list(fit.reserved_range),
-                "peak_allocated": fit.at.peak_allocated if fit.at else None,
-                "peak_reserved": fit.at.peak_reserved if fit.at else None,
-                **speed.fields(fit.at),
+                "peak_allocated": fit.brief.peak_allocated if fit.brief else None,
+                "peak_reserved": fit.brief.peak_reserved if fit.brief else None,
+                **speed.fields(fit.brief),
                 "also": list(fit.also),
                 "gaps": list(fit.gaps),
                 "beyond": dataclasses.asdict(failed) if failed else None,

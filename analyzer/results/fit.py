@@ -12,8 +12,9 @@ from analyzer.results.estimate import Estimate, OutOfMemory
 class Fit:
     """The answer. All sizes in bytes.
 
-    batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is
-        0.
+    batch: the largest, 0 when not even one sample runs. brief: its estimate under the limit, which may be
+        without what lies where (`at` has that), and without ranges; None when batch is 0. look_at: the whole
+        one, made when `at` is read; None where `brief` is whole.
     fails: the next batch that fails, 0 for the one after the answer. failure: its request without room.
         look_beyond: its analysis, made when `beyond` is read; None when nothing larger was tried.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its
@@ -30,7 +31,7 @@ class Fit:
     """
 
     batch: int
-    at: Estimate | None
+    brief: Estimate | None
     limit: int
     device_bound: bool
     also: tuple[int, ...] = ()
@@ -44,6 +45,12 @@ class Fit:
     refused: str = ""
     verdict: str = ""
     reserved_range: tuple[int, int] = (0, 0)
+    look_at: Callable[[], Estimate] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def at(self) -> Estimate | None:
+        """The estimate of the batch under the limit; None when batch is 0."""
+        return self.brief if self.look_at is None else self.look_at()
 
     @property
     def beyond(self) -> Estimate | None:
@@ -53,7 +60,7 @@ class Fit:
     @property
     def headroom(self) -> int:
         """Bytes the allocator might still hold at that batch."""
-        return self.limit - (self.at.peak_reserved if self.at is not None else 0)
+        return self.limit - (self.brief.peak_reserved if self.brief is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from analyzer.onnx.model import ShapedModel
     from analyzer.runtimes.batches import Batches, ParametricCapture
     from analyzer.runtimes.rules import Rule
+    from analyzer.runtimes.variants import Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Prediction:
         the orders the events are in, in words.
     whole: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
+    plain: the program in plain numbers, where only figures are asked for (`Batches.prediction`).
     """
 
     events: tuple[AllocationEvent, ...]
@@ -138,6 +140,7 @@ class Prediction:
     others: Callable[[], Iterable[tuple[AllocationEvent, ...]]] = tuple
     order: str = ""
     whole: bool = True
+    plain: Plain | None = None
 
 
 class Runtime(ABC):

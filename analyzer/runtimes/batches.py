@@ -27,7 +27,7 @@ from analyzer.runtimes.events import AllocationEvent
 from analyzer.runtimes.timeline import Failure, simulate
 
 if TYPE_CHECKING:
-    from analyzer.runtimes.base import Limit, Runtime, Source
+    from analyzer.runtimes.base import Limit, Prediction, Runtime, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,10 @@ class Batches(Protocol):
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it. Raises
         ArithmeticError where only an analysis at that batch says."""
 
+    def prediction(self, size: int) -> Prediction | None:
+        """Return what the runtime would do with a batch in plain numbers (`Prediction.plain`); None if only
+        `Runtime.predict` says. Raises ArithmeticError as `at`."""
+
     def failed(self, size: int, limit: Limit) -> Failed | None:
         """Return the request that finds no room at a batch under a limit; None if all do, or if only an
         analysis says. Raises ArithmeticError as `at`."""
@@ -105,6 +109,9 @@ class OfGraph:
 
     def prepare(self, sizes: Sequence[int]) -> None:
         """Do nothing: batches share only the joined graph."""
+
+    def prediction(self, size: int) -> None:
+        """Say nothing: the runtime itself is asked."""
 
     def failed(self, size: int, limit: Limit) -> None:
         """Say nothing: under a limit a batch is analysed."""

@@ -14,37 +14,33 @@ verdict.
 
 from __future__ import annotations
 
-from analyzer.runtimes.base import Limit, Prediction
+from analyzer.runtimes.base import Limit
 from analyzer.runtimes.events import AllocationEvent, Malloc
-from analyzer.runtimes.timeline import Simulation, simulate
+from analyzer.runtimes.timeline import Simulation
+from analyzer.runtimes.variants import Variants
 
 _DOUBT = "that depends on a workspace that cuDNN was not asked about (analyze explain cudnn-convolution)"
 
 
-def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
+def bounded(variants: Variants, limit: Limit) -> tuple[Simulation, str]:
     """Return the simulation under a limit, and why it is uncertain, "" if certain."""
-    assert prediction.limited is not None
-    simulation = simulate(prediction.events, prediction.limited(*limit), places=True)
+    events, simulation = variants.prediction.events, variants.simulated(limit)
     if simulation.failure is not None:
-        runs = unasked(prediction.events) and _off(prediction, limit, -1).failure is None
+        runs = unasked(events) and _off(variants, limit, -1).failure is None
         return simulation, _DOUBT if runs else ""
-    if _refused_unasked(prediction.events, simulation):
+    if _refused_unasked(events, simulation):
         return simulation, _DOUBT
-    if not unasked(prediction.events):
+    if not unasked(events):
         return simulation, ""
-    larger = _off(prediction, limit, 1)
-    in_doubt = larger.failure is not None or _refused_unasked(prediction.events, larger)
+    larger = _off(variants, limit, 1)
+    in_doubt = larger.failure is not None or _refused_unasked(events, larger)
     return simulation, _DOUBT if in_doubt else ""
 
 
-def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
+def _off(variants: Variants, limit: Limit, sign: int) -> Simulation:
     """Simulate with the workspaces cuDNN was not asked about at their largest (sign 1) or smallest (-1)."""
-    assert prediction.limited is not None
-    events = tuple(
-        event.moved(sign) if isinstance(event, Malloc) and event.is_unasked else event
-        for event in prediction.events
-    )
-    return simulate(events, prediction.limited(*limit))
+    sizes = [(request.moved(sign) if request.is_unasked else request).nbytes for request in variants.requests]
+    return variants.simulated(limit, tuple(sizes))
 
 
 def convolves(events: tuple[AllocationEvent, ...]) -> bool:

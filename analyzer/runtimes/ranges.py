@@ -93,7 +93,7 @@ def placed_ranges(variants: Variants, simulation: Simulation) -> tuple[Range, Ra
     prediction = variants.prediction
     if prediction.limited is None or not prediction.whole:
         return None
-    drawn = min(max(_PLACED_EVENTS // max(len(prediction.events), 1), _FEWEST), _PLACEMENTS)
+    drawn = min(max(_PLACED_EVENTS // max(variants.event_count, 1), _FEWEST), _PLACEMENTS)
     spaces = (Ascending(), *(Scattered(Random(seed)) for seed in range(drawn)))
     found = [peaks for peaks in map(variants.placed, spaces) if peaks is not None]
     if not found:
@@ -118,11 +118,9 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
     return least + loaded - half - off, most + loaded + off + CODE_BYTES
 
 
-def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int | None, int | None]:
+def held_under(variants: Variants, least: Limit, most: Limit) -> tuple[int | None, int | None]:
     """Return the peak bytes the allocator holds with every assumed request at its least, under limit `least`,
     and at its most, under `most`; None where a request finds no room."""
-    assert prediction.limited is not None
-    variants = Variants(prediction)
     ends = [
         variants.held(_at_bound(variants.requests, sign), limit) for sign, limit in ((-1, least), (1, most))
     ]

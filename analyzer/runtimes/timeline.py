@@ -25,6 +25,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from analyzer.allocators import Allocator, OutOfMemoryError
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
@@ -128,6 +129,22 @@ class Simulation:
     iterations: tuple[int, ...] = ()
     address: tuple[int, ...] = ()
     pieces: tuple[HeldRange, ...] = ()
+
+    @classmethod
+    def of_peaks(
+        cls,
+        allocated: int,
+        reserved: int,
+        alive: tuple[Alive, ...],
+        refused: tuple[int, ...],
+        failure: Failure | None,
+    ) -> Simulation:
+        """Return a simulation of which only these are known."""
+        none: tuple[Any, ...] = ()
+        return cls(
+            none, allocated, reserved, 0, -1, "", alive, none, none, none, none, none, none, none, failure,
+            refused=refused,
+        )  # fmt: skip
 
 
 class States:

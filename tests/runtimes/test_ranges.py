@@ -118,7 +118,7 @@ def test_what_is_held_under_a_limit(limit_mib: int, ends: tuple[int | None, int 
         limited=lambda nbytes, device: create("pytorch", limit_bytes=nbytes),
     )  # fmt: skip
     limit = Limit(limit_mib * MIB, False)
-    assert held_under(asked, limit, limit) == tuple(end and end * MIB for end in ends)
+    assert held_under(Variants(asked), limit, limit) == tuple(end and end * MIB for end in ends)
 
 
 def test_context_and_library_code() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from analyzer.runtimes import variants
 from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Wait
 from analyzer.runtimes.timeline import simulate
-from analyzer.runtimes.variants import Variants
+from analyzer.runtimes.variants import Plain, Variants
 
 MIB = 2**20
 SIZES = st.one_of(st.sampled_from((0, 1, 512, MIB, MIB + 1, 10 * MIB)), st.integers(1, 40 * MIB))
@@ -74,10 +75,37 @@ def test_what_is_held_is_what_a_simulation_holds(
     for limit in limits:
         simulation = simulate(resized, allocator(*(limit or ())))
         assert found.held(sizes, limit) == (simulation.peak_reserved, simulation.failure is None)
+        if found._rows is not None:
+            peaks = found._rows.peaks(np.array(sizes, np.int64), limit, plans=found._plans)
+            assert (peaks.allocated, len(peaks.refused)) == (
+                simulation.peak_allocated,
+                len(simulation.refused),
+            )
     device = partial(create, "pytorch", limit_bytes=limits[1].nbytes, device_total_bytes=80 * MIB)
     simulation = simulate(resized, device())
     found = Variants(replace(prediction(*events), allocator=device))
     assert found.held(sizes) == (simulation.peak_reserved, simulation.failure is None)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@given(programs(), st.integers(1, 60), st.booleans())
+def test_plain_numbers_say_what_a_simulation_says(
+    events: tuple[AllocationEvent, ...], nbytes: int, limited: bool
+) -> None:
+    asked = prediction(*events)
+    whole = Variants(asked)
+    if whole._rows is None:
+        return
+    limit = Limit(nbytes * 2 * MIB, True) if limited else None
+    told = [place for place, each in enumerate(whole.requests) if each.smaller or place % 2]
+    plain = Plain(whole._rows, np.array(whole.sizes, np.int64), np.array(told, np.int64), len(events))
+    requests = tuple(whole.requests[place] for place in told)
+    own = whole.simulated(limit)
+    found = Variants(replace(asked, events=requests, plain=plain)).simulated(limit)
+    assert (found.peak_allocated, found.peak_reserved) == (own.peak_allocated, own.peak_reserved)
+    assert (found.failure is None, len(found.refused)) == (own.failure is None, len(own.refused))
+    kept = {alive.malloc.key: alive for alive in own.alive if alive.malloc in requests and alive.block_bytes}
+    assert {alive.malloc.key: alive for alive in found.alive} == kept
 
 
 def test_segments_at_other_addresses() -> None:

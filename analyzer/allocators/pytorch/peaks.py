@@ -11,8 +11,9 @@ knows none of these.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from analyzer.allocators.compiled import AVAILABLE, Integers
 from analyzer.allocators.driver import ORIGIN, PAGE_BYTES, AddressSpace
@@ -25,6 +26,11 @@ _NO_LIMIT = 1 << 62  # more units than as many sizes as are taken can sum to
 _PLACES, APART_BYTES = 1 << 20, 1 << 38  # of segments that are scattered
 # An address is counted from far below any the driver gives.
 _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
+
+
+# Asked with the number of a size without room, and the row of the request: the bytes to go on with, and the
+# numbers of the sizes that are as many from now on; None if there are none.
+Refused: TypeAlias = Callable[[int, int], "tuple[int, Sequence[int]] | None"]
 
 
 class Ascending(AddressSpace):
@@ -56,12 +62,15 @@ class Scattered(Ascending):
 
 class Peaks(NamedTuple):
     """Peak allocated and peak reserved in bytes; whether every request was served, and whether cached
-    segments were given back for that."""
+    segments were given back for that. row: the first at which most was allocated, -1: before any. refused:
+    rows of requests that were asked for less."""
 
     allocated: int
     reserved: int
     served: bool
     returned: bool
+    row: int
+    refused: tuple[int, ...] = ()
 
 
 def peaks(
@@ -71,6 +80,8 @@ def peaks(
     settings: PyTorchSettings,
     limit_bytes: int | None = None,
     space: AddressSpace | None = None,
+    refused: Refused | None = None,
+    held: Integers | None = None,
 ) -> Peaks:
     """Return the peaks from event `setup_count` on; if a request fails, the peaks until then.
 
@@ -78,6 +89,8 @@ def peaks(
     segment matters.
     limit_bytes: what segments may take together: then wholly free ones are given back before a request fails.
     space: where segments go, unused so far; by default as in `caching.py`.
+    refused: who is asked where a request has no room; then `units` is changed. held: becomes the units
+    of each key's block in the end.
     Raises OverflowError for sizes no device has.
     """
     from analyzer.allocators import _best_fit
@@ -96,12 +109,21 @@ def peaks(
         given_back.append(address)
         space.give((address // (_PAGE + 1) + _FIRST_PAGE) * PAGE_BYTES, count * UNIT_BYTES)
 
+    def less(number: int, event: int) -> int | None:
+        found = None if refused is None else refused(number, event)
+        if found is None:
+            return None
+        count = -(-found[0] // UNIT_BYTES)
+        for same in found[1]:
+            units[same] = count
+        return count
+
     limit = _NO_LIMIT if limit_bytes is None else limit_bytes // UNIT_BYTES
     large_segment = settings.large_segment_bytes // UNIT_BYTES
-    allocated, reserved, served = _best_fit.peaks(
-        events, units, setup_count, large_segment, limit, take, give
+    allocated, reserved, served, row = _best_fit.peaks(
+        events, units, setup_count, large_segment, limit, take, give, refused and less, held
     )
-    return Peaks(allocated * UNIT_BYTES, reserved * UNIT_BYTES, served, bool(given_back))
+    return Peaks(allocated * UNIT_BYTES, reserved * UNIT_BYTES, served, bool(given_back), row)
 
 
 def has_fast_path(allocator: PyTorchAllocator) -> bool:

@@ -80,6 +80,8 @@ class Asker:
         digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
         self._path = cache / "cudnn" / f"{digest}.sqlite"
         self._known: dict[Question, tuple[Plan, ...] | None] = {}
+        # What was answered before, as JSON texts: a folder holds far more than one program asks.
+        self._kept: dict[str, str] = {}
         self._lock = threading.RLock()
         self._process: subprocess.Popen[str] | None = None
         self._beside = ""
@@ -105,16 +107,16 @@ class Asker:
         """Return the plans of each question; a longer list answers a question for fewer plans as well."""
         with self._lock:
             self._load()
-            missing = [
-                question for question in dict.fromkeys(questions) if self._answer(question) is _UNASKED
-            ]
+            known = {question: self._answer(question) for question in dict.fromkeys(questions)}
+            missing = [question for question, answer in known.items() if answer is _UNASKED]
             for begin in range(0, len(missing), _AT_ONCE):
                 chunk = missing[begin : begin + _AT_ONCE]
                 found = self._answers_of(chunk)
                 if found is None and len(chunk) > 1:  # find the one that ends the library
                     found = [(self._answers_of([question]) or [None])[0] for question in chunk]
                 self._keep(dict(zip(chunk, found or [None] * len(chunk), strict=True)))
-            answers = (self._answer(question) for question in questions)
+            known |= {question: self._answer(question) for question in missing}
+            answers = (known[question] for question in questions)
             return [None if isinstance(answer, _Unasked) else answer for answer in answers]
 
     def close(self) -> None:
@@ -131,8 +133,13 @@ class Asker:
 
     def _answer(self, question: Question) -> tuple[Plan, ...] | _Unasked | None:
         tried = question._replace(first=False)
-        longer = (question, tried, tried._replace(whole=True))
-        return next((self._known[each] for each in longer if each in self._known), _UNASKED)
+        for each in (question, tried, tried._replace(whole=True)):
+            if each not in self._known and (answered := self._kept.pop(json.dumps(each), None)) is not None:
+                with suppress(ValueError, TypeError):  # a damaged text is asked again
+                    self._known[each] = tuple(map(Plan.read, json.loads(answered)))
+            if each in self._known:
+                return self._known[each]
+        return _UNASKED
 
     def _answers_of(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None] | None:
         """Send the questions to the process and return its answers; None if it has ended."""
@@ -199,13 +206,9 @@ class Asker:
             return
         self._read = True
         if self._path.is_file():
-            with suppress(sqlite3.Error, ValueError, TypeError), sqlite3.connect(self._path) as file:
+            with suppress(sqlite3.Error), sqlite3.connect(self._path) as file:
                 self.ranks_unusable = file.execute("pragma user_version").fetchone() == (_RANKED,)
-                for asked, answered in file.execute("select question, answer from answers"):
-                    plans = json.loads(answered)
-                    self._known[Question.read(json.loads(asked))] = (
-                        None if plans is None else tuple(map(Plan.read, plans))
-                    )
+                self._kept = dict(file.execute("select question, answer from answers"))
 
     def _keep(self, answers: dict[Question, tuple[Plan, ...] | None]) -> None:
         """Store answers, and write the library's own to the cache."""

@@ -94,6 +94,9 @@ class SessionBatches:
         for _, found in in_parts(np.array(batches, np.int64), recorded):
             self.prepared |= found
 
+    def prediction(self, batch: int) -> None:
+        """Say nothing: a file is asked about again."""
+
     def failed(self, batch: int, limit: Limit) -> None:
         """Say nothing: under a limit a batch is analysed."""
 

@@ -10,18 +10,9 @@ from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.runtimes.pytorch.batches.figures import EagerBatches
 from analyzer.runtimes.pytorch.eager import requests
-from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
-from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
+from analyzer.runtimes.pytorch.prediction import predicted
 from analyzer.runtimes.pytorch.scratch.registry import is_known
-from analyzer.runtimes.pytorch.settings import (
-    alloc_conf,
-    limited,
-    make_allocator,
-    notes_on,
-    notes_on_ties,
-    pool_bytes,
-    with_workspaces,
-)
+from analyzer.runtimes.pytorch.settings import alloc_conf, with_workspaces
 
 
 class PyTorch(Runtime):
@@ -41,24 +32,8 @@ class PyTorch(Runtime):
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         if source.answer is not None:
             return source.answer
-        asked = requests(source.graph, profile)
-        conf = alloc_conf(options.runtime_options)
-        return Prediction(
-            events=asked.events,
-            allocator=lambda: make_allocator(conf, profile),
-            device_used=lambda simulation: (
-                device_used(simulation.peak_reserved, asked.libraries, profile, source.graph.communicators)
-                + pool_bytes(conf)
-            ),
-            libraries=asked.libraries,
-            unknown=asked.unknown,
-            notes=(
-                *notes_on(conf),
-                *notes_on_ties(profile, asked.libraries),
-                *notes_on_nccl(source.graph.communicators, profile),
-                *notes_on_transforms(source.graph.operators),
-            ),
-            limited=lambda limit_bytes, device: limited(conf, profile, limit_bytes, device),
+        return predicted(
+            requests(source.graph, profile), source.graph, profile, alloc_conf(options.runtime_options)
         )
 
     def over_batches(

@@ -71,8 +71,12 @@ def test_the_request_without_room_is_said() -> None:
     assert found.events[failure.position].key == failure.malloc.key
 
 
-def test_nothing_is_said_where_cudnn_was_not_asked() -> None:
-    """More or less may be taken there: only an analysis says whether it is in doubt."""
-    batches = over(*captured(Net(), torch.zeros(2, 3, 56, 56)), "h200")
+def test_in_doubt_the_request_without_room_is_that_of_an_analysis() -> None:
+    subject, parametric = captured(Net(), torch.zeros(2, 3, 56, 56))
+    batches = over(subject, parametric, "h200")
     limit = Limit(batches.at(12).peak_allocated // 2, False)
-    assert batches.at(12, limit).fails and batches.failed(12, limit) is None
+    found, own = batches.failed(12, limit), subject.analysis(12, limit).estimate.out_of_memory
+    assert batches.at(12, limit).fails and found is not None and own is not None
+    failure = found.failure
+    assert (failure.malloc.nbytes, failure.allocated) == (own.requested_bytes, own.allocated_bytes)
+    assert (failure.reserved, sum(failure.free)) == (own.reserved_bytes, own.free_bytes)

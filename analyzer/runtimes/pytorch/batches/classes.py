@@ -25,7 +25,6 @@ from analyzer.graph import Argument, Operator, Phase, TensorMeta
 from analyzer.parametric.lanes import Lanes, NotTogether, in_parts
 from analyzer.parametric.numbers import AtBatch
 from analyzer.parametric.program import BatchProgram
-from analyzer.runtimes.events import is_unasked
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Output, Step, Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
 
@@ -119,16 +118,6 @@ class Classes:
                 self.steps[number] = merged
                 self._groups.changes += 1
 
-    @property
-    def is_unasked(self) -> bool:
-        """Whether cuDNN was not asked about a workspace, at the last batch asked about."""
-        return any(
-            is_unasked(step.plan, step.basis.value, step.assumed, step.less)
-            for allocations in self.latest
-            for step in allocations.steps
-            if isinstance(step, Take)
-        )
-
     def structure(self) -> tuple[Any, ...]:
         """Return all that decides which requests are made in which order, at any batch and on any device."""
         return tuple(
@@ -168,15 +157,11 @@ class Classes:
             holds &= whole
         return found, holds
 
-    def smaller(self, first: int) -> dict[int, Sequence[int]]:
-        """Return fallback plans' smaller workspaces by size number, counted from `first`."""
-        found: dict[int, Sequence[int]] = {}
+    def taken(self, first: int) -> dict[int, Take]:
+        """Return what is taken at the last batch by the number of its size, counted from `first`."""
+        found: dict[int, Take] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
-            by_name = {
-                _step_key(step): step.smaller
-                for step in allocations.steps
-                if isinstance(step, Take) and step.smaller
-            }
+            by_name = {_step_key(step): step for step in allocations.steps if isinstance(step, Take)}
             for name in [_step_key(step) for step in steps if _has_size(step)]:
                 if name in by_name:
                     found[first] = by_name[name]
@@ -208,6 +193,13 @@ def _step_key(step: Step) -> Signature:
             return ("give", token)
 
 
+def _alike(step: Step, other: Step) -> bool:
+    """Return whether two steps have one key."""
+    if type(step) is Take and type(other) is Take:
+        return step.token == other.token and step.keep == other.keep
+    return _step_key(step) == _step_key(other)
+
+
 def _structure(step: Step) -> Signature:
     """Return a step's key, and what `eager` goes by; which calls have one plan, their shapes say."""
     return (
@@ -217,7 +209,7 @@ def _structure(step: Step) -> Signature:
 
 def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
     """Return `known` with the missing steps of `seen` inserted; `seen` if their orders contradict."""
-    if [_step_key(step) for step in known] == [_step_key(step) for step in seen]:
+    if len(known) == len(seen) and all(map(_alike, known, seen)):
         return known
     merged: list[Step] = []
     left, right = list(known), list(seen)

@@ -9,14 +9,16 @@ that in order, the allocator serves it. Only what cannot differ between two batc
    size, and what comes out is the program's **template**: which request has which size.
 3. The template has every step seen so far; what a batch leaves out has no bytes there. It is made anew when a
    batch brings a step that is not in it.
-4. A batch is then its sizes put into the template and simulated.
+4. A batch is then its sizes put into the template and simulated, by the compiled core where it can.
+5. What is predicted of a batch is likewise the template with that batch's sizes (`prediction`): only what
+   operators take for themselves is told one by one, since nothing else may be of another size.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,17 +30,18 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import has_fast_path
 from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
-from analyzer.runtimes.base import Limit
+from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
-from analyzer.runtimes.bounded import convolves
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
-from analyzer.runtimes.pytorch.eager import requests
+from analyzer.runtimes.pytorch.eager import Requests, requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step
+from analyzer.runtimes.pytorch.prediction import predicted
+from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step, Take
+from analyzer.runtimes.pytorch.scratch.fourier import transforms
 from analyzer.runtimes.pytorch.settings import limited, make_allocator
 from analyzer.runtimes.timeline import Failure, Server, iteration_start
-from analyzer.runtimes.variants import Rows, rows
+from analyzer.runtimes.variants import NumberedPlans, Plain, Rows, rows
 
 # In `ParametricCapture.known`: what is the same on every device.
 _GROUPS, _TEMPLATES = "operators by class", "templates"
@@ -49,24 +52,30 @@ class _Template:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come
     before the first iteration.
 
-    has_plans: whether some may be asked for less. rows: the requests as the compiled core takes them, where
-    it can.
+    taken: a request of each size that an operator takes for itself; plans: those of them that may be asked
+    for less, by the number of their size. rows: the requests as the compiled core takes them, where it can.
     """
 
     events: tuple[AllocationEvent, ...]
     setup_count: int
     libraries: frozenset[str]
-    has_plans: bool
+    unknown: Mapping[str, int]
+    taken: tuple[Malloc, ...]
+    plans: Mapping[int, str]
     rows: Rows | None
 
 
 class _Asked(NamedTuple):
-    """A batch that was asked about by itself: every size; the fallback plans' workspaces by size number;
-    whether cuDNN was not asked about one."""
+    """A batch that was asked about by itself: every size; what operators take for themselves, by the number
+    of its size."""
 
     sizes: Integers
-    smaller: dict[int, Sequence[int]]
-    unasked: bool
+    taken: dict[int, Take]
+
+    @property
+    def smaller(self) -> dict[int, Sequence[int]]:
+        """What fallback plans take, by size number."""
+        return {number: step.smaller for number, step in self.taken.items() if step.smaller}
 
 
 class EagerBatches:
@@ -90,6 +99,7 @@ class EagerBatches:
         self._numbered = 0  # `Groups.changes` that all below is of
         self._prepared: dict[int, Integers] = {}
         self._asked: dict[int, _Asked] = {}
+        self._found: dict[tuple[int, Limit | None], Figures] = {}
 
     @cached_property
     def _classes(self) -> Classes:
@@ -120,17 +130,35 @@ class EagerBatches:
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it (which needs the
         smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
         self._renumber()
+        if (batch, limit) not in self._found:
+            self._found[batch, limit] = self._at(batch, limit)
+        return self._found[batch, limit]
+
+    def _at(self, batch: int, limit: Limit | None) -> Figures:
         sizes = self._prepared.get(batch) if batch not in self._asked else None
         if sizes is None:
             sizes = self._sizes(batch).sizes
         found = self._compiled(batch, sizes, limit)
-        if found is not None and not (found.fails and limit is not None and self._made.has_plans):
-            return found
-        return self._simulated(batch, limit)[0]
+        if found is not None and found.fails and limit is not None and self._made.plans:
+            asked = self._sizes(batch)
+            found = self._compiled(batch, asked.sizes, limit, asked.smaller)
+        return found or self._simulated(batch, limit)[0]
 
     def failed(self, batch: int, limit: Limit) -> Failed | None:
         self._renumber()
-        return None if self._sizes(batch).unasked else self._simulated(batch, limit)[1]
+        return self._simulated(batch, limit)[1]
+
+    def prediction(self, batch: int) -> Prediction | None:
+        self._renumber()
+        (sizes, taken), made = self._sizes(batch), self._made
+        if made.rows is None or transforms(self._graph.operators):  # notes name a batch's transforms
+            return None
+        requests = [request for request in made.taken if request.nbytes in taken]
+        numbers = np.array([request.nbytes for request in requests], np.int64)
+        events = tuple([_of_step(request, taken[request.nbytes]) for request in requests])
+        plain = Plain(made.rows, sizes, numbers, len(made.events))
+        asked = Requests(events, made.libraries, made.unknown)
+        return predicted(asked, self._graph, self._profile, self._conf, plain)
 
     @property
     def _made(self) -> _Template:
@@ -138,24 +166,33 @@ class EagerBatches:
             self._template = self._make_template()
         return self._template
 
-    def _compiled(self, batch: int, sizes: Integers, limit: Limit | None) -> Figures | None:
-        """Return the figures with first plans alone, as the compiled core says; None where it does not."""
+    def _compiled(
+        self,
+        batch: int,
+        sizes: Integers,
+        limit: Limit | None,
+        smaller: Mapping[int, Sequence[int]] | None = None,
+    ) -> Figures | None:
+        """Return the figures as the compiled core says, with first plans alone where `smaller` is not given;
+        None where it does not."""
         if self._made.rows is None:
             return None
-        found = self._made.rows.peaks(sizes, limit)
+        plans = None if smaller is None else NumberedPlans(self._made.plans, smaller)
+        found = self._made.rows.peaks(sizes, limit, plans=plans)
+        returned = found.returned or bool(found.refused)
         return self._figures(
-            batch, found.allocated, found.reserved, fails=not found.served, returned=found.returned
+            batch, found.allocated, found.reserved, fails=not found.served, returned=returned
         )
 
     def _simulated(self, batch: int, limit: Limit | None) -> tuple[Figures, Failed | None]:
         """Return the figures by simulation, under a limit with the fallback plans of this batch, and the
         request that found no room."""
-        sizes, smaller, _ = self._sizes(batch)
+        asked, smaller = self._sizes(batch), dict[int, Sequence[int]]()
         if limit is None:
-            allocator, smaller = make_allocator(self._conf, self._profile), {}
+            allocator = make_allocator(self._conf, self._profile)
         else:
-            allocator = limited(self._conf, self._profile, *limit)
-        failure, refused = _simulate(self._made, sizes.tolist(), smaller, allocator)
+            allocator, smaller = limited(self._conf, self._profile, *limit), asked.smaller
+        failure, refused = _simulate(self._made, asked.sizes.tolist(), smaller, allocator)
         figures = self._figures(
             batch,
             allocator.peak_allocated,
@@ -186,8 +223,7 @@ class EagerBatches:
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
         every = np.array(sizes + self._classes.sizes(), np.int64)
-        smaller = self._classes.smaller(len(self._storages))
-        self._asked[batch] = _Asked(every, smaller, self._classes.is_unasked)
+        self._asked[batch] = _Asked(every, self._classes.taken(len(self._storages)))
         return self._asked[batch]
 
     def _learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> None:
@@ -201,6 +237,7 @@ class EagerBatches:
             self._numbered, self._template = self._groups.changes, None
             self._prepared.clear()
             self._asked.clear()
+            self._found.clear()
 
     def _make_template(self) -> _Template:
         """Return the template: run `eager` once with a number in place of each size, on the device that meets
@@ -229,7 +266,11 @@ class EagerBatches:
         )
         events, setup_count = asked.events, iteration_start(asked.events) + 1
         compiled = rows(events, lambda event: event.nbytes, allocator)
-        return _Template(events, setup_count, asked.libraries, convolves(events), compiled)
+        taken = {event.nbytes: event for event in events if isinstance(event, Malloc) and event.storage < 0}
+        plans = {number: request.plan for number, request in taken.items() if request.plan}
+        return _Template(
+            events, setup_count, asked.libraries, asked.unknown, tuple(taken.values()), plans, compiled
+        )
 
 
 def _simulate(
@@ -254,6 +295,14 @@ def _simulate(
         else:
             server.serve(event)
     return None, server.plans.refused
+
+
+def _of_step(request: Malloc, step: Take) -> Malloc:
+    """Return the request as the step of a batch asks for it."""
+    return dataclasses.replace(
+        request, nbytes=step.nbytes, basis=step.basis.value, rule=step.rule, plan=step.plan,
+        smaller=step.smaller, assumed=step.assumed, less=step.less,
+    )  # fmt: skip
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:

@@ -225,12 +225,16 @@ def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
     return (*shape[:dim], size, *shape[dim + 1 :])
 
 
+def transforms(operators: Iterable[Operator]) -> list[Operator]:
+    """Return those of the operators that are Fourier transforms."""
+    return [operator for operator in operators if operator.name.startswith(_TRANSFORMS)]
+
+
 def notes_on_transforms(operators: Iterable[Operator]) -> Iterator[str]:
     """Yield notes on transforms unlike any recorded, with their sizes."""
     found = dict.fromkeys(
         sizes
-        for operator in operators
-        if operator.name.startswith(_TRANSFORMS)
+        for operator in transforms(operators)
         for sizes in _tell(operator, Script(len(operator.outputs)))
     )
     if found:
