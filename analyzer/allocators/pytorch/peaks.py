@@ -62,8 +62,8 @@ class Scattered(Ascending):
 
 class Peaks(NamedTuple):
     """Peak allocated and peak reserved in bytes; whether every request was served, and whether cached
-    segments were given back for that. row: the first at which most was allocated, -1: before any. refused:
-    rows of requests that were asked for less."""
+    segments were given back for that. row: after which most was allocated for the first time, the setup's
+    last if that was it, -1 if there is none. refused: rows of requests that were asked for less."""
 
     allocated: int
     reserved: int

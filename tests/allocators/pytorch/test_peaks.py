@@ -16,7 +16,7 @@ from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.compiled import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
-from analyzer.allocators.pytorch.peaks import UNIT_BYTES, has_fast_path, peaks
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES, Peaks, has_fast_path, peaks
 from analyzer.allocators.pytorch.settings import Ties
 from tests.allocators.compiled import compiled
 
@@ -48,24 +48,27 @@ def returned(allocator: PyTorchAllocator) -> bool:
     return any(event.action == "segment_free" for event in allocator.segment_events)
 
 
-def simulated(
-    program: tuple[list[tuple[int, int]], list[int], int], allocator: PyTorchAllocator
-) -> tuple[int, int, bool, bool]:
+def simulated(program: tuple[list[tuple[int, int]], list[int], int], allocator: PyTorchAllocator) -> Peaks:
     events, sizes, setup_count = program
     handles: dict[int, int] = {}
+    most, row = 0, -1
     for place, (key, number) in enumerate(events):
         if place == setup_count:
             allocator.reset_peaks()
+            most, row = allocator.peak_allocated, setup_count - 1
         if number == FREE:
             allocator.free(handles.pop(key))
             continue
         try:
             handles[key] = allocator.malloc(sizes[number])
         except OutOfMemoryError:
-            return allocator.peak_allocated, allocator.peak_reserved, False, returned(allocator)
+            return Peaks(allocator.peak_allocated, allocator.peak_reserved, False, returned(allocator), row)
+        if allocator.peak_allocated > most:
+            most, row = allocator.peak_allocated, place
     if setup_count == len(events):
         allocator.reset_peaks()
-    return allocator.peak_allocated, allocator.peak_reserved, True, returned(allocator)
+        row = setup_count - 1
+    return Peaks(allocator.peak_allocated, allocator.peak_reserved, True, returned(allocator), row)
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +101,9 @@ def test_under_a_limit_free_segments_are_given_back_before_a_request_fails() -> 
     events, units = np.array([(0, 0), (0, FREE), (1, 1)], np.int64), np.array([81920, 102400], np.int64)
     found = [peaks(events, units, 0, create("").settings, limit * MIB) for limit in (90, 50, 49)]
     assert found == [
-        (50 * MIB, 90 * MIB, True, False),
-        (50 * MIB, 50 * MIB, True, True),
-        (40 * MIB, 40 * MIB, False, True),
+        (50 * MIB, 90 * MIB, True, False, 2, ()),
+        (50 * MIB, 50 * MIB, True, True, 2, ()),
+        (40 * MIB, 40 * MIB, False, True, 0, ()),
     ]
 
 
