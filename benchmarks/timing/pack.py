@@ -36,7 +36,7 @@ _MOVED = {
     "leaky_relu": 2, "neg": 2, "sin": 2, "mul.Scalar": 2, "add": 3, "add_": 3, "mul": 3, "mul_": 3, "sub": 3, "div": 3, "threshold_backward": 3,
     "gelu_backward": 3, "silu_backward": 3, "hardswish_backward": 3, "lerp_": 3, "addcmul": 3, "bernoulli_": 1, "fill_": 1, "zero_": 1, "normal_": 1,
 }  # fmt: skip
-_HOSTED = 4 * 2**20
+_HOSTED = 2**20
 _OLD_POOLS = ("max_pool", "avg_pool", "adaptive", "nearest", "bilinear")
 # Positions that become one, of what `shapes.normalized` pools.
 _WINDOWS = {"max_pool": 9, "avg_pool": 4}
