@@ -28,7 +28,7 @@ from benchmarks.harness import pages
 from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, WAYS, tag
 from benchmarks.timing.pack import RAW, of_gpu
-from benchmarks.timing.score import GPUS, HEAD, PAGE, Row, cells, summary
+from benchmarks.timing.score import GPUS, HEAD, PAGE, Row, cells, summary, table_of
 
 _TEXT = pages.prose(__file__)
 
@@ -107,7 +107,6 @@ def section(found: Sequence[Row]) -> str:
     content = read(RAW / "compiled.json.gz")
     versions, factor = content["versions"], factor_of(content["host"])
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
-    head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     parts = [
         _TEXT["opening"].format(of=of, factor=factor),
         pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(),
@@ -117,8 +116,8 @@ def section(found: Sequence[Row]) -> str:
         ("development", "Compiled: development cases"),
         ("held_out", "Compiled: held-out cases"),
     ):
-        lines = [cells(row, _DIGITS) for row in found if row.group == name]
-        parts += [f"### {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
+        lines = [row for row in found if row.group == name]
+        parts += [f"### {title}", table_of(lines, _DIGITS)]
     return "\n\n".join(parts)
 
 

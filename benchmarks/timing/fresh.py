@@ -21,7 +21,7 @@ from benchmarks.harness.files import read, write
 from benchmarks.timing.cases import COMPILED, SETS, tag
 from benchmarks.timing.lot import DRAWS
 from benchmarks.timing.pack import of_gpu
-from benchmarks.timing.score import HEAD, PAGE, Row, cells, of_measured, predicted, summary
+from benchmarks.timing.score import HEAD, PAGE, Row, of_measured, predicted, summary, table_of
 
 _DIGITS = 2
 _TEXT = pages.prose(__file__)
@@ -136,7 +136,6 @@ def section(draw: str) -> str:
     eager, compiled, without = rows(draw)
     own = calibrated(draw, [*eager, *compiled])
     versions = known["versions"]
-    head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
     lines = [
         (name, *summary(group)[-1][1:])
@@ -157,7 +156,7 @@ def section(draw: str) -> str:
                 factor=factor_of(known["host"]),
             ),
             pages.table(HEAD, lines, "lrrrrrrr").rstrip(),
-            pages.table(head, [cells(row, _DIGITS) for row in (*eager, *compiled)], "lrrrrrrrrrll").rstrip(),
+            table_of([*eager, *compiled], _DIGITS),
         ]
     )
 

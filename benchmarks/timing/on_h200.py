@@ -9,7 +9,7 @@ from analyzer.timing.beside import planes
 from benchmarks.harness import files, pages
 from benchmarks.timing import compiled_score
 from benchmarks.timing.pack import measured_rows, of_gpu
-from benchmarks.timing.score import HEAD, PAGE, cells, rows, summary
+from benchmarks.timing.score import HEAD, PAGE, rows, summary, table_of
 
 GPU = "h200"
 _TEXT = pages.prose(__file__)
@@ -25,7 +25,6 @@ def section() -> str:
         for name, *rest in summary(found)
     ]
     lines.append(("all", *summary([*eager, *compiled])[-1][1:]))
-    head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     opening = _TEXT["opening"].format(
         of=f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}",
         calls=f"{len(measured_rows(of_gpu(GPU))):,}",
@@ -35,7 +34,7 @@ def section() -> str:
         [
             opening,
             pages.table(HEAD, lines, "lrrrrrrr").rstrip(),
-            pages.table(head, [cells(row, 2) for row in (*eager, *compiled)], "lrrrrrrrrrll").rstrip(),
+            table_of([*eager, *compiled], 2),
         ]
     )
 

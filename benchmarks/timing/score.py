@@ -159,6 +159,12 @@ def cells(row: Row, digits: int = 1) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def table_of(found: Sequence[Row], digits: int = 1) -> str:
+    """The table of cases, a line each."""
+    head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
+    return pages.table(head, [cells(row, digits) for row in found], "lrrrrrrrrrll").rstrip()
+
+
 HEAD = (
     "set",
     "cases",
@@ -193,7 +199,6 @@ def page(found: Sequence[Row]) -> str:
     """The page's text."""
     versions: dict[str, Any] = files.read(RAW / "programs.json.gz")["versions"]
     of = f"{versions['gpu']}, torch {versions['torch']}, {versions['date']}"
-    head = ("case", "device ms", "said", "", "host ms", "said", "", "step ms", "said", "", "range", "bound")
     opening = _TEXT["opening"].format(of=of, calls=f"{len(measured_rows()):,}")
     parts = [opening, pages.table(HEAD, summary(found), "lrrrrrrr").rstrip(), _TEXT["after"]]
     for name, title in (
@@ -201,8 +206,8 @@ def page(found: Sequence[Row]) -> str:
         ("held_out", "Held-out cases"),
         ("drawn", "Drawn cases"),
     ):
-        lines = [cells(row) for row in found if row.group == name]
-        parts += [f"## {title}", pages.table(head, lines, "lrrrrrrrrrll").rstrip()]
+        lines = [row for row in found if row.group == name]
+        parts += [f"## {title}", table_of(lines)]
     for name, command in (
         ("h200", "h200_table"),
         ("compiled", "compiled_table"),

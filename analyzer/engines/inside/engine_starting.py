@@ -56,10 +56,15 @@ def graph_nodes() -> int | None:
     return int(runtime.emulated_graph_nodes(torch.cuda.current_device()))
 
 
-def weights_not_known(error: Exception) -> int:
-    """Return 0 bytes for weights that did not fit and cannot be counted, and say why."""
-    print(f"analyze serve: how much its weights take is not known: {error}", file=sys.stderr)
-    return 0
+def weights_of(make: Callable[[], Any]) -> int:
+    """Return the bytes of a model's weights that did not fit, by the model as `make` makes it without memory;
+    0, and why on stderr, where it cannot."""
+    try:
+        model = make()
+    except Exception as error:
+        print(f"analyze serve: how much its weights take is not known: {error}", file=sys.stderr)
+        return 0
+    return sum(tensor.nbytes for tensor in {*model.parameters(), *model.buffers()})
 
 
 def wait_for_others(world: Callable[[], Any]) -> None:

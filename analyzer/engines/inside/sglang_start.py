@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_answers import note, notes
-from engine_starting import graph_nodes, refuse, report, settings_of, weights_not_known
+from engine_starting import graph_nodes, refuse, report, settings_of, weights_of
 
 # What SGLang logs behind each step.
 _LOADS, _LOADED = "Load weight begin", "Load weight end"
@@ -241,16 +241,15 @@ def bytes_of_weights(runner: Any) -> int:
     """Return the bytes of this rank's weights, of a model that did not fit; 0: unknown."""
     import torch
 
-    try:
+    def without_memory() -> Any:
         from sglang.srt.configs.load_config import LoadConfig
         from sglang.srt.model_loader.loader import _initialize_model
         from sglang.srt.model_loader.utils import set_default_torch_dtype
 
         with set_default_torch_dtype(runner.model_config.dtype), torch.device("meta"):
-            model = _initialize_model(runner.model_config, LoadConfig(load_format="dummy"))
-    except Exception as error:
-        return int(weights_not_known(error))
-    return sum(tensor.nbytes for tensor in {*model.parameters(), *model.buffers()})
+            return _initialize_model(runner.model_config, LoadConfig(load_format="dummy"))
+
+    return int(weights_of(without_memory))
 
 
 def world() -> Any:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_answers import notes
-from engine_starting import graph_nodes, refuse, report, settings_of, weights_not_known
+from engine_starting import graph_nodes, refuse, report, settings_of, weights_of
 
 _TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
@@ -164,16 +164,16 @@ def bytes_of_weights(config: Any) -> int:
     from vllm.utils.torch_utils import set_default_torch_dtype
 
     config.compilation_config.static_forward_context.clear()  # layers are known by their names, once
-    try:
+
+    def without_memory() -> Any:
         with (
             set_current_vllm_config(config),
             set_default_torch_dtype(config.model_config.dtype),
             torch.device("meta"),
         ):
-            model = initialize_model(vllm_config=config)
-    except Exception as error:
-        return int(weights_not_known(error))
-    return sum(tensor.nbytes for tensor in {*model.parameters(), *model.buffers()})
+            return initialize_model(vllm_config=config)
+
+    return int(weights_of(without_memory))
 
 
 def world() -> Any:
