@@ -24,6 +24,7 @@ sizes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from analyzer.analysis import Analysis
@@ -66,7 +67,7 @@ class Search:
         self.without_freeing: dict[int, bool] = {}
         self.intervals: Intervals | None = None
         self.last: Limit | None = None
-        self.grows, self.lowest = 1.0, 1
+        self.grows, self.lowest = math.inf, 1
         first = self.first()
         usable = first.profile.usable_bytes
         self.capacity = min(usable, subject.options.budget_bytes or usable)
@@ -158,6 +159,7 @@ class Search:
             near = min(max(self.full(low // 2, low), low + 1), high)
             near = min(max(self.full(low, near), low), high - 1)
             return galloped(near, low, high, self.runs)
+        self.full(low, high)
         return bisected(low, high, self.runs)
 
     def reaching(self, batch: int) -> Intervals:
@@ -285,11 +287,14 @@ class Search:
         # As the answer itself, an end has no gap below: fragmented memory would else put it on the answer's
         # other side.
         fewest, largest = min(ends[0], batch), max(ends[1], batch)
+        if fewest == largest:
+            return (
+                f"{batch:,} too where the context and library code are larger or smaller, and the driver"
+                " keeps more or less",
+            )
         return (
-            (
-                f"between {fewest:,} and {largest:,}, as the context and library code may be larger or"
-                " smaller, and the driver keeps more or less"
-            ),
+            f"between {fewest:,} and {largest:,}, as the context and library code may be larger or smaller,"
+            " and the driver keeps more or less",
         )
 
     def largest_evaluated(self, batch: int, change: int) -> int:

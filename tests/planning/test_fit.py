@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from analyzer.cli import main
 from analyzer.errors import InputError, OptionError
 from analyzer.planning.fit import fit
+from analyzer.planning.intervals import Intervals
+from analyzer.runtimes.base import Limit
+from analyzer.runtimes.batches import Figures
 from tests.paths import DATA, MODELS
 from tests.planning.targets import Small, small_batch
 
@@ -159,6 +162,26 @@ def test_an_answer_says_whether_it_is_certain() -> None:
     edge = fit(Add(), megabytes, device="t4")
     assert edge.verdict == "may not fit" and edge.device_bound
     assert fit(Add(), megabytes, device="h200", limit=100 * MIB).verdict == "fits"
+
+
+def test_an_answer_of_few_samples_is_looked_for_near_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times 1 GiB a sample: 4 samples fill a T4's 14.4 GiB, whatever its context takes. Batches that nothing but a range
+    of many samples would need are not evaluated."""
+    evaluated: list[int] = []
+    at = Intervals.at
+
+    def counted(self: Intervals, batch: int, limit: Limit | None = None) -> Figures:
+        evaluated.append(batch)
+        return at(self, batch, limit)
+
+    monkeypatch.setattr(Intervals, "at", counted)
+
+    def gigabytes(batch: int) -> tuple[Any, Any]:
+        return (torch.empty(batch, 256 * MIB, device="meta"),), ()
+
+    found = fit(Add(), gigabytes, device="t4")
+    assert found.batch == 4 and any(note.startswith("4 too where the context") for note in found.notes)
+    assert max(evaluated) == 16  # a search begins there
 
 
 class Choosy(nn.Module):
