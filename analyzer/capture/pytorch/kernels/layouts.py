@@ -26,16 +26,23 @@ def channels_last_like(tensor: Any) -> bool:
     return lies_channels_last(tensor.shape, tensor.stride())
 
 
-def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
-    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of
-    one dimension is one of two, of which the first has size 1: there the weight alone decides
-    (`Convolution.cpp`: "avoid accidentally going through NHWC for permuted 3d input"), and the result lies as
-    (N, C, 1, L) does."""
-    deciding = [tensor for tensor in (x, weight) if tensor is not None]
-    if x.dim() == _ONE_DIMENSION:
-        deciding = [tensor.unsqueeze(2) for tensor in deciding[1:]]
-    if x.dtype is torch.float64:
+def convolution_format(
+    x: Any, weight: Any, stride: Any, transposed: bool, output_padding: Any
+) -> torch.memory_format:
+    """Return the format of a convolution's result and gradients.
+
+    cuDNN works channels-last as soon as input or weight is (`ConvUtils.h`). A convolution of one dimension is
+    one of two, of which the first has size 1: there the weight alone decides (`Convolution.cpp`: "avoid
+    accidentally going through NHWC for permuted 3d input"), and the result lies as (N, C, 1, L) does.
+    PyTorch's own kernels, which run with cuDNN switched off and where a transposed convolution pads its
+    result by a stride or more, work on contiguous tensors (`determine_backend_memory_format`).
+    """
+    padded_widely = transposed and any(
+        more >= step for more, step in zip(output_padding, stride, strict=False)
+    )
+    if x.dtype is torch.float64 or padded_widely or not torch._C._get_cudnn_enabled():
         return torch.contiguous_format
+    deciding = (weight.unsqueeze(2),) if x.dim() == _ONE_DIMENSION else (x, weight)
     return next(map(own_format, filter(channels_last_like, deciding)), torch.contiguous_format)
 
 

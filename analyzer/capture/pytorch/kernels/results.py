@@ -17,13 +17,13 @@ from analyzer.capture.pytorch.kernels import ctc, indices, recurrent
 from analyzer.capture.pytorch.kernels.layouts import (
     META,
     channels_last_like,
+    convolution_format,
     in_format,
     like,
     like_arguments,
     overload,
     own_format,
     statistics,
-    suggested_format,
 )
 
 aten = torch.ops.aten
@@ -40,7 +40,7 @@ def convolution(
     output_padding: Any,
     groups: int,
 ) -> Any:
-    """`Convolution.cpp`: output in the suggested format."""
+    """`Convolution.cpp`: output in the format of the library that runs."""
     expected = weight.size(0) if transposed else weight.size(1) * groups
     if x.size(1) != expected:
         raise RuntimeError(
@@ -58,7 +58,8 @@ def convolution(
             f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}"
         )
     channels = weight.size(1) * groups if transposed else weight.size(0)
-    return in_format((x.size(0), channels, *sizes), x.dtype, suggested_format(x, weight))
+    layout = convolution_format(x, weight, stride, transposed, output_padding)
+    return in_format((x.size(0), channels, *sizes), x.dtype, layout)
 
 
 def convolution_backward(
@@ -66,8 +67,8 @@ def convolution_backward(
     transposed: bool,
     output_padding: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
-    """`Convolution.cpp`: gradients in the suggested format."""
-    layout = suggested_format(x, weight)
+    """`Convolution.cpp`: gradients in the format of the library that runs."""
+    layout = convolution_format(x, weight, stride, transposed, output_padding)
     return (
         in_format(x.shape, x.dtype, layout) if mask[0] else None,
         in_format(weight.shape, weight.dtype, layout) if mask[1] else None,

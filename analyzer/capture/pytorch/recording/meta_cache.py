@@ -4,7 +4,7 @@ Many of PyTorch's meta kernels are Python code that takes a millisecond; a progr
 shapes in every layer and step.
 
 1. The key is the operator and all its arguments: of a tensor its shape, strides, offset and type, of anything
-   else its type and value; and the default type.
+   else its type and value; the default type, and whether cuDNN is switched on.
 2. Only calls on meta tensors alone, of operators that change nothing, return no views and whose results'
    sizes do not depend on values, and only results with storages of their own, as large as their shape and
    strides say.
@@ -38,7 +38,7 @@ class MetaCache:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of `func`, from the cache if possible."""
-        parts: list[Any] = [id(func), torch.get_default_dtype()]
+        parts: list[Any] = [id(func), torch.get_default_dtype(), torch._C._get_cudnn_enabled()]
         if not _tell(args, parts) or (kwargs and not _tell(tuple(kwargs.items()), parts)):
             return func(*args, **kwargs)
         key = tuple(parts)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from analyzer.capture.pytorch.kernels.layouts import channels_last_like, suggested_format
+from analyzer.capture.pytorch.kernels.layouts import channels_last_like, convolution_format
 from analyzer.capture.pytorch.kernels.results import META_KERNELS
 from tests.capture.pytorch.captures import Model, names, step, the, traced
 from tests.paths import DATA
@@ -171,13 +171,24 @@ class TestChannelsLast:
         assert channels_last_like(torch.empty_strided(shape, stride, device="meta")) is expected
 
     def test_format_of_a_convolution(self) -> None:
+        def layout(x: Any, weight: Any, transposed: bool = False, more: int = 0) -> torch.memory_format:
+            spatial = x.dim() - 2
+            return convolution_format(x, weight, [1] * spatial, transposed, [more] * spatial)
+
         plain, turned = torch.empty(2, 3, 4, 5, device="meta"), torch.empty(2, 3, 4, 5, device="meta")
         turned = turned.to(memory_format=torch.channels_last)
-        assert suggested_format(plain, plain) is torch.contiguous_format
-        assert suggested_format(plain, turned) is suggested_format(turned, plain) is torch.channels_last
-        assert suggested_format(turned.double(), plain) is torch.contiguous_format
+        assert layout(plain, plain) is torch.contiguous_format
+        assert (
+            layout(plain, turned)
+            is layout(turned, plain)
+            is layout(turned, plain, True)
+            is torch.channels_last
+        )
+        assert layout(turned.double(), plain) is layout(turned, plain, True, 1) is torch.contiguous_format
         volume = torch.empty(1, 2, 3, 4, 5, device="meta").to(memory_format=torch.channels_last_3d)
-        assert suggested_format(volume) is torch.channels_last_3d
+        assert layout(volume, volume) is torch.channels_last_3d
+        with torch.backends.cudnn.flags(enabled=False):
+            assert layout(turned, turned) is torch.contiguous_format
 
 
 class TestConvolution:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from analyzer.capture.pytorch.kernels.results import convolution
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
 from tests.capture.pytorch.captures import traced
 
@@ -68,3 +69,13 @@ def test_every_result_is_a_storage_of_its_own() -> None:
     graph = traced(twice)
     made = [o.outputs[0].storage for o in graph.operators if o.name == "aten::gelu.default" and o.outputs[0]]
     assert len(set(made)) == 3
+
+
+def test_what_ran_with_cudnn_is_not_the_answer_without() -> None:
+    """PyTorch's own kernels make a contiguous result, cuDNN one that lies as the input."""
+    cache = MetaCache()
+    x = meta(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    args = (x, meta(4, 3, 3, 3), None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    assert cache.call(convolution, args, {}).stride() == (144, 1, 24, 4)
+    with torch.backends.cudnn.flags(enabled=False):
+        assert cache.call(convolution, args, {}).stride() == (144, 36, 6, 1)
