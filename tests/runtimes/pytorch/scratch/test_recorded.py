@@ -61,8 +61,6 @@ EXCEPTIONS = {
 }
 # Calls of known operators that differ, and why.
 KNOWN_DIFFERENCES = {
-    "aten::cudnn_batch_norm": 2,  # three channels: another kernel of cuDNN's
-    "aten::cudnn_batch_norm_backward": 2,
     "aten::addbmm": 10,  # one product after the other
     "aten::nanmedian": 1,  # whether there is one at all
     "aten::median": 1,  # the copy is given back earlier
