@@ -26,7 +26,7 @@ _CONCEPTS = {
     "caching-allocator": "analyzer.allocators.pytorch.caching",
     "expandable-segments": "analyzer.allocators.pytorch.expandable",
     "bfc-arena": "analyzer.allocators.bfc",
-    "ort-arena": "analyzer.runtimes.onnxruntime.arena",
+    "ort-arena": "analyzer.allocators.onnxruntime_bfc",
     "ort-session": "analyzer.runtimes.onnxruntime.session",
     "ort-planner": "analyzer.runtimes.onnxruntime.plan.planner",
     "ort-device-memory": "analyzer.runtimes.onnxruntime.outside",

@@ -234,7 +234,7 @@ class Runtime(ABC):
 
 # name -> module:attribute of the built-in runtimes, imported when they are looked up.
 _OWN = {
-    "pytorch": "analyzer.runtimes.pytorch.runtime:PyTorch",
+    "pytorch": "analyzer.runtimes.pytorch.eager:PyTorch",
     "onnxruntime": "analyzer.runtimes.onnxruntime.runtime:OnnxRuntime",
 }
 _registered: dict[str, Runtime] = {}

@@ -102,11 +102,9 @@ class Variants:
         peaks, what is alive then of the prediction's events, and whether all found room."""
         if self._plain is not None:
             return self._in_numbers(self._plain, limit, self._numbered(sizes or self.sizes))
-        known = self.prediction.simulation
-        if limit is None and sizes is None and known is not None:
-            return known
-        allocator = self.prediction.allocator()
-        if limit is not None:
+        if limit is None:
+            allocator = self.prediction.allocator()
+        else:
             assert self.prediction.limited is not None
             allocator = self.prediction.limited(*limit)
         events = self.prediction.events if sizes is None else self._resized(sizes)

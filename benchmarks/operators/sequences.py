@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from analyzer.runtimes.pytorch.scratch import is_known
-from analyzer.runtimes.pytorch.scratch.registry import rule_for
+from analyzer.runtimes.pytorch.scratch.script import rule_for
 from analyzer.runtimes.pytorch.scratch.sequences import PATH, recorded_sequence
 from benchmarks.operators.compare import run_emulated
 

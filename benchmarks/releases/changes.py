@@ -113,7 +113,7 @@ def _section(name: str, before: Mapping[str, object], after: Mapping[str, object
     lines = [f"## {name} {before['version']} to {after['version']}", ""]
     if name == "torch":
         from analyzer.runtimes.pytorch.scratch.inert import is_inert
-        from analyzer.runtimes.pytorch.scratch.registry import rule_for
+        from analyzer.runtimes.pytorch.scratch.script import rule_for
 
         ruled = [n for n in changed if rule_for(n) is not None]
         lines += _listed("Schemas under a rule that changed", (f"`{old[n]}` → `{new[n]}`" for n in ruled))

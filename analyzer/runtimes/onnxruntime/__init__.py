@@ -7,7 +7,7 @@
 """
 
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
-from analyzer.runtimes.onnxruntime.prediction import SessionPrediction, predict, prepare
+from analyzer.runtimes.onnxruntime.runtime import SessionPrediction, predict, prepare
 from analyzer.runtimes.onnxruntime.simulation import ArenaRegion, RunFigures
 
 __all__ = ["ArenaRegion", "RunFigures", "SessionOptions", "SessionPrediction", "parse", "predict", "prepare"]

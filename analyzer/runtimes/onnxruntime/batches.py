@@ -30,8 +30,8 @@ from analyzer.runtimes.batches import Figures, ParametricCapture
 from analyzer.runtimes.onnxruntime.frame import Frame, frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.prediction import rewritten
 from analyzer.runtimes.onnxruntime.resized import ResizedSession, Runs
+from analyzer.runtimes.onnxruntime.runtime import rewritten
 
 # A shape as a function of the batch, or of many (`Lanes`).
 Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]

@@ -1,6 +1,6 @@
 """What a session reaches on its arena, in plain numbers, for those who simulate it many times.
 
-`arena.py` is what the arena does; a property test holds this one to it. The chunks are compiled
+`StreamArena` is what the arena does; a property test holds this one to it. The chunks are compiled
 (`allocators/compiled.py`); here are the regions: how large they are, where they lie, and whether the device
 has them.
 

@@ -1,18 +1,230 @@
-"""ONNX Runtime as a runtime: its own plan of the model, on its own arena. It takes the model, not the
-captured graph."""
+"""ONNX Runtime as a runtime: what its session takes of the arena, what it takes besides, and why. It takes
+the model, not the captured graph.
+
+    prepare (load, rewrite, plan) → record (allocation events) → typical order, simulated → figures and
+    advice
+
+Device memory is the driver's pages under the arena's regions, and what lies outside the arena (`outside`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from analyzer.allocators.onnxruntime_bfc import SESSION
 from analyzer.devices import DeviceProfile
+from analyzer.onnx.model import ShapedModel, read
 from analyzer.options import Options
-from analyzer.runtimes.base import Prediction, Runtime, Source
+from analyzer.releases import RECORDED, Release
+from analyzer.runtimes.base import Capped, Description, Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, ParametricCapture
-from analyzer.runtimes.onnxruntime.batches import SessionBatches
-from analyzer.runtimes.onnxruntime.options import parse
-from analyzer.runtimes.onnxruntime.prediction import SessionPrediction, predict
+from analyzer.runtimes.events import Malloc
+from analyzer.runtimes.onnxruntime import advice, outside
+from analyzer.runtimes.onnxruntime.frame import Frame, frame
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
+from analyzer.runtimes.onnxruntime.load import load
+from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
+from analyzer.runtimes.onnxruntime.recorder import Recording
+from analyzer.runtimes.onnxruntime.rewrite import optimise, unmodelled
+from analyzer.runtimes.onnxruntime.session import RUNS, record
+from analyzer.runtimes.onnxruntime.simulation import (
+    ArenaRegion,
+    RunFigures,
+    SessionFailure,
+    session_arena,
+    typical,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPrediction(Prediction):
+    """What a session needs. All sizes in bytes.
+
+    failure: the first request that device or limit cannot serve; the figures are then what it would take
+    without one.
+    peak_in_use, held, device_bytes: after the steady run; `session`, `first_run`, `steady` the stages by
+    themselves.
+    peak_range, held_range: the least and the most in use at the peak and held, by the order in which
+    initializers are loaded.
+    runs: every run by name, in order. regions: every extension of the arena with its reason. settings: of the
+    session.
+    graph: as it really runs, at the largest batch; run_graphs: at the batch of each run.
+    """
+
+    peak_in_use: int
+    held: int
+    peak_range: tuple[int, int]
+    held_range: tuple[int, int]
+    device_bytes: int
+    session: RunFigures
+    first_run: RunFigures
+    steady: RunFigures
+    runs: tuple[tuple[str, RunFigures], ...]
+    regions: tuple[ArenaRegion, ...]
+    failure: SessionFailure | None
+    settings: SessionOptions
+    graph: RuntimeGraph
+    run_graphs: tuple[RuntimeGraph, ...]
+
+
+def prepare(
+    path_or_model: Any,
+    batch: int | None,
+    options: SessionOptions,
+    inputs: Any = None,
+    release: Release = RECORDED["onnxruntime"],
+) -> Frame:
+    """Load, optimise as a release does, and plan. Raises TargetError and InputError."""
+    return frame(rewritten(path_or_model, batch, options, inputs, release), options)
+
+
+def rewritten(
+    path_or_model: Any,
+    batch: int | None,
+    options: SessionOptions,
+    inputs: Any = None,
+    release: Release = RECORDED["onnxruntime"],
+) -> RuntimeGraph:
+    """Load and optimise. Raises as `prepare`."""
+    graph = load(path_or_model, batch, inputs)
+    level, nhwc = options.graph_optimization_level, options.prefer_nhwc
+    optimise(graph, options.provider, level, nhwc=nhwc, release=release)
+    return graph
+
+
+def predict(
+    path_or_model: Any,
+    *,
+    batch: int | None = None,
+    options: Mapping[str, Any],
+    device: DeviceProfile,
+    inputs: Any = None,
+    runs: Sequence[ShapedModel] = (),
+) -> SessionPrediction:
+    """Predict a session of what `onnx.model.read` takes; a model read before keeps its batch.
+
+    runs: the same model as each run finds it, where runs differ; by default it runs twice alike.
+    Raises TargetError, InputError and OptionError for what the user got wrong.
+    """
+    settings = parse(options)
+    on_gpu = settings.provider == "cuda"
+    model = read(path_or_model, batch, inputs)
+    release = device.releases["onnxruntime"]
+    prepared = prepare(model, None, settings, release=release)
+    frames = _frames(prepared, model, runs, settings)
+    sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch, release))]
+    recording = record(sessions, settings, device)
+    room = device.usable_bytes if on_gpu else None
+    simulation, peak_range, held_range = typical(recording.events, settings, room)
+    lost, notes = simulation.failure, []
+    if lost is not None:
+        # The device or the arena's limit is too small: say so, but also what it would take.
+        notes.append(advice.out_of_memory(lost, settings))
+        settings, room = replace(settings, gpu_mem_limit=None), None
+        simulation, peak_range, held_range = typical(recording.events, settings, room)
+    own, bound = outside.beside_arena(prepared.graph, settings, device)
+    beyond = own + bound
+    held, pages = simulation.held, max(simulation.held, simulation.page_bytes)
+    cheaper = on_gpu and lost is None
+    savings = advice.savings(sessions, recording.events, settings, device) if cheaper else ()
+    lines = (advice.worth_saying(saving, held) for saving in savings)
+    notes += [
+        *advice.explanation(simulation),
+        *(line for line in lines if line is not None),
+        *prepared.graph.notes,
+        *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
+        *advice.unmeasured(recording.events),
+        *advice.limits(settings, peak_range, held_range),
+        *(
+            [f"{bound:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
+            if bound
+            else []
+        ),
+    ]
+    stages = dict(simulation.stages)
+    session = stages.pop(SESSION)
+    ran = tuple(stages.items())
+    return SessionPrediction(
+        events=simulation.events,
+        allocator=lambda: session_arena(settings, room),
+        device_used=lambda whole: max(pages, whole.peak_reserved) + beyond,
+        unknown=recording.unknown,
+        notes=tuple(dict.fromkeys(notes)),
+        describe=_describer(recording),
+        contents=_contents(recording),
+        savings=savings,
+        capped=None
+        if lost is None
+        else Capped(lost.limit + pages + beyond - held, "gpu_mem_limit caps the arena"),
+        peak_in_use=simulation.peak_in_use,
+        held=held,
+        peak_range=peak_range,
+        held_range=held_range,
+        device_bytes=pages + beyond,
+        session=session,
+        first_run=ran[0][1],
+        steady=ran[-1][1],
+        runs=ran,
+        regions=simulation.regions,
+        failure=lost,
+        settings=settings,
+        graph=prepared.graph,
+        run_graphs=tuple(frame.graph for frame in frames) if runs else (prepared.graph,) * 3,
+    )
+
+
+def _frames(
+    prepared: Frame, model: ShapedModel, runs: Sequence[ShapedModel], settings: SessionOptions
+) -> list[Frame]:
+    """Return a frame per run: one twice, or those of `runs`; equal batches share one."""
+    if not runs:
+        return [prepared] * len(RUNS)
+    made = {model.batch: prepared}
+    for run in runs:
+        if run.batch not in made:
+            made[run.batch] = prepare(run, None, settings, release=prepared.graph.release)
+    return [made[run.batch] for run in runs]
+
+
+def _others(settings: SessionOptions, batch: int | None, release: Release) -> list[Frame]:
+    """Return the sessions that share the arena. Raises InputError if a file refuses the batch."""
+    return [prepare(path, batch, settings, release=release) for path in settings.shared_with]
+
+
+def _contents(recording: Recording) -> Callable[[Malloc], tuple[tuple[Description, int], ...]]:
+    """Return a function from a memory pattern's block to its tensors with their bytes."""
+
+    def contents(malloc: Malloc) -> tuple[tuple[Description, int], ...]:
+        if malloc.key not in recording.contents:
+            return ()
+        graph, members = recording.contents[malloc.key]
+        makers = graph.producers()
+        return tuple((_described(name, graph.values[name], makers.get(name)), size) for name, size in members)
+
+    return contents
+
+
+def _described(name: str, value: Value | None, node: Node | None) -> Description:
+    return Description(
+        name=name,
+        dtype=value.dtype if value else "",
+        shape=tuple(value.shape or ()) if value else (),
+        operator=node.op if node else "",
+        module=node.name if node else "",
+        phase="forward" if node else "setup",
+    )
+
+
+def _describer(recording: Recording) -> Callable[[Malloc], Description]:
+    """Allocations by the names of the values and nodes that really run."""
+
+    def describe(malloc: Malloc) -> Description:
+        graph = recording.graphs[malloc.key]
+        return _described(malloc.label, graph.values.get(malloc.label), graph.nodes.get(malloc.operator))
+
+    return describe
 
 
 class OnnxRuntime(Runtime):
@@ -47,6 +259,8 @@ class OnnxRuntime(Runtime):
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches | None:
         """Return figures over batches for a session that does not share its arena; else None."""
+        from analyzer.runtimes.onnxruntime.batches import SessionBatches  # which rewrites by this file
+
         settings = parse(options.runtime_options)
         if len(parametric.batches) == 1 or options.strict or settings.shared_with:
             return None

@@ -31,10 +31,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from analyzer.allocators.onnxruntime_bfc import SESSION
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category
 from analyzer.runtimes.events import Event
-from analyzer.runtimes.onnxruntime.arena import SESSION
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from analyzer.allocators.onnxruntime_bfc import StreamArena
 from analyzer.graph import Category
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
-from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
 from analyzer.runtimes.timeline import Simulation, simulate
@@ -82,11 +82,21 @@ class SimulatedSession:
     failure: SessionFailure | None = None
 
 
+def session_arena(options: SessionOptions, device_bytes: int | None = None) -> StreamArena:
+    """Return a session's unused arena. device_bytes: of the device's memory; None: no end."""
+    return StreamArena(
+        arena_extend_strategy=options.arena_extend_strategy,
+        gpu_mem_limit=options.gpu_mem_limit,
+        device_bytes=device_bytes,
+        enable_memory_arena_shrinkage=options.enable_memory_arena_shrinkage,
+    )
+
+
 def simulate_session(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None = None
 ) -> SimulatedSession:
-    """Simulate the events on a fresh arena of a device with so many bytes (None: no end)."""
-    arena = SessionArena(options, device_bytes)
+    """Simulate the events on an unused arena of a device with so many bytes (None: no end)."""
+    arena = session_arena(options, device_bytes)
     simulation = simulate(events, arena)
     whole = simulation.failure is None
     return SimulatedSession(
@@ -116,7 +126,7 @@ def _stages(simulation: Simulation) -> dict[str, RunFigures]:
 
 
 def _regions(
-    events: tuple[AllocationEvent, ...], simulation: Simulation, arena: SessionArena
+    events: tuple[AllocationEvent, ...], simulation: Simulation, arena: StreamArena
 ) -> tuple[ArenaRegion, ...]:
     """Return every extension of the arena with the request that caused it."""
     requests = [

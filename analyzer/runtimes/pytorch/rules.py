@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from analyzer.runtimes.pytorch.scratch import BY_NAME, OF_OPERATOR, ScratchRule, inert
-from analyzer.runtimes.pytorch.scratch.registry import rule_for
+from analyzer.runtimes.pytorch.scratch.script import rule_for
 from analyzer.runtimes.rules import TENSOR, UNKNOWN, Rule, carried_out_by, source_in
 
 _TENSOR = Rule(
@@ -27,7 +27,7 @@ _UNKNOWN = Rule(
     " no bound that could be proven, so every figure of the estimate is a lower bound, and it may not fit"
     " where they do. --strict makes it an error; @analyzer.rule describes it.",
     "measured: torch.cdist(p=1) takes 384 MiB in its backward pass, for operands of 0.9 (H100, torch 2.11)",
-    "analyzer/runtimes/pytorch/scratch/registry.py",
+    "analyzer/runtimes/pytorch/scratch/script.py",
     sure=(),
 )
 

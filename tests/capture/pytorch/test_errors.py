@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from analyzer import TensorSpec, analyze
-from analyzer.capture.pytorch.module.by_name import loss, optimizer
+from analyzer.capture.pytorch.module.from_options import loss_named, optimizer_named
 from analyzer.errors import AnalyzerError, CaptureError, InputError, OptionError, TargetError
 from tests.capture.pytorch.captures import H200, Model, inference, step
 
@@ -284,10 +284,10 @@ class TestOptions:
 
     def test_optimizer_close_to_a_known_one(self) -> None:
         with pytest.raises(OptionError) as caught:
-            optimizer("admaw")
+            optimizer_named("admaw")
         assert "'adamw'" in caught.value.hint
 
     def test_loss_hint_lists_them(self) -> None:
         with pytest.raises(OptionError) as caught:
-            loss("nll")
+            loss_named("nll")
         assert "cross_entropy" in caught.value.hint

@@ -21,7 +21,7 @@ from analyzer.errors import InputError, OptionError
 from analyzer.onnx.model import read
 from analyzer.options import Options
 from analyzer.runtimes.onnxruntime import predict
-from analyzer.runtimes.onnxruntime.prediction import SessionPrediction
+from analyzer.runtimes.onnxruntime.runtime import SessionPrediction
 from analyzer.verify import verify
 
 H200, _ = resolve("h200")

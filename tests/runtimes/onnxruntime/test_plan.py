@@ -13,7 +13,6 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import OptionError
 from analyzer.parametric.lanes import Lanes
-from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
@@ -21,6 +20,7 @@ from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topolog
 from analyzer.runtimes.onnxruntime.plan.pattern import LanesPlanner, PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, plan, same_size
 from analyzer.runtimes.onnxruntime.rewrite import optimise
+from analyzer.runtimes.onnxruntime.simulation import session_arena
 
 
 def _graph(
@@ -218,7 +218,7 @@ def test_patterns_of_many_batches_are_each_ones_own(steps: list[tuple[int, int |
 
 def test_arena_joins_stream_memory_only_after_the_run() -> None:
     """A rest left by a weight does not join what the run freed beside it, until the run is over."""
-    arena = SessionArena(SessionOptions())
+    arena = session_arena(SessionOptions())
     arena.malloc(256 << 10, stream=None)
     arena.over("session")
     block = arena.malloc(256 << 10, stream=0)
@@ -230,7 +230,7 @@ def test_arena_joins_stream_memory_only_after_the_run() -> None:
 
 def test_requests_outside_a_stream_leave_its_chunks_alone() -> None:
     """What the stream has freed serves the stream again, but no request made outside it before the run is over."""
-    arena = SessionArena(SessionOptions())
+    arena = session_arena(SessionOptions())
     arena.malloc(512 << 10, stream=None)
     block = arena.malloc(512 << 10, stream=0)
     arena.free(block)
@@ -242,7 +242,7 @@ def test_requests_outside_a_stream_leave_its_chunks_alone() -> None:
 
 def test_shrinkage_gives_idle_regions_back_after_each_run() -> None:
     """The second region (4 MiB for 3) is idle after the run; the session's end does not shrink, nor does the default."""
-    arena = SessionArena(SessionOptions(enable_memory_arena_shrinkage=True))
+    arena = session_arena(SessionOptions(enable_memory_arena_shrinkage=True))
     arena.malloc(1 << 10, stream=None)
     block = arena.malloc(3 << 20, stream=0)
     assert arena.reserved == 5 << 20
@@ -251,7 +251,7 @@ def test_shrinkage_gives_idle_regions_back_after_each_run() -> None:
     assert arena.reserved == 5 << 20
     arena.over("run 1")
     assert arena.reserved == 1 << 20
-    plain = SessionArena(SessionOptions())
+    plain = session_arena(SessionOptions())
     plain.free(plain.malloc(3 << 20))
     plain.over("run 1")
     assert plain.reserved == 4 << 20
@@ -265,7 +265,7 @@ def test_shrinkage_gives_idle_regions_back_after_each_run() -> None:
 )
 def test_arena_stays_whole(steps: list[tuple[bool, int, int, int | None]]) -> None:
     """Chunks tile their regions whatever the tags, and bytes in use are those of the living chunks."""
-    arena = SessionArena(SessionOptions())
+    arena = session_arena(SessionOptions())
     living: dict[int, int] = {}
     for end, slot, nbytes, stream in steps:
         if end and slot == 0:

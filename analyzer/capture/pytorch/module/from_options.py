@@ -1,7 +1,14 @@
-"""What the options mean to PyTorch: inputs and targets, dtype and layout, loss and optimizer. Each said once,
-here.
+"""What the options mean to PyTorch: inputs and targets, dtype and layout, loss and optimizer.
 
 The capture and a real run (`runs/program.py`) both build their step from these.
+
+1. An optimizer is every class of `torch.optim` by its name in lower case; `sgdm` and `momentum` are SGD with
+   momentum 0.9.
+2. The suffix `_fused`, `_foreach` or `_forloop` chooses the implementation (`adamw_fused`); without one
+   PyTorch chooses, as it would on CUDA. `_8bit` is bitsandbytes' optimizer of that name, whose state has 8
+   bits an element (`adamw_8bit`; the library keeps tensors of fewer than 4,096 elements in 32 bits).
+3. `cross_entropy` takes class scores in the last dimension of sequence outputs, or in dimension 1 of image
+   outputs; outputs with `logits` (Hugging Face) are scores.
 """
 
 from __future__ import annotations
@@ -12,14 +19,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
-from analyzer.capture.pytorch.module import by_name
 from analyzer.capture.pytorch.module.checkpointing import apply_checkpointing
-from analyzer.errors import InputError, OptionError
+from analyzer.errors import InputError, OptionError, did_you_mean
 from analyzer.nested import tensors_in, with_tensors
 from analyzer.options import Options
 from analyzer.spec import TensorSpec
 from analyzer.targets import Program, load_function
+
+_SUFFIXES: dict[str, dict[str, bool]] = {
+    "_fused": {"fused": True},
+    "_foreach": {"foreach": True},
+    "_forloop": {"foreach": False},
+}
+_CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    name.lower(): cls
+    for name, cls in vars(torch.optim).items()
+    if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer
+}
+_EIGHT_BITS = "_8bit"
+LOSSES = ("cross_entropy", "mse", "sum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +168,12 @@ def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[s
     if callable(chosen):
         return chosen
     if isinstance(chosen, str):
-        return load_function(chosen) if ":" in chosen else by_name.loss(chosen)
+        return load_function(chosen) if ":" in chosen else loss_named(chosen)
     if program.loss is not None:
         return program.loss
     if batch.targets:
         notes.append("no loss was given: cross_entropy is assumed")
-        return by_name.loss("cross_entropy")
+        return loss_named("cross_entropy")
 
     def own(output: Any, *_: Any) -> Any:
         """Return the loss the model computed itself: `output.loss`, or the sum of a dictionary of losses."""
@@ -167,16 +187,90 @@ def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[s
             return found
         if not notes:
             notes.append("no loss and no targets were given: the sum of the output is assumed")
-        return by_name.loss("sum")(output)
+        return loss_named("sum")(output)
 
     return own
 
 
 def optimizer_for(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
     """Return the optimizer function: of this name, or as given."""
-    return by_name.optimizer(chosen) if isinstance(chosen, str) else chosen
+    return optimizer_named(chosen) if isinstance(chosen, str) else chosen
 
 
 def optimizer_name(chosen: Any) -> str:
     """Return the optimizer's name for reports."""
     return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", type(chosen).__name__)
+
+
+def optimizer_names() -> tuple[str, ...]:
+    """Return the names `optimizer` accepts, without suffixes."""
+    return tuple(sorted({*_CLASSES, "sgdm", "momentum"}))
+
+
+def optimizer_named(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """Return a function from parameters to the named optimizer. Raises OptionError for an unknown name."""
+    wanted, options = name.lower(), dict[str, Any]()
+    if wanted.endswith(_EIGHT_BITS):
+        return _of_8_bits(name, wanted.removesuffix(_EIGHT_BITS))
+    for suffix, extra in _SUFFIXES.items():
+        if wanted.endswith(suffix):
+            wanted, options = wanted.removesuffix(suffix), dict(extra)
+    if wanted in ("sgdm", "momentum", "sgd_momentum"):
+        wanted, options = "sgd", {**options, "momentum": 0.9}
+    if wanted not in _CLASSES:
+        known = optimizer_names()
+        raise OptionError(
+            f"unknown optimizer {name!r}", f"{did_you_mean(wanted, known)}known: {', '.join(known)}"
+        )
+    return lambda parameters: _CLASSES[wanted](parameters, lr=1e-3, **options)
+
+
+def _of_8_bits(name: str, wanted: str) -> Callable[..., torch.optim.Optimizer]:
+    """bitsandbytes' optimizer of that name, which is imported here. Raises OptionError."""
+    try:
+        from bitsandbytes import optim
+    except ImportError as error:
+        raise OptionError(f"{name} needs bitsandbytes: {error}", "pip install bitsandbytes") from error
+    known = {
+        key.lower().removesuffix("8bit"): cls for key, cls in vars(optim).items() if key.endswith("8bit")
+    }
+    known = {key: cls for key, cls in known.items() if not key.startswith("paged")}
+    options = {"momentum": 0.9} if wanted in ("sgdm", "momentum", "sgd") else {}
+    chosen = known.get("sgd" if options else wanted)
+    if chosen is None:
+        names = ", ".join(f"{key}{_EIGHT_BITS}" for key in sorted(known))
+        raise OptionError(f"unknown optimizer {name!r}", f"bitsandbytes has {names}")
+    made: Callable[..., torch.optim.Optimizer] = chosen
+    return lambda parameters: made(parameters, lr=1e-3, **options)
+
+
+def loss_named(name: str) -> Callable[..., Any]:
+    """Return the named loss as `loss(output, *targets)`. Raises OptionError for an unknown name."""
+    functions: dict[str, Callable[..., Any]] = {"cross_entropy": _cross_entropy, "mse": _mse, "sum": _sum}
+    if name not in functions:
+        raise OptionError(f"unknown loss {name!r}", f"one of {', '.join(LOSSES)}, or file.py:function")
+    return functions[name]
+
+
+def _logits(output: Any) -> Any:
+    for attribute in ("logits", "last_hidden_state"):
+        if getattr(output, attribute, None) is not None:
+            return getattr(output, attribute)
+    if isinstance(output, dict):
+        return next(iter(output.values()))
+    return output[0] if isinstance(output, (tuple, list)) else output
+
+
+def _cross_entropy(output: Any, target: Any) -> Any:
+    scores = _logits(output)
+    if scores.dim() == 3 and not target.is_floating_point() and target.dim() == 2:
+        return F.cross_entropy(scores.reshape(-1, scores.size(-1)), target.reshape(-1))
+    return F.cross_entropy(scores, target)
+
+
+def _mse(output: Any, target: Any) -> Any:
+    return F.mse_loss(_logits(output), target)
+
+
+def _sum(output: Any, *_: Any) -> Any:
+    return _logits(output).sum()

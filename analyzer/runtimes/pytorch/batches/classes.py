@@ -26,7 +26,7 @@ from analyzer.parametric.lanes import Lanes, NotTogether, in_parts
 from analyzer.parametric.numbers import AtBatch
 from analyzer.parametric.program import BatchProgram
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Output, Step, Take, kernel_allocations
-from analyzer.runtimes.pytorch.scratch.registry import rule_for
+from analyzer.runtimes.pytorch.scratch.script import rule_for
 
 Signature: TypeAlias = tuple[Any, ...]
 Integers = npt.NDArray[np.int64]

@@ -34,9 +34,8 @@ from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
-from analyzer.runtimes.pytorch.eager import Requests, requests
+from analyzer.runtimes.pytorch.eager import Requests, prediction_of, requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.prediction import predicted
 from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Step, Take
 from analyzer.runtimes.pytorch.scratch.fourier import transforms
 from analyzer.runtimes.pytorch.settings import limited, make_allocator
@@ -158,7 +157,7 @@ class EagerBatches:
         events = tuple([_of_step(request, taken[request.nbytes]) for request in requests])
         plain = Plain(made.rows, sizes, numbers, len(made.events))
         asked = Requests(events, made.libraries, made.unknown)
-        return predicted(asked, self._graph, self._profile, self._conf, plain)
+        return prediction_of(asked, self._graph, self._profile, self._conf, plain)
 
     @property
     def _made(self) -> _Template:

@@ -3,17 +3,19 @@
 import pkgutil
 from importlib import import_module
 
-from analyzer.runtimes.pytorch.scratch.registry import KernelAllocations, is_known, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.script import (
     BY_NAME,
     OF_OPERATOR,
     Basis,
     Give,
+    KernelAllocations,
     Output,
     ScratchRule,
     Script,
     Step,
     Take,
+    is_known,
+    kernel_allocations,
     rule,
 )
 

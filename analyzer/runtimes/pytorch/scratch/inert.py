@@ -22,6 +22,8 @@ An in-place form (trailing underscore) and every overload count as the operator 
 
 from __future__ import annotations
 
+from functools import cache
+
 _BY_MECHANISM = {
     "pointwise": (
         """
@@ -128,6 +130,7 @@ _OF_LIBRARIES = {
 _FOREACH = "_foreach_"
 
 
+@cache
 def is_inert(name: str) -> bool:
     """Return whether the operator `namespace::name[.overload]` needs nothing beyond its results."""
     namespace, _, rest = name.rpartition("::")

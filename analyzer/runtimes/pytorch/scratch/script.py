@@ -21,8 +21,12 @@ alike is a part (`@part`):
    time only.
 5. Each byte says how sure it is (`Basis`): EXACT (decided by the framework's code), MEASURED (a library's
    choice, from recorded measurements), BOUNDED (neither: an upper bound).
-6. An operator without a rule allocates its results only. `inert.py` lists the operators for which that is
-   right; anything else without a rule counts as unknown (`registry.py`).
+6. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), says it. The overload
+   "default" is no part of a name: rules see "aten::max" for "aten::max.default". An operator without a rule
+   allocates its results, in order, and nothing else: of those that `inert.py` lists that is the whole truth.
+   Any other is **unknown**: its results are all that is known, and `known` is False. What its kernel takes
+   besides has no bound that could be proven (`cdist` with p=1 takes 384 MiB in its backward pass, for
+   operands of 0.9), so every figure is then a lower bound (`Estimate.at_least`).
 7. A rule has a name that the output cites and `analyze explain` explains: its function's, with hyphens,
    unless `name` says another. What several rules do alike (cuBLAS's workspace, a reduction's staging) is a
    `part` with a name of its own, which the bytes it takes carry instead.
@@ -39,7 +43,7 @@ import contextlib
 import enum
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from analyzer.devices import DeviceProfile
@@ -220,7 +224,7 @@ class Script:
         return tuple(self.steps)
 
 
-Tell: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
+RuleCode: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
 
 
 class AbsentError(Exception):
@@ -268,7 +272,7 @@ def rule(
     name: str | None = None,
     sure: Basis | tuple[Basis, ...] = Basis.EXACT,
     replace: bool = False,
-) -> Callable[[Tell], Tell]:
+) -> Callable[[RuleCode], RuleCode]:
     """Register a rule under operator names: "aten::mm" serves every overload, "aten::mm.out" just that one.
 
     name: what the output calls it, by default the function's name with hyphens. sure: how its own bytes may
@@ -279,7 +283,7 @@ def rule(
     one.
     """
 
-    def register(function: Tell) -> Tell:
+    def register(function: RuleCode) -> RuleCode:
         made = ScratchRule(_named(name, function), function, operators, _bases(sure))
         _check_name(made)
         for operator in operators:
@@ -329,7 +333,7 @@ def part(
     return register
 
 
-def _named(name: str | None, function: Tell) -> str:
+def _named(name: str | None, function: RuleCode) -> str:
     return name or function.__name__.strip("_").lower().replace("_", "-")
 
 
@@ -356,3 +360,105 @@ def _check_name(made: ScratchRule) -> None:
     known = BY_NAME.get(made.name)
     if known is not None and not _same(known, made):
         raise RuleError(f"there is a rule named {made.name} already, in {place(known.code)}", "give name=...")
+
+
+# -- the allocations of one call
+
+_DEFAULT = ".default"
+# Norms and products under `linalg_` are PyTorch's own kernels, triangular systems cuBLAS's: no solver is
+# loaded (NVML of recorded runs). Nor is it by exponentials, which are products (`LinearAlgebra.cpp`). What
+# works with LU factors loads it where cuSOLVER factorizes (`factorizations.py`): a stack of matrices is
+# cuBLAS's (`tests/data/h100/linear_algebra_outside.json`).
+_WITHOUT_SOLVER = (
+    *(
+        f"aten::linalg_{name}"
+        for name in ("vector_norm", "matrix_norm", "norm", "cross", "vecdot", "diagonal")
+    ),
+    *("aten::_linalg_check_errors", "aten::linalg_solve_triangular", "aten::linalg_matrix_exp"),
+    *("aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex"),
+    *("aten::_linalg_det", "aten::_linalg_slogdet"),
+)
+_LIBRARY_BY_PREFIX = {"aten::linalg_": "cusolver", "aten::_linalg_": "cusolver", "aten::_fft_": "cufft"}
+_OPERATOR_FIELDS = [(entry.name, getattr(Operator, entry.name).__set__) for entry in fields(Operator)]
+_SET_NAME = vars(Operator)["name"].__set__
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAllocations:
+    """An operator's allocations, its library families, and whether they are complete."""
+
+    steps: tuple[Step, ...]
+    libraries: frozenset[str]
+    known: bool
+
+
+def rule_for(name: str) -> ScratchRule | None:
+    """Return an operator's rule: under its full name, else without the overload."""
+    name = name.removesuffix(_DEFAULT)
+    return OF_OPERATOR.get(name) or OF_OPERATOR.get(name.partition(".")[0])
+
+
+def is_known(name: str) -> bool:
+    """Return whether an operator's scratch is known: it has a rule or is inert."""
+    return rule_for(name) is not None or is_inert(name)
+
+
+def kernel_allocations(operator: Operator, device: DeviceProfile) -> KernelAllocations:
+    """Return the allocations of one call on one device, in order."""
+    scratch_rule, library = rule_for(operator.name), _library_of(operator.name)
+    if scratch_rule is None and library is None and is_inert(operator.name.removesuffix(_DEFAULT)):
+        return _results_alone(len(operator.outputs))
+    if operator.name.endswith(_DEFAULT):
+        operator = _renamed(operator, operator.name.removesuffix(_DEFAULT))
+    rule_name = "" if scratch_rule is None else scratch_rule.name
+    script = Script(len(operator.outputs), rule_name, device.releases["torch"])
+    if scratch_rule is not None:
+        _run_rule(scratch_rule, operator, device, script)
+    if library is not None:
+        script.library(library)
+    known = scratch_rule is not None or is_inert(operator.name)
+    return KernelAllocations(script.finish(), frozenset(script.libraries), known)
+
+
+@functools.cache
+def _results_alone(count: int) -> KernelAllocations:
+    """Return the allocations of an operator that needs nothing besides so many results."""
+    return KernelAllocations(Script(count).finish(), frozenset(), known=True)
+
+
+@functools.cache
+def _library_of(name: str) -> str | None:
+    """Return the library whose code an operator of this name loads, whatever its rule."""
+    if name.startswith(_WITHOUT_SOLVER):
+        return None
+    return next((library for prefix, library in _LIBRARY_BY_PREFIX.items() if name.startswith(prefix)), None)
+
+
+def _renamed(operator: Operator, name: str) -> Operator:
+    """Return the operator under another name, faster than `dataclasses.replace`."""
+    renamed = object.__new__(Operator)
+    for field_name, set_field in _OPERATOR_FIELDS:
+        set_field(renamed, getattr(operator, field_name))
+    _SET_NAME(renamed, name)
+    return renamed
+
+
+def _run_rule(scratch_rule: ScratchRule, operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Run the rule. Raises RuleError for an error of a rule that is not this project's."""
+    code = scratch_rule.code
+    if code.__module__.startswith("analyzer."):
+        with contextlib.suppress(AbsentError):
+            code(operator, device, script)
+        return
+    where = f"the rule {scratch_rule.name} ({place(code)}) on {operator.name}"
+    try:
+        code(operator, device, script)
+    except Exception as error:
+        raise RuleError(
+            f"{where}: {type(error).__name__}: {error}",
+            "mend the rule; a result or an argument may be None, a tensor of any rank or size 0",
+        ) from error
+    for step in script.steps:
+        nbytes = 0 if isinstance(step, Give) else step.nbytes
+        if nbytes is not None and not isinstance(nbytes, int):
+            raise RuleError(f"{where} takes {nbytes!r} bytes", "sizes are whole numbers of bytes: // for /")

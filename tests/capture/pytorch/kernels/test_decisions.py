@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import analyzer
 from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice
-from analyzer.capture.pytorch.module.by_name import optimizer, optimizer_names
+from analyzer.capture.pytorch.module.from_options import optimizer_named, optimizer_names
 from analyzer.devices import load
 from analyzer.errors import CaptureError
 from analyzer.graph import Category, Graph
@@ -526,37 +526,37 @@ SPECIAL = ("lbfgs", "sparseadam")  # need a closure, sparse gradients
 class TestOptimizers:
     @pytest.mark.parametrize("name", [n for n in optimizer_names() if n not in SPECIAL])
     def test_every_one_runs(self, name: str) -> None:
-        graph = step(nn.Linear(4, 4, bias=False), torch.empty(2, 4), optimizer=optimizer(name), steps=2)
+        graph = step(nn.Linear(4, 4, bias=False), torch.empty(2, 4), optimizer=optimizer_named(name), steps=2)
         assert graph.check() and names(graph, "optimizer")
 
     @pytest.mark.parametrize("name", SPECIAL)
     def test_special_ones_say_why_not(self, name: str) -> None:
         with pytest.raises(CaptureError, match=r"closure|dense gradients") as caught:
-            step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer(name))
+            step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer_named(name))
         assert "optimizer" in caught.value.hint
 
     def test_foreach_is_what_cuda_chooses(self) -> None:
         for name, call in (("sgd", "_foreach_add_.List"), ("adam", "_foreach_addcdiv_.ScalarList")):
             assert call in names(
-                step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer(name)), "optimizer"
+                step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer_named(name)), "optimizer"
             )
 
     def test_forloop(self) -> None:
-        graph = step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer("sgd_forloop"))
+        graph = step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer_named("sgd_forloop"))
         assert names(graph, "optimizer") == ["add_.Tensor", "add_.Tensor"]
 
     @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad"])
     def test_fused(self, name: str) -> None:
-        graph = step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer(f"{name}_fused"))
+        graph = step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=optimizer_named(f"{name}_fused"))
         fused = [n for n in names(graph, "optimizer") if n.startswith(f"_fused_{name}_")]
         assert len(fused) == 1 and not any(n.startswith("_foreach_addc") for n in names(graph, "optimizer"))
 
     def test_state_of_adam_is_twice_the_weights(self) -> None:
-        graph = step(nn.Linear(4, 4, bias=False), torch.empty(2, 4), optimizer=optimizer("adam"))
+        graph = step(nn.Linear(4, 4, bias=False), torch.empty(2, 4), optimizer=optimizer_named("adam"))
         assert [s.nbytes for s in graph.storages if s.category is Category.OPTIMIZER_STATE] == [64, 64]
 
     def test_momentum_is_the_weights_once(self) -> None:
-        graph = step(nn.Linear(4, 4, bias=False), torch.empty(2, 4), optimizer=optimizer("momentum"))
+        graph = step(nn.Linear(4, 4, bias=False), torch.empty(2, 4), optimizer=optimizer_named("momentum"))
         assert [s.nbytes for s in graph.storages if s.category is Category.OPTIMIZER_STATE] == [64]
 
     def test_clipping_in_the_step_of_the_user(self) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from analyzer.runtimes.pytorch.scratch import Basis, Give, Output, Take, is_known, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.inert import is_inert
-from analyzer.runtimes.pytorch.scratch.registry import rule_for
-from analyzer.runtimes.pytorch.scratch.script import OF_OPERATOR, Script
+from analyzer.runtimes.pytorch.scratch.script import OF_OPERATOR, Script, rule_for
 from tests.runtimes.pytorch.scratch.handwritten import H200, call, tensor
 
 

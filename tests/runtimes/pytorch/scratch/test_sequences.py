@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from analyzer.runtimes.pytorch.scratch.registry import rule_for
+from analyzer.runtimes.pytorch.scratch.script import rule_for
 from analyzer.runtimes.pytorch.scratch.sequences import PATH, recorded_sequence, table
 from benchmarks.releases.schemas import recorded
 from tests.runtimes.pytorch.scratch.handwritten import call, spread, tensor, words
