@@ -24,7 +24,7 @@ from analyzer.errors import (
 )
 
 if TYPE_CHECKING:
-    from analyzer.engines.door import analyze, run
+    from analyzer.engines.choice import analyze, run
     from analyzer.planning.advise import advise
     from analyzer.planning.compare import compare
     from analyzer.planning.curve import sweep
@@ -60,8 +60,8 @@ __all__ = [
 ]
 _LAZY = {
     "advise": "analyzer.planning.advise",
-    "analyze": "analyzer.engines.door",
-    "run": "analyzer.engines.door",
+    "analyze": "analyzer.engines.choice",
+    "run": "analyzer.engines.choice",
     "emulate": "analyzer.runs.emulated",
     "sweep": "analyzer.planning.curve",
     "fit": "analyzer.planning.fit",

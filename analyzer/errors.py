@@ -70,10 +70,10 @@ def install(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
-def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:
+def did_you_mean(name: str, names: Iterable[str], count: int = 1) -> str:
     """Return the beginning of a hint, "did you mean 'adam'? ", naming at most `count`; "" if nothing is
     close."""
-    close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+    close = difflib.get_close_matches(name, list(names), n=count, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}? " if close else ""
 
 

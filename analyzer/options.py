@@ -32,12 +32,12 @@ ATTENTION = ("sdpa", "eager")
 CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
 LOADING = ("device-map", "cpu", "gpu")
 # What is said of a configuration alone, and what of everything else.
-OF_CONFIGS = (
+CONFIG_ONLY = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
     "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
     "precompute_reference", "load",
 )  # fmt: skip
-NOT_OF_CONFIGS = ("batches", "inputs", "values", "targets", "loss", "channels_last", "checkpoint", "runtime")
+NON_CONFIG = ("batches", "inputs", "values", "targets", "loss", "channels_last", "checkpoint", "runtime")
 _LINE = re.compile(r"[^:=]+\.py:\d+")
 _NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "prefill_chunk", "beams")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -51,7 +51,7 @@ def _option(default: Any, help_text: str, /, *flags: str, **click: Any) -> Any:
     return field(**made, metadata={"help": help_text, "flags": flags, "click": click})
 
 
-class Unsaid(str):
+class OverridableDefault(str):
     """Defaults for most targets; a kind of target may have another default."""
 
     __slots__ = ()
@@ -112,7 +112,7 @@ class Options:
         None, "cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"
     )
     optimizer: str | Callable[..., Any] | None = _option(  # noqa: RUF009, a field
-        Unsaid("sgd"),
+        OverridableDefault("sgd"),
         "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names"
         " them: adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
         "--optimizer",
@@ -241,10 +241,10 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        for name, known in (("task", TASKS), ("attn", ATTENTION), ("cache", CACHES), ("load", LOADING)):
-            said_word = getattr(self, name)
-            if said_word not in known and (said_word is not None or name == "load"):
-                raise OptionError(f"unknown {name} {said_word!r}", f"one of {', '.join(known)}")
+        for name, words in (("task", TASKS), ("attn", ATTENTION), ("cache", CACHES), ("load", LOADING)):
+            word = getattr(self, name)
+            if word not in words and (word is not None or name == "load"):
+                raise OptionError(f"unknown {name} {word!r}", f"one of {', '.join(words)}")
         if self.mode not in MODES:
             raise OptionError(f"unknown mode {self.mode!r}", f"one of {', '.join(MODES)}")
         if self.amp is not None and self.amp not in AMP:
@@ -258,11 +258,9 @@ class Options:
                 f"runtime_options is {self.runtime_options!r}", "give a mapping from name to value"
             )
         if self.batches is not None:
-            said_batches: Any = self.batches
-            if not isinstance(said_batches, list | tuple):
-                raise OptionError(
-                    f"batches is {said_batches!r}", "give a list of numbers, such as (1, 64, 8)"
-                )
+            batches: Any = self.batches
+            if not isinstance(batches, list | tuple):
+                raise OptionError(f"batches is {batches!r}", "give a list of numbers, such as (1, 64, 8)")
             object.__setattr__(self, "batches", tuple(self.batches))
             if not self.batches or self.batch is not None:
                 raise OptionError(
@@ -286,7 +284,7 @@ class Options:
         object.__setattr__(self, "runtime_options", dict(self.runtime_options or ()))
         if not isinstance(self.release, Mapping | None):
             raise OptionError(f"release is {self.release!r}", 'give a mapping such as {"torch": "2.8"}')
-        object.__setattr__(self, "release", releases.asked(self.release or {}))
+        object.__setattr__(self, "release", releases.checked(self.release or {}))
         for name, kind, wanted in (("values", int | float, "a number"), ("assume", bool, "True or False")):
             entries = getattr(self, name)
             if entries is not None and not isinstance(entries, Mapping):
@@ -315,24 +313,24 @@ class Options:
         return self.budget
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
+    def of(cls, keywords: Mapping[str, Any]) -> Options:
         """Return the options a caller named. Raises OptionError for an unknown name."""
-        known = [entry.name for entry in fields(cls)]
-        for name in given:
-            if name not in known:
+        names = [entry.name for entry in fields(cls)]
+        for name in keywords:
+            if name not in names:
                 raise OptionError(
                     f"there is no option {name!r}",
-                    f"{did_you_mean(name, known)}options: {', '.join(sorted(known))}",
+                    f"{did_you_mean(name, names)}options: {', '.join(sorted(names))}",
                 )
-        return cls(**given)
+        return cls(**keywords)
 
-    def of_configs(self) -> dict[str, Any]:
+    def config_only(self) -> dict[str, Any]:
         """Options set that apply to configurations alone, without those at their default."""
-        return _other_than_default(self, OF_CONFIGS)
+        return _other_than_default(self, CONFIG_ONLY)
 
-    def not_of_configs(self) -> dict[str, Any]:
+    def non_config(self) -> dict[str, Any]:
         """Options set that do not apply to a configuration."""
-        return _other_than_default(self, NOT_OF_CONFIGS)
+        return _other_than_default(self, NON_CONFIG)
 
     def shown(self) -> dict[str, Any]:
         """Options of a step and its runtime that the user set, as JSON values for the estimate."""
@@ -341,7 +339,7 @@ class Options:
             "steps", "strict",
         )  # fmt: skip
         chosen = {name: getattr(self, name) for name in names}
-        chosen |= self.of_configs()
+        chosen |= self.config_only()
         chosen["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
         if isinstance(self.inputs, Mapping):
             chosen |= {
@@ -354,9 +352,9 @@ class Options:
 
 
 def _other_than_default(options: Options, names: Sequence[str]) -> dict[str, Any]:
-    known = {entry.name: entry for entry in fields(Options)}
+    by_name = {entry.name: entry for entry in fields(Options)}
     chosen = {name: getattr(options, name) for name in names}
-    return {name: value for name, value in chosen.items() if value and value != known[name].default}
+    return {name: value for name, value in chosen.items() if value and value != by_name[name].default}
 
 
 def _is_line(key: Any) -> bool:

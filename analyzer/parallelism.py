@@ -122,22 +122,22 @@ def parse(text: str) -> Parallelism:
         )
     if not colon or not size.isdigit() or int(size) < 1:
         raise OptionError(f"--parallel {text!r}: {size or 'nothing'} is no number of GPUs", FORM)
-    known, settings = KINDS[kind], dict[str, Any]()
+    settings_known, settings = KINDS[kind], dict[str, Any]()
     for part in rest:
         name, equals, value = part.strip().partition("=")
-        if name not in known:
+        if name not in settings_known:
             raise OptionError(
                 f"--parallel {text!r}: {kind} has no setting {name!r}",
-                f"{did_you_mean(name, known)}settings: {', '.join(known)}",
+                f"{did_you_mean(name, settings_known)}settings: {', '.join(settings_known)}",
             )
         if name in settings:
             raise OptionError(f"--parallel {text!r}: {name} is said twice", "say it once")
         try:
-            settings[name] = known[name](value if equals else "")
+            settings[name] = settings_known[name](value if equals else "")
         except (ValueError, KeyError):
             raise OptionError(
-                f"--parallel {text!r}: {name} is {value!r}", f"give {_WORDS[known[name]]}"
+                f"--parallel {text!r}: {name} is {value!r}", f"give {_WORDS[settings_known[name]]}"
             ) from None
-    found = Parallelism(kind, int(size), settings, text)
-    _ = found.rank  # says so where there is no such rank
-    return found
+    parallelism = Parallelism(kind, int(size), settings, text)
+    _ = parallelism.rank  # says so where there is no such rank
+    return parallelism

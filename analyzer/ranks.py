@@ -67,8 +67,8 @@ class Rank:
     def of(cls, rank: int, world_size: int) -> Rank:
         """Return a rank of a job on machines of 8 GPUs, or on one machine where that does not come out
         even."""
-        whole = isinstance(world_size, int) and world_size > 8 and world_size % 8 == 0
-        return cls(rank, world_size, 8 if whole else world_size)
+        fills_hosts = isinstance(world_size, int) and world_size > 8 and world_size % 8 == 0
+        return cls(rank, world_size, 8 if fills_hosts else world_size)
 
     @property
     def local_rank(self) -> int:

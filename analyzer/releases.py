@@ -101,10 +101,10 @@ def written(release: Release) -> str:
 
 def parse(text: str) -> Release:
     """Return the release of a version such as "2.11" or "2.11.0+cu130". Raises OptionError."""
-    found = _NUMBERS.fullmatch(text.strip())
-    if found is None:
+    match = _NUMBERS.fullmatch(text.strip())
+    if match is None:
         raise OptionError(f"{text!r} is not a release", "write two numbers, such as 2.11")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def distance_between(one: Release, other: Release) -> tuple[int, int]:
@@ -112,7 +112,7 @@ def distance_between(one: Release, other: Release) -> tuple[int, int]:
     return abs(one[0] - other[0]), abs(one[1] - other[1])
 
 
-def asked(requested: Mapping[str, str]) -> dict[str, str]:
+def checked(requested: Mapping[str, str]) -> dict[str, str]:
     """`--release NAME=VERSION`, checked and as "2.11". Raises OptionError."""
     for name in requested:
         if name not in ASKABLE:
@@ -139,13 +139,13 @@ def installed(name: str) -> str | None:
 def runs_on_a_gpu(name: str) -> bool:
     """Return whether the installed build is for NVIDIA GPUs; nothing is imported."""
     if name == "torch":
-        found = find_spec("torch")
+        package = find_spec("torch")
         return (
             any(
                 (Path(folder) / "lib" / "libtorch_cuda.so").exists()
-                for folder in found.submodule_search_locations or ()
+                for folder in package.submodule_search_locations or ()
             )
-            if found
+            if package
             else False
         )
     try:
@@ -176,10 +176,10 @@ def nearest(name: str, release: Release) -> Release:
 
 def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
     """Return packages installed in another release than the figures are for: name -> version."""
-    found = {name: installed(name) for name in modelled}
+    versions = {name: installed(name) for name in modelled}
     return {
         name: version
-        for name, version in found.items()
+        for name, version in versions.items()
         if version is not None and _NUMBERS.fullmatch(version) and written(parse(version)) != modelled[name]
     }
 
@@ -187,12 +187,12 @@ def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
 def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[str, ...]:
     """Return one note for each release that is not modelled, and on what torch's figures do not cover outside
     the measured release. elsewhere: packages installed in another release."""
-    found = []
+    sentences = []
     for name, text in modelled.items():
         release, span = parse(text), MODELLED[name]
         if release not in span:
             which = "newer" if release > nearest(name, release) else "older"
-            found.append(
+            sentences.append(
                 f"{DISPLAY_NAMES[name]} {text} is {which} than what is known ({span}): the figures are right"
                 f" as far as it does as {written(nearest(name, release))}"
             )
@@ -202,12 +202,12 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
             if "torch" in elsewhere
             else ""
         )
-        found.append(
+        sentences.append(
             f"of torch {modelled['torch']} are the workspaces, kernels' own memory and which free block is"
             " chosen; the context, libraries' code and cuDNN's workspaces are as measured with torch"
             f" {written(RECORDED['torch'])}{followed}"
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def line(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:

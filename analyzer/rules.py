@@ -39,9 +39,9 @@ _CONCEPTS = {
 def catalogue() -> dict[str, Rule]:
     """Return every rule and concept by name, in alphabetical order."""
     announced = (rule for name in base.plugins() for rule in base.named(name).rules())
-    found = {rule.name: rule for rule in (*announced, *pytorch.rules(), *onnxruntime.rules())}
-    found |= {name: concept(name, module) for name, module in _CONCEPTS.items()}
-    return dict(sorted(found.items()))
+    by_name = {rule.name: rule for rule in (*announced, *pytorch.rules(), *onnxruntime.rules())}
+    by_name |= {name: concept(name, module) for name, module in _CONCEPTS.items()}
+    return dict(sorted(by_name.items()))
 
 
 def find(name: str) -> tuple[Rule, ...]:
@@ -49,15 +49,15 @@ def find(name: str) -> tuple[Rule, ...]:
 
     Raises OptionError if there is none.
     """
-    known = catalogue()
-    if name in known:
-        return (known[name],)
+    rules = catalogue()
+    if name in rules:
+        return (rules[name],)
     names = pytorch.names_of(name) or onnxruntime.names_of(name)
     if names:
-        return tuple(known[found] for found in names)
+        return tuple(rules[rule_name] for rule_name in names)
     if "::" in name:
         guess = did_you_mean(name, pytorch.operators())
         hint = f"{guess}what an operator nobody described means: analyze explain unknown-operator"
     else:
-        hint = f"{did_you_mean(name, (*known, *pytorch.operators()), 2)}analyze explain lists all rules"
+        hint = f"{did_you_mean(name, (*rules, *pytorch.operators()), 2)}analyze explain lists all rules"
     raise OptionError(f"there is no rule or operator called {name!r}", hint)

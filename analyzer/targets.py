@@ -141,10 +141,10 @@ def load_function(text: str) -> Callable[..., Any]:
     """Return the function `file.py:name` or `package.module:name` names. Raises TargetError."""
     require_torch(f"{text} is a PyTorch target")
     target = parse(text)
-    found = _attribute(_execute(target), target)
-    if not callable(found):
-        raise TargetError(f"{text} is a {type(found).__name__}, not a function", "name a function")
-    return found  # type: ignore[no-any-return]
+    function = _attribute(_execute(target), target)
+    if not callable(function):
+        raise TargetError(f"{text} is a {type(function).__name__}, not a function", "name a function")
+    return function  # type: ignore[no-any-return]
 
 
 def require_torch(what: str) -> None:
@@ -194,15 +194,15 @@ def _build(target: Target, device: str, real: bool) -> Program:
 
     with torch.device(device):
         namespace = _execute(target)
-        found = _attribute(namespace, target)
-        if not isinstance(found, nn.Module):
-            found = _call_factory(found, target)
-    if not isinstance(found, nn.Module):
+        attribute = _attribute(namespace, target)
+        if not isinstance(attribute, nn.Module):
+            attribute = _call_factory(attribute, target)
+    if not isinstance(attribute, nn.Module):
         hint = f"{target.attr} must be, or return, a torch.nn.Module"
-        raise TargetError(f"{target.name}: {target.attr} gave {_kind_of(found)}, which is no model", hint)
+        raise TargetError(f"{target.name}: {target.attr} gave {_kind_of(attribute)}, which is no model", hint)
     make_batch, loss = getattr(namespace, "make_batch", None), getattr(namespace, "loss", None)
     return Program(
-        found,
+        attribute,
         _batch_maker(make_batch, target, real) if callable(make_batch) else None,
         loss if callable(loss) else None,
         is_file=True,
@@ -228,16 +228,16 @@ def _execute(target: Target) -> ModuleType:
 
 
 def _attribute(namespace: ModuleType, target: Target) -> Any:
-    found: Any = namespace
+    value: Any = namespace
     for part in target.attr.split("."):
-        if not hasattr(found, part):
-            public = [name for name in dir(found) if not name.startswith("_")]
+        if not hasattr(value, part):
+            public = [name for name in dir(value) if not name.startswith("_")]
             where = target.path or target.module
             raise TargetError(
                 f"{where} has no attribute {target.attr!r}", _attribute_hint(target, part, public, namespace)
             )
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _attribute_hint(target: Target, part: str, public: list[str], namespace: ModuleType) -> str:
@@ -253,13 +253,13 @@ def _attribute_hint(target: Target, part: str, public: list[str], namespace: Mod
     return f"define make_model() in it, or name the model: {target.path or target.module}:attr{listed}"
 
 
-def _call_factory(found: Any, target: Target) -> Any:
+def _call_factory(factory: Any, target: Target) -> Any:
     """Return what the attribute makes. Raises TargetError if it is no callable or needs arguments."""
-    if not callable(found):
+    if not callable(factory):
         hint = f"{target.attr} must be a torch.nn.Module, or a class or function that makes one"
-        raise TargetError(f"{target.name}: {target.attr} is {_kind_of(found)}, which is no model", hint)
+        raise TargetError(f"{target.name}: {target.attr} is {_kind_of(factory)}, which is no model", hint)
     try:
-        parameters = inspect.signature(found).parameters.values()
+        parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
         parameters = ()  # type: ignore[assignment]
     needed = [
@@ -271,7 +271,7 @@ def _call_factory(found: Any, target: Target) -> Any:
             "write a function make_model() that calls it with them",
         )
     with _reporting(target, f"{target.attr}() failed"):
-        return found()
+        return factory()
 
 
 def _batch_maker(
@@ -339,11 +339,9 @@ def _exported(target: Target) -> Program:
         if len(sizes) != 1:
             return examples, ()
         resized = (
-            (
-                torch.empty((batch, *x.shape[1:]), dtype=x.dtype, device="meta")
-                if isinstance(x, torch.Tensor) and x.dim()
-                else x
-            )
+            torch.empty((batch, *x.shape[1:]), dtype=x.dtype, device="meta")
+            if isinstance(x, torch.Tensor) and x.dim()
+            else x
             for x in examples
         )
         return tuple(resized), ()

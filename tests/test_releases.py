@@ -61,7 +61,7 @@ def test_the_cpu_provider_is_whatever_is_installed(monkeypatch: pytest.MonkeyPat
 )
 def test_what_cannot_be_asked_for(said: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        releases.asked(said)
+        releases.checked(said)
 
 
 def test_one_note_for_a_newer_and_for_an_older_release() -> None:

@@ -4,7 +4,7 @@
    simulator that keeps no streams apart takes the stream and does nothing with it.
 2. `reserve` takes memory apart from the pools, where the allocator has such a way; otherwise as `malloc`
    does.
-3. `over` tells that a named event of the program is over ("run 1"); most allocators do nothing then.
+3. `end_event` tells that a named event of the program is over ("run 1"); most allocators do nothing then.
 4. `use` tells that another stream uses what is held, `wait` that the device has done all it was asked.
 5. A simulator that knows where things are says so: `address_of` and `segments`. One that does not has no
    addresses.
@@ -77,16 +77,16 @@ class Allocator(ABC):
         """Device memory held now: (address, bytes) of each segment, by address; () without addresses."""
         return ()
 
-    def over(self, event: str, value: float | None = None) -> None:  # noqa: B027
+    def end_event(self, event: str, value: float | None = None) -> None:  # noqa: B027
         """End a named event of the program; most allocators do nothing."""
 
 
 def check_settings(allocator: str, settings: Iterable[str], maker: Callable[..., object]) -> None:
     """Raise OptionError for the first setting that is not a keyword of `maker`."""
-    known = sorted(inspect.signature(maker).parameters)
+    names = sorted(inspect.signature(maker).parameters)
     for name in settings:
-        if name not in known:
+        if name not in names:
             raise OptionError(
                 f"{allocator} has no setting {name!r}",
-                f"{did_you_mean(name, known)}its settings: {', '.join(known)}",
+                f"{did_you_mean(name, names)}its settings: {', '.join(names)}",
             )

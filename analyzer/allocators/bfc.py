@@ -152,7 +152,7 @@ class BfcArena(PoolAllocator):
         self.peak_allocated, self.peak_requested = self.allocated, self.requested
         self.peak_reserved = self.reserved
 
-    def _strategy(self, size: int) -> int:
+    def _region_bytes_for(self, size: int) -> int:
         """Return the bytes of a new region for a rounded request, and set `_growth` for the next."""
         taken, self._growth = next_region(size, self._growth, self._largest)
         return taken
@@ -176,7 +176,7 @@ class BfcArena(PoolAllocator):
                 raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._limit)
         if self._device is not None and self.reserved + size > self._device:
             raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._device)
-        region_bytes = self._strategy(size)
+        region_bytes = self._region_bytes_for(size)
         if available is not None:
             region_bytes = min(region_bytes, available)
         if self._device is not None:

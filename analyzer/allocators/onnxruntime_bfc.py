@@ -98,8 +98,8 @@ class OnnxRuntimeArena(BfcArena):
         self._growth = self._regrowth
         return before - self.reserved
 
-    def _strategy(self, size: int) -> int:
-        return size if self.strategy == "kSameAsRequested" else super()._strategy(size)
+    def _region_bytes_for(self, size: int) -> int:
+        return size if self.strategy == "kSameAsRequested" else super()._region_bytes_for(size)
 
 
 class StreamPool(ChunkPool):
@@ -180,7 +180,7 @@ class StreamArena(OnnxRuntimeArena):
             self._pool.tagged.add(chunk)
         return handle
 
-    def over(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
+    def end_event(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
         """End the session's creation or a run: tags go, free neighbours join, the arena may shrink."""
         self._pool.reset()
         if self._shrinks and event != SESSION:

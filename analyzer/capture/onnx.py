@@ -209,8 +209,8 @@ class _Builder:
         node = scope.structure.nodes[place]
         owner = display(node.name or next((name for name in node.output if name), node.op_type))
         for attribute, (inner, types) in _counted_subgraphs(scope.structure, place, scope.actual).items():
-            known = scope.seen.children.get(place, {}).get(attribute) or Inferred({})
-            body = _Scope(inner, types, known, f"{scope.prefix}{owner}/{attribute}")
+            inferred = scope.seen.children.get(place, {}).get(attribute) or Inferred({})
+            body = _Scope(inner, types, inferred, f"{scope.prefix}{owner}/{attribute}")
             local = {name: values[name] for name in inner.captured} | self.parameters[id(inner)]
             for name in inner.inputs:
                 local[name] = self._add_storage(name, *body.types(name), Category.ACTIVATION)
@@ -301,13 +301,13 @@ def _source(node: Any) -> str:
     """Return "file.py:123" of the innermost user line in the exporter's stack trace, "" if there is none."""
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.stack_trace":
-            found = ""
+            place = ""
             for line in entry.value.split("\n"):
                 if line.lstrip().startswith('File "'):
                     name, _, rest = line.strip()[6:].partition('", line ')
                     if rest and "/torch/" not in name and not name.startswith("torch/"):
-                        found = f"{name}:{rest.split(',')[0]}"
-            return display(found)
+                        place = f"{name}:{rest.split(',')[0]}"
+            return display(place)
     return ""
 
 

@@ -62,9 +62,9 @@ class Commands(click.Group):
     def _check_misspelt(self, ctx: click.Context, word: str) -> None:
         """Raise OptionError for a word that is no TARGET and nearly a command."""
         if set(word) <= set(_LETTERS) and not Path(word).exists():
-            meant = did_you_mean(word, self.list_commands(ctx))
-            if meant:
-                raise OptionError(f"there is no command {word!r}, and no such file", meant.strip())
+            suggestion = did_you_mean(word, self.list_commands(ctx))
+            if suggestion:
+                raise OptionError(f"there is no command {word!r}, and no such file", suggestion.strip())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands, else files: the first word may be a TARGET. (In bash click's script forgets all else
@@ -86,9 +86,9 @@ class Commands(click.Group):
         default.format_epilog(ctx, formatter)
 
 
-def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+def _version(context: click.Context, _: click.Parameter, is_set: bool) -> None:
     """Print this version, and the modelled releases with what is installed."""
-    if not asked or context.resilient_parsing:
+    if not is_set or context.resilient_parsing:
         return
     from analyzer import releases
 
@@ -126,11 +126,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _main(given: list[str]) -> int:
+def _main(words: list[str]) -> int:
     """Run the command line; return the exit code."""
-    debug = "--debug" in given
+    debug = "--debug" in words
     try:
-        result = group.main(_without_debug(given), prog_name="analyze", standalone_mode=False)
+        result = group.main(_without_debug(words), prog_name="analyze", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except AnalyzerError as error:
@@ -153,9 +153,9 @@ def _main(given: list[str]) -> int:
         return _internal(error, debug)
 
 
-def _without_debug(given: list[str]) -> list[str]:
+def _without_debug(arguments: list[str]) -> list[str]:
     """`--debug` may stand anywhere; behind a program to run it is the program's own."""
-    words = given[1:] if given[:1] == ["--debug"] else given
+    words = arguments[1:] if arguments[:1] == ["--debug"] else arguments
     if words[:1] == ["run"] or words[:2] == ["verify", "run"]:
         return words  # these commands know it as an option of theirs
     return [word for word in words if word != "--debug"]

@@ -153,18 +153,14 @@ def engine_options(function: _Function) -> _Function:
         type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
-        help=(
-            "trace: follow it; emulate: PyTorch's own CUDA build runs it, without a GPU; auto: trace, and"
-            " emulate where tracing cannot account for something."
-        ),
+        help="trace: follow it; emulate: PyTorch's own CUDA build runs it, without a GPU; auto: trace, and"
+        " emulate where tracing cannot account for something.",
     )
     python = click.option(
         "--python",
         metavar="PATH",
-        help=(
-            "The Python, or its environment's folder, whose PyTorch is emulated (default: ANALYZER_PYTHON,"
-            " this one, or one of 'analyze engine list')."
-        ),
+        help="The Python, or its environment's folder, whose PyTorch is emulated (default: ANALYZER_PYTHON,"
+        " this one, or one of 'analyze engine list').",
     )
     return engine(python(function))
 
@@ -216,13 +212,13 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
     """Parse NAME=TEXT into (name, text). Raises OptionError."""
-    found = []
+    parsed = []
     for text in texts:
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
             raise OptionError(f"{flag} {text!r} says nothing", f"write {flag} NAME=VALUE")
-        found.append((name, value))
-    return found
+        parsed.append((name, value))
+    return parsed
 
 
 def _batches(text: str) -> tuple[int, ...]:
@@ -258,22 +254,22 @@ def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> di
     described: dict[str, TensorSpec] = {}
     for text in texts:
         name, _, rest = text.rpartition("=")
-        found = _INPUT.fullmatch(rest)
-        if not name or found is None or not rest:
+        match = _INPUT.fullmatch(rest)
+        if not name or match is None or not rest:
             raise OptionError(
                 f"--input {text!r} is no input",
                 "write NAME=SHAPE or NAME=SHAPE:TYPE, such as x=3x224x224:float32",
             )
         if name in described:
             raise OptionError(f"--input {name} is given twice", "describe each input once")
-        kind = (found["dtype"] or "").lower()
+        kind = (match["dtype"] or "").lower()
         kind = dtype.full_name(kind)
         if kind and kind not in dtype.BITS:
             raise OptionError(
                 f"--input {text!r}: unknown type {kind!r}",
                 "one of float32, float16, bfloat16, int64, int32, bool, ...",
             )
-        shape = tuple(int(size) for size in found["shape"].lower().split("x")) if found["shape"] else ()
+        shape = tuple(int(size) for size in match["shape"].lower().split("x")) if match["shape"] else ()
         if onnx:
             described[name] = TensorSpec(shape, kind)
         else:
@@ -283,15 +279,15 @@ def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> di
 
 def settings(texts: Sequence[str]) -> dict[str, str]:
     """Parse `--runtime-option K=V` into a mapping. Raises OptionError."""
-    found: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise OptionError(
                 f"--runtime-option {text!r} is no setting", "write NAME=VALUE, such as cublas_workspace=:0:0"
             )
-        found[name] = value
-    return found
+        parsed[name] = value
+    return parsed
 
 
 def assumptions(texts: Sequence[str]) -> dict[str, bool | str]:

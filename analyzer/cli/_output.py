@@ -197,7 +197,7 @@ class Stages:
             left = f", about {_duration(each * (len(self._names) - self._done))} left"
         self._tell(f"{self._done} of {len(self._names)} done{left}: {self._names[self._done]}, {stage}")
 
-    def over(self) -> None:
+    def count_done(self) -> None:
         """Count the current work item as done."""
         self._done += 1
 

@@ -22,7 +22,7 @@ from analyzer.report import formats
 if TYPE_CHECKING:
     from analyzer.results.verification import Verification
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 def emulated_options(function: Any) -> Any:
@@ -61,7 +61,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     on.
     """
 
-    def run(tell: Tell) -> Verification:
+    def run(tell: Progress) -> Verification:
         from analyzer.options import Options
         from analyzer.verify.program import verify_program
 
@@ -78,7 +78,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     return answer(script, options, run)
 
 
-def answer(target: str, options: Mapping[str, Any], run: Callable[[Tell], Verification]) -> int:
+def answer(target: str, options: Mapping[str, Any], run: Callable[[Progress], Verification]) -> int:
     """Show what a run gives beside its prediction, and return the exit code: 0 it ran, 1 it does not fit."""
     check_writable("-o", options["output"])
     from analyzer.errors import DoesNotFit

@@ -67,7 +67,7 @@ def command(
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.advise import advise
 
-        found = advise(
+        advice = advise(
             target,
             samples_per_second=samples_per_second,
             change_numbers=change_numbers,
@@ -77,6 +77,6 @@ def command(
             **keywords,
         )
     view = formats.View(width=columns())
-    deliver(formats.render("advice", options["form"], found, view), options["output"])
-    best = found.best
-    return int(best is None or best.verdict != "fits" or found.reached is False)
+    deliver(formats.render("advice", options["form"], advice, view), options["output"])
+    best = advice.best
+    return int(best is None or best.verdict != "fits" or advice.reached is False)

@@ -58,9 +58,9 @@ def command(target: str, **options: Any) -> int:
     keywords = analysis_keywords(target, options)
     keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
-        found = pipeline.analysis(target, Options.of(keywords), tell)
+        analysis = pipeline.analysis(target, Options.of(keywords), tell)
         tell("allocators")
-        comparison = planning.side_by_side(found, choices)
+        comparison = planning.side_by_side(analysis, choices)
     view = formats.View(color=wants_color(options["output"]), verbose=options["verbose"])
     deliver(formats.render("allocators", options["form"], comparison, view), options["output"])
     return int(options["device"] is not None and not all(row.fits for row in comparison.rows))

@@ -52,22 +52,22 @@ def command(output: Path, name: str | None, ranks: int, quiet: bool) -> int:
         raise OptionError(f"-o {output} is no .json file", "a profile's name ends in .json")
     check_writable("-o", output)
     with nullcontext() if quiet or not sys.stderr.isatty() else _bar() as progress:
-        found = module.calibrate(output, name=name, ranks=ranks, progress=progress)
-    deliver(_text(found), None)
+        calibration = module.calibrate(output, name=name, ranks=ranks, progress=progress)
+    deliver(_text(calibration), None)
     return 0
 
 
-def _text(found: Calibration) -> str:
+def _text(calibration: Calibration) -> str:
     """Return the profile written, how many operators were predicted exactly, and each that was not."""
     from analyzer.report.words import mib
 
-    lines = [f"{found.profile}: written"]
-    exact = sum(check.predicted_bytes == check.measured_bytes for check in found.checks)
-    lines.append(f"operators checked: {exact} of {len(found.checks)} peaks exactly as predicted")
+    lines = [f"{calibration.profile}: written"]
+    exact = sum(check.predicted_bytes == check.measured_bytes for check in calibration.checks)
+    lines.append(f"operators checked: {exact} of {len(calibration.checks)} peaks exactly as predicted")
     lines += [
         f"  {check.name}: predicted {mib(check.predicted_bytes)} MiB, measured"
         f" {mib(check.measured_bytes)} MiB"
-        for check in found.checks
+        for check in calibration.checks
         if check.predicted_bytes != check.measured_bytes
     ]
     return "\n".join(lines) + "\n"

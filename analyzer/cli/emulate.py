@@ -18,12 +18,12 @@ from analyzer.cli._options import (
     view_options,
 )
 from analyzer.cli._output import check_writable, keep_apart, working
-from analyzer.options import OF_CONFIGS
+from analyzer.options import CONFIG_ONLY
 
 # What may be said: of a script the first three, of a model all.
 _OPTIONS = (
     "device", "budget", "assume", "batch", "mode", "inputs", "loss", "optimizer", "dtype", "amp",
-    "channels_last", "grad_accumulation", "checkpoint", "runtime_options", *OF_CONFIGS,
+    "channels_last", "grad_accumulation", "checkpoint", "runtime_options", *CONFIG_ONLY,
 )  # fmt: skip
 
 
@@ -60,10 +60,8 @@ class _Emulate(Command):
     "--python",
     envvar="ANALYZER_PYTHON",
     metavar="PATH",
-    help=(
-        "The Python whose PyTorch runs it, or its environment's folder (default: ANALYZER_PYTHON, or this"
-        " one)."
-    ),
+    help="The Python whose PyTorch runs it, or its environment's folder (default: ANALYZER_PYTHON, or this"
+    " one).",
 )
 @click.option(
     "--nproc-per-node",

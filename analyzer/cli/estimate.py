@@ -81,27 +81,27 @@ def command(target: str, **options: Any) -> int:
         for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
                 complain("warning", f"--{name} means nothing without --mode train")
-    given = Options.of(keywords)
+    parsed_options = Options.of(keywords)
     if "--write-script" in beside:
         from analyzer.pipeline.config import script_of
 
-        write_file("--write-script", beside["--write-script"], script_of(target, given))
+        write_file("--write-script", beside["--write-script"], script_of(target, parsed_options))
     keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
-        from analyzer.engines.door import Door
+        from analyzer.engines.choice import EngineChoice
 
         engine = "trace" if "--dump-graph" in beside and options["engine"] == "auto" else options["engine"]
-        answer = Door(engine, options["python"], tell=tell).target(target, given)
-    estimate, found = answer.estimate, answer.analysis
+        answer = EngineChoice(engine, options["python"], progress=tell).analyze_target(target, parsed_options)
+    estimate, analysis = answer.estimate, answer.analysis
     if "--dump-graph" in beside:
-        if found is None:
+        if analysis is None:
             raise OptionError(
                 "what is emulated has no graph to dump", "leave --engine emulate or --dump-graph out"
             )
         from analyzer.pipeline.dump import dump
         from analyzer.report.words import clean
 
-        lines = dump(found.graph).splitlines()
+        lines = dump(analysis.graph).splitlines()
         write_file("--dump-graph", beside["--dump-graph"], "".join(f"{clean(line)}\n" for line in lines))
     # A limit on the arena is a limit given, as a device is.
     limited = options["device"] is not None or any(
@@ -109,12 +109,12 @@ def command(target: str, **options: Any) -> int:
     )
     with redirect_stdout(sys.stderr) if piped else nullcontext():
         code = show(estimate, options, limited)
-        if code and found is not None and options["form"] == "text" and options["output"] is None:
-            _advise(target, given, found, options["quiet"])
+        if code and analysis is not None and options["form"] == "text" and options["output"] is None:
+            _advise(target, parsed_options, analysis, options["quiet"])
     return code
 
 
-def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
+def _advise(target: str, options: Options, analysis: Analysis, quiet: bool) -> None:
     """Return the report's last line, if a job does not fit: the cheapest change that makes it fit."""
     from analyzer.errors import AnalyzerError
     from analyzer.planning.what_if import first_that_fits
@@ -122,7 +122,7 @@ def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
 
     try:
         with working(target, quiet) as tell:
-            chosen = first_that_fits(target, given, found, tell)
+            chosen = first_that_fits(target, options, analysis, tell)
     except AnalyzerError:  # the report stands without advice
         return
-    deliver(f"\n{advice(chosen, found.estimate, columns())}\n", None)
+    deliver(f"\n{advice(chosen, analysis.estimate, columns())}\n", None)

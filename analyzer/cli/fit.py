@@ -52,10 +52,8 @@ if TYPE_CHECKING:
 @click.option(
     "--over",
     type=click.Choice(["length,batch"]),
-    help=(
-        "The largest batch of every length, in one table: of a config.json, or with make_batch(batch,"
-        " length)."
-    ),
+    help="The largest batch of every length, in one table: of a config.json, or with make_batch(batch,"
+    " length).",
 )
 @click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
 @format_option("fits", "lengths")
@@ -108,8 +106,8 @@ def command(
             from analyzer.options import Options
             from analyzer.planning.fit_lengths import over_lengths
 
-            given = Options.of({**keywords, "device": wanted[0] or None})
-            result: Any = over_lengths(target, [name or "h200" for name in wanted], given, tell)
+            parsed_options = Options.of({**keywords, "device": wanted[0] or None})
+            result: Any = over_lengths(target, [name or "h200" for name in wanted], parsed_options, tell)
             none = not any(result.batch(length, 0) for length in result.fits)
         else:
             result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)
@@ -122,15 +120,15 @@ def _answers(target: str, wanted: Sequence[str], stages: Stages, **keywords: Any
     """Return one answer per device; an error of some is a warning. Raises AnalyzerError if all fail."""
     from analyzer.planning.fit import fits
 
-    found = []
-    for asked, answer in fits(target, [name or None for name in wanted], progress=stages.tell, **keywords):
-        stages.over()
+    answers = []
+    for device, answer in fits(target, [name or None for name in wanted], progress=stages.tell, **keywords):
+        stages.count_done()
         if not isinstance(answer, AnalyzerError):
-            found.append(answer)
+            answers.append(answer)
         elif len(wanted) == 1:
             raise answer
         else:
-            complain("warning", f"{asked}: {answer.message}", answer.hint)
-    if not found:
+            complain("warning", f"{device}: {answer.message}", answer.hint)
+    if not answers:
         raise OptionError("no device gave an answer", "see the warnings above")
-    return found
+    return answers

@@ -28,10 +28,8 @@ from analyzer.report import formats
     "--journal",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=(
-        "Keep finished jobs there, and begin from them; by default beside the -o file until the table is"
-        " whole."
-    ),
+    help="Keep finished jobs there, and begin from them; by default beside the -o file until the table is"
+    " whole.",
 )
 @click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead.")
 @click.option("--format", "form", type=click.Choice(("csv", "parquet")), default="csv", show_default=True)
@@ -67,7 +65,7 @@ def command(
     from analyzer.planning.grid import load, run
 
     jobs = load(grid)
-    kept = journal or _beside(output)
+    kept = journal or _default_journal(output)
     finished = 0
     with _progress(len(jobs), quiet) as show:
 
@@ -91,7 +89,7 @@ def command(
     return int(failed > 0)
 
 
-def _beside(output: Path | None) -> Path | None:
+def _default_journal(output: Path | None) -> Path | None:
     """Return the default journal: beside the table, if that is in a writable folder."""
     if output is None or (output.exists() and not output.is_file()) or not os.access(output.parent, os.W_OK):
         return None

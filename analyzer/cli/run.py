@@ -51,8 +51,8 @@ def _no_such_option(word: str) -> OptionError:
         return OptionError(
             f"analyze run has no option {name}", "leave it out: it changes nothing of what a rank takes"
         )
-    known = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
-    hint = did_you_mean(name, known).strip()
+    flags = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    hint = did_you_mean(name, flags).strip()
     return OptionError(
         f"analyze run has no option {word}", hint or "options of the script come after it: analyze run --help"
     )
@@ -125,12 +125,12 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:
-        from analyzer.engines.door import Door
+        from analyzer.engines.choice import EngineChoice
         from analyzer.options import Options
         from analyzer.pipeline.ranks import every_rank
         from analyzer.ranks import Rank
 
-        given = {
+        keywords = {
             "device": options["device"],
             "budget": options["budget"],
             "runtime_options": settings(options["runtime_options"]),
@@ -138,18 +138,18 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             "release": dict(pairs("--release", options["release"])),
             "strict": options["strict"],
         }
-        known = Options.of(given)
+        parsed_options = Options.of(keywords)
         everyone, local = options["rank"] == "all", options["nproc_per_node"] or 1
         launched = options["nproc_per_node"] is not None
         job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local, launched)
         if everyone:
             if options["engine"] == "emulate":
                 raise OptionError("--rank all follows every rank", "name one, or leave --engine out")
-            estimate = every_rank(name, arguments, known, options["until"], job, tell)
+            estimate = every_rank(name, arguments, parsed_options, options["until"], job, tell)
         else:
             kept = None if options["keep_outputs"] is None else str(options["keep_outputs"].absolute())
-            door = Door(options["engine"], options["python"], kept, not options["no_network"], tell)
-            answer = door.program(name, arguments, known, {}, options["until"], job)
+            choice = EngineChoice(options["engine"], options["python"], kept, not options["no_network"], tell)
+            answer = choice.analyze_program(name, arguments, parsed_options, {}, options["until"], job)
             estimate, error = answer.estimate, answer.error
     code = show(estimate, options, limited=options["device"] is not None)
     if isinstance(error, AnalyzerError):

@@ -148,21 +148,21 @@ def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
     Exit code 0: a request of that length has room; 1: none has; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
-    given = click.get_current_context()
+    context = click.get_current_context()
     if options["engine"] in _OPTIONS:
-        found = _engine(config, [*_own_arguments(given, options), *arguments], options)
-        if found is not None:
-            return found
+        memory = _engine(config, [*_own_arguments(context, options), *arguments], options)
+        if memory is not None:
+            return memory
     elif arguments:
         raise OptionError(f"{arguments[0]} is an argument of an engine", "add --engine vllm")
     return _arithmetic(config, options)
 
 
-def _own_arguments(given: click.Context, options: dict[str, Any]) -> Iterator[str]:
+def _own_arguments(context: click.Context, options: dict[str, Any]) -> Iterator[str]:
     """Yield the options given as the engine's arguments. Raises OptionError for the arithmetic's."""
     own = _OPTIONS[options["engine"]]
-    for name in given.params:
-        if given.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+    for name in context.params:
+        if context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             continue
         if name in _SIZES:
             raise OptionError(f"--{name} is of the arithmetic", "the engine finds its own: leave it out")
@@ -192,9 +192,9 @@ def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int |
         return None
     keep_apart(engine.package, network=False)
     with working(config, options["quiet"]):
-        found = engine_memory(engine, config, arguments, options["device"], python)
-    deliver(formats.render("engine", options["form"], found), options["output"])
-    return 0 if found.fits else 1
+        memory = engine_memory(engine, config, arguments, options["device"], python)
+    deliver(formats.render("engine", options["form"], memory), options["output"])
+    return 0 if memory.fits else 1
 
 
 def _arithmetic(config: str, options: dict[str, Any]) -> int:
@@ -206,7 +206,7 @@ def _arithmetic(config: str, options: dict[str, Any]) -> int:
         sizes: dict[str, Any] = {
             name: parse_size(options[name]) for name in _SIZES if options[name] is not None
         }
-        given = {
+        shape = {
             name: options[name]
             for name in (
                 "device",
@@ -218,6 +218,6 @@ def _arithmetic(config: str, options: dict[str, Any]) -> int:
                 "prefixes",
             )
         }
-        found = serving(config, **given, kv_dtype=options["kv_dtype"], **sizes, progress=tell)
-    deliver(formats.render("serving", options["form"], found), options["output"])
-    return 0 if found.requests >= 1 else 1
+        memory = serving(config, **shape, kv_dtype=options["kv_dtype"], **sizes, progress=tell)
+    deliver(formats.render("serving", options["form"], memory), options["output"])
+    return 0 if memory.requests >= 1 else 1

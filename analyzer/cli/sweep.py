@@ -53,20 +53,20 @@ def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.curve import sweep
 
-        found = sweep(target, wanted, explain=True, progress=tell, **keywords)
+        curve = sweep(target, wanted, explain=True, progress=tell, **keywords)
     view = View(color=wants_color(options["output"]), width=columns())
-    deliver(formats.render("curve", options["form"], found, view), options["output"])
+    deliver(formats.render("curve", options["form"], curve, view), options["output"])
     return 0
 
 
 def batches_of(text: str) -> range:
     """`1:512:8`, `1:512` or `64` as batch sizes. Raises OptionError."""
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise OptionError(
             f"--batch {text!r} is no range", "write FIRST:LAST or FIRST:LAST:STEP, such as 1:512:8"
         )
-    first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
     if first < 1 or last < first or step < 1:
         raise OptionError(
             f"--batch {text} names no batch", "begin at 1 or more, end there or later, step by 1 or more"

@@ -9,7 +9,7 @@ import click
 
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
-from analyzer.cli._verify_run import Tell, answer, emulated_options
+from analyzer.cli._verify_run import Progress, answer, emulated_options
 from analyzer.cli._verify_run import command as verify_run
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def command(target: str, **options: Any) -> int:
     """
     keywords = analysis_keywords(target, options)
 
-    def run(tell: Tell) -> Verification:
+    def run(tell: Progress) -> Verification:
         if options["emulated"]:
             from analyzer.options import Options
             from analyzer.verify.emulated import verify_target

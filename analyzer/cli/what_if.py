@@ -39,13 +39,13 @@ def command(target: str, largest: bool, strict_fit: bool, **options: Any) -> int
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.what_if import what_if
 
-        found = what_if(target, largest=largest, progress=tell, **keywords)
+        strategies = what_if(target, largest=largest, progress=tell, **keywords)
     view = formats.View(width=columns())
-    deliver(formats.render("strategies", options["form"], found, view), options["output"])
+    deliver(formats.render("strategies", options["form"], strategies, view), options["output"])
     limited = options["device"] is not None
     fitting = [
         estimate
-        for estimate in (strategy.estimate for strategy in found)
+        for estimate in (strategy.estimate for strategy in strategies)
         if estimate is not None and estimate.fits() and not (strict_fit and estimate.verdict() != "fits")
     ]
     return int(limited and not fitting)

@@ -113,8 +113,8 @@ ARCHITECTURES: Mapping[tuple[int, int], Architecture] = {
 
 def architecture_of(capability: tuple[int, int]) -> Architecture:
     """Return the record of a compute capability. Raises OptionError where there is none."""
-    found = ARCHITECTURES.get(capability)
-    if found is None:
-        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
-        raise OptionError("compute capability {}.{} is not known".format(*capability), f"one of {known}")
-    return found
+    architecture = ARCHITECTURES.get(capability)
+    if architecture is None:
+        names = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
+        raise OptionError("compute capability {}.{} is not known".format(*capability), f"one of {names}")
+    return architecture

@@ -58,17 +58,17 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
         return _read_profile(Path(name_or_path))
-    whole, sliced, part = text.partition(":")
-    found = _profile_named_by(whole)
-    if found is None:
+    gpu, sliced, part = text.partition(":")
+    profile_name = _profile_named_by(gpu)
+    if profile_name is None:
         if several := _several(text):
             raise OptionError(f"{text!r} is no single device", several)
         raise OptionError(
             f"unknown device {text!r}",
-            f"{did_you_mean(_MAKERS.sub('', _plain(whole)), (*names(), *_OTHER_NAMES))}known devices:"
+            f"{did_you_mean(_MAKERS.sub('', _plain(gpu)), (*names(), *_OTHER_NAMES))}known devices:"
             f' {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
         )
-    return slice_of(_known(found), part) if sliced else _known(found)
+    return slice_of(_known(profile_name), part) if sliced else _known(profile_name)
 
 
 def _several(text: str) -> str:
@@ -96,9 +96,9 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
     if isinstance(device, int):
         if device < 1:
             raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
-        return _of_size(f"{device} bytes", device)
+        return _profile_of_size(f"{device} bytes", device)
     if isinstance(device, str) and is_size(device) and _profile_named_by(device) is None:
-        return _of_size(device.strip(), parse_size(device))
+        return _profile_of_size(device.strip(), parse_size(device))
     return load(device), ""
 
 
@@ -107,22 +107,20 @@ def capacity_of(device: str | int | Path) -> int:
     return resolve(device)[0].usable_bytes
 
 
-def _of_size(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
+def _profile_of_size(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
     """Return a profile with this much memory, and a note on how the size was read."""
     profile = dataclasses.replace(load(DEFAULT).of_memory(nbytes), name=text, nvml_names=())
-    meant = ""
+    suggestion = ""
     if (gib := as_on_the_box(text)) is not None:
         least = gib - kept_at_most(gib)
         profile = dataclasses.replace(
             profile, capacity_bytes=least, capacity_range_bytes=(least, gib), listed_bytes=gib
         )
-        meant = f", as its maker counts ({gib >> 30} GiB, of which CUDA has some {least / 2**30:.1f})"
+        suggestion = f", as its maker counts ({gib >> 30} GiB, of which CUDA has some {least / 2**30:.1f})"
     return (
         profile,
-        (
-            f"a GPU of {text}{meant} that behaves like {DEFAULT} in everything else; a GPU's name instead "
-            "(analyze devices) changes cuDNN's workspaces, the context and cuBLAS's"
-        ),
+        f"a GPU of {text}{suggestion} that behaves like {DEFAULT} in everything else; a GPU's name"
+        " instead (analyze devices) changes cuDNN's workspaces, the context and cuBLAS's",
     )
 
 
@@ -189,10 +187,10 @@ def _plain(name: str) -> str:
 def _profile_named_by(text: str) -> str | None:
     """Return the profile of a GPU by any of its names; None where there is none."""
     plain = _plain(text)
-    known = {_plain(name): name for name in names()} | _OTHER_NAMES
+    names_by_text = {_plain(name): name for name in names()} | _OTHER_NAMES
     short = _MAKERS.sub("", plain)
-    found = known.get(plain) or known.get(short) or known.get(f"rtx{short}")
-    return found or _by_nvml_name().get(plain)
+    profile_name = names_by_text.get(plain) or names_by_text.get(short) or names_by_text.get(f"rtx{short}")
+    return profile_name or _by_nvml_name().get(plain)
 
 
 @cache

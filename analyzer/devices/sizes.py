@@ -26,23 +26,23 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 def is_size(text: str) -> bool:
     """Return whether `text` is a number, alone or with a unit of memory."""
-    found = _SIZE.fullmatch(text)
-    return found is not None and found[2].lower() in UNITS
+    match = _SIZE.fullmatch(text)
+    return match is not None and match[2].lower() in UNITS
 
 
 def parse_size(text: str) -> int:
     """Return bytes of a size such as "24GiB". Raises OptionError for others, and below one byte."""
-    found = _SIZE.fullmatch(text)
-    if found is None or found[2].lower() not in UNITS:
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2].lower() not in UNITS:
         raise OptionError(f"{text!r} is no size", 'write a number with a unit: "24GiB", "24GB", "8192MiB"')
-    whole, _, fraction = found[1].partition(".")
-    scale = UNITS[found[2].lower()]
-    if not found[2] and float(found[1]) < SMALLEST_BARE:
+    integer, _, fraction = match[1].partition(".")
+    scale = UNITS[match[2].lower()]
+    if not match[2] and float(match[1]) < SMALLEST_BARE:
         raise OptionError(
-            f"{text!r} would be {found[1]} bytes",
-            f'write the unit: "{found[1]}GiB", or "{found[1]}B" for bytes',
+            f"{text!r} would be {match[1]} bytes",
+            f'write the unit: "{match[1]}GiB", or "{match[1]}B" for bytes',
         )
-    nbytes = int(whole + fraction) * scale // int("1" + "0" * len(fraction))
+    nbytes = int(integer + fraction) * scale // int("1" + "0" * len(fraction))
     if nbytes < 1:
         raise OptionError(f"{text!r} is less than one byte", 'write a size such as "24GiB"')
     return nbytes
@@ -50,7 +50,7 @@ def parse_size(text: str) -> int:
 
 def as_on_the_box(text: str) -> int | None:
     """Return bytes of a whole number of "GB" as the makers of cards count them; None for any other size."""
-    found = _SIZE.fullmatch(text)
-    if found is None or found[2].lower() != "gb" or "." in found[1]:
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2].lower() != "gb" or "." in match[1]:
         return None
-    return int(found[1]) << 30
+    return int(match[1]) << 30

@@ -147,15 +147,15 @@ class CudnnAnswers:
         first = next(operation for operation in operations if operation["kind"] in _ATTENTIONS)
         query, key = (tuple(first[name][0][_SIZES]) for name in _ATTENTIONS[first["kind"]])
         keys = key[3] if first["kind"] == _MATMUL else key[2]
-        known = is_measured(query[2], keys)
+        measured = is_measured(query[2], keys)
         if first["kind"] == _ATTENTION_GRAD:
-            nbytes, known = frontend_bytes(*query) + backward_bytes(), False
+            nbytes, measured = frontend_bytes(*query) + backward_bytes(), False
         elif sum(operation["kind"] == _MATMUL for operation in operations) == _BACKWARD_PRODUCTS:
             nbytes = backward_bytes(sum(_full_heads(operations)))
         else:
             causal = any(_mode(operation) == _GENERATED_INDEX for operation in operations)
             nbytes = forward_bytes(query, key[1], keys, self._profile.sm_count, causal=causal)
-        self._formula(f"cuDNN attention ({_by(query)} on {keys} keys)", nbytes, known=known)
+        self._formula(f"cuDNN attention ({_by(query)} on {keys} keys)", nbytes, known=measured)
         return [nbytes, _TENSOR_CORE, _FASTEST, 0]
 
     def batch_norm(self, question: Question) -> list[int]:

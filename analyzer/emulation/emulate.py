@@ -84,12 +84,12 @@ def followed(
     ended from outside. A program that raises gives the estimate up to there (`Estimate.incomplete`).
     """
     profile, note = resolve(options.device)
-    found, doubts, notes = _seen(program, options, profile, python, environment, job)
-    estimate = estimate_of(found, program.name, options, profile, note, doubts)
+    record, doubts, notes = _seen(program, options, profile, python, environment, job)
+    estimate = estimate_of(record, program.name, options, profile, note, doubts)
     if job.world_size > 1:
         notes = (_one_of(job), *notes)
         estimate = replace(estimate, step_seconds=None)  # collectives are not among a step's launches
-    return Emulated(replace(estimate, notes=(*estimate.notes, *notes)), found)
+    return Emulated(replace(estimate, notes=(*estimate.notes, *notes)), record)
 
 
 def held(
@@ -102,9 +102,9 @@ def held(
     """Return the most one rank holds, of a program that accounts for its memory itself: its history is not
     kept. Takes and raises what `followed` does."""
     profile, _ = resolve(options.device)
-    found, doubts, _ = _seen(replace(program, history=False), options, profile, python, environment, job)
+    record, doubts, _ = _seen(replace(program, history=False), options, profile, python, environment, job)
     notes = (*doubts, _one_of(job)) if job.world_size > 1 else doubts
-    return Held(int(found["peak_reserved_bytes"]), notes)
+    return Held(int(record["peak_reserved_bytes"]), notes)
 
 
 def _one_of(job: Rank) -> str:
@@ -141,21 +141,21 @@ def _seen(
                 torch, profile, {**environment, **questions.environment}, job.world_size
             ) as variables,
         ):
-            found = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
+            record = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
         notes = box.notes()  # what the program wrote: the emulation's own files are gone
-    if "events" not in found:
-        message = found["ended"].get("message", "")
+    if "events" not in record:
+        message = record["ended"].get("message", "")
         raise RunError(
             f"{program.name} put nothing on the GPU"
-            + (f": {found['ended'].get('kind', 'it ended')}: {message}" if message else ""),
+            + (f": {record['ended'].get('kind', 'it ended')}: {message}" if message else ""),
             "programs that use cuda are emulated; analyze run follows others, too",
         )
     doubts = (
-        *(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*found["cudnn"])),
+        *(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*record["cudnn"])),
         *workspaces.doubts(),
         *communicators.doubts(),
     )
-    return found, doubts, notes
+    return record, doubts, notes
 
 
 def _ran(
@@ -214,31 +214,32 @@ def _ran(
     code, out = codes[job.rank] or 0, outs[job.rank]
     if not out.exists():
         raise RunError(
-            f"the process of {program.name} was ended {_by(code)}", "what it wrote last stands above"
+            f"the process of {program.name} was ended {_way_it_ended(code)}",
+            "what it wrote last stands above",
         )
     children = Path(f"{out}.children").read_text("utf-8").splitlines()
     return largest(json.loads(out.read_text("utf-8")), [json.loads(line) for line in children])
 
 
-def largest(found: dict[str, Any], children: list[dict[str, Any]]) -> dict[str, Any]:
+def largest(record: dict[str, Any], children: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what the process saw that held most memory of the GPU, of the program's own and those it
     started."""
     if not children:
-        return found
-    held = [process for process in (found, *children) if "events" in process]
+        return record
+    held = [process for process in (record, *children) if "events" in process]
     *others, most = sorted(held, key=lambda process: int(process["peak_reserved_bytes"]))
     besides = sum(int(process["peak_reserved_bytes"]) for process in others)
-    return {**most, "ended": found["ended"], "processes": len(held), "besides": besides}
+    return {**most, "ended": record["ended"], "processes": len(held), "besides": besides}
 
 
-def _by(code: int) -> str:
+def _way_it_ended(code: int) -> str:
     return f"by signal {-code}" if code < 0 else f"with exit code {code}"
 
 
 def _ended(out: Path, code: int) -> str | None:
     """Why a process ended before its end; None: it did not."""
     if code or not out.exists():
-        return f"it was ended {_by(code)}"
+        return f"it was ended {_way_it_ended(code)}"
     ended = json.loads(out.read_text("utf-8"))["ended"]
     if ended["how"] == "ended":
         return None
@@ -247,6 +248,6 @@ def _ended(out: Path, code: int) -> str | None:
 
 def _free_port() -> int:
     """Return a port of this machine that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

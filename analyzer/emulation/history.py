@@ -26,29 +26,29 @@ from analyzer.runtimes.timeline import Failure, Simulation
 
 
 def estimate_of(
-    found: Mapping[str, Any],
+    record: Mapping[str, Any],
     name: str,
     options: Options,
     profile: DeviceProfile,
     device_note: str,
     doubts: tuple[str, ...] = (),
 ) -> Estimate:
-    """Return the estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts:
+    """Return the estimate of a program that ran. record: what `inside` wrote; name: the program's. doubts:
     what libraries answered that was not measured on this GPU."""
-    simulation, events, places = replayed(found)
-    torch, cuda = found["torch"], found["cuda"]
-    besides = max(int(found["used_bytes"]) - int(found["counters"]["reserved_bytes"]), 0)
-    how = found["ended"]["how"]
+    simulation, events, places = replayed(record)
+    torch, cuda = record["torch"], record["cuda"]
+    besides = max(int(record["used_bytes"]) - int(record["counters"]["reserved_bytes"]), 0)
+    how = record["ended"]["how"]
     out_of_memory = how == "memory"
     incomplete = {
-        "exit": f"the program ended itself: {found['ended'].get('message')}",
+        "exit": f"the program ended itself: {record['ended'].get('message')}",
         "interrupted": "interrupted",
-        "error": f"{found['ended'].get('kind')}: {found['ended'].get('message')}",
-        "stuck": found["ended"].get("message"),
+        "error": f"{record['ended'].get('kind')}: {record['ended'].get('message')}",
+        "stuck": record["ended"].get("message"),
     }.get(how)
     if out_of_memory:
-        simulation = _failing(found, simulation, profile)
-    kinds = {"optimizer": "train"} if found["steps"] else {}
+        simulation = _failing(record, simulation, profile)
+    kinds = {"optimizer": "train"} if record["steps"] else {}
     prediction = Prediction(
         events=events,
         allocator=_none,
@@ -61,7 +61,7 @@ def estimate_of(
         target=name,
         framework="pytorch",
         batch=None,
-        source=Source(empty, answer=prediction),
+        source=Source(empty, prediction=prediction),
         profile=replace(
             profile,
             releases={**profile.releases, "torch": releases.parse(torch), "cuda": releases.parse(cuda)},
@@ -70,16 +70,14 @@ def estimate_of(
             filter(
                 None,
                 (
-                    (
-                        f"emulated: torch {torch}, CUDA {cuda}, on"
-                        f" {next(iter(profile.nvml_names), profile.name)}"
-                    ),
+                    f"emulated: torch {torch}, CUDA {cuda}, on"
+                    f" {next(iter(profile.nvml_names), profile.name)}",
                     device_note,
                 ),
             )
         ),
         naive=Naive(0, 0, 0, 0, 0, 1.0, 1, 0, "train" if kinds else "infer"),
-        notes=(*_notes(found, simulation), *_assumed(found, options.assume), *doubts),
+        notes=(*_notes(record, simulation), *_assumed(record, options.assume), *doubts),
         incomplete=incomplete,
     )
     if kinds:
@@ -92,7 +90,7 @@ def estimate_of(
         installed={},
         device_assumed=stands_in(options.device),
         notes=kept,
-        step_seconds=time_of(found.get("launches", ()), profile),
+        step_seconds=time_of(record.get("launches", ()), profile),
     )
 
 
@@ -106,8 +104,8 @@ class _Emulated(base.Runtime):
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         """Return the prediction made from the emulated run."""
         del options, profile
-        assert source.answer is not None
-        return source.answer
+        assert source.prediction is not None
+        return source.prediction
 
 
 def _none() -> Any:
@@ -130,33 +128,33 @@ _LATER = {
 }
 
 
-def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
+def _notes(record: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
     """Return notes on how the run ended, what values it read and which library calls had no exact answer."""
-    steps = len(found["steps"])
+    steps = len(record["steps"])
     notes = [f"ran through {steps} optimizer step{'' if steps == 1 else 's'}" if steps else "ran through"]
-    if found["ended"]["how"] != "ended":
+    if record["ended"]["how"] != "ended":
         notes = [f"the program ended before its end, after {steps} optimizer step{'' if steps == 1 else 's'}"]
-    elif found.get("failed"):
-        line, kind, text = found["failed"]
+    elif record.get("failed"):
+        line, kind, text = record["failed"]
         if kind != "OutOfMemoryError":  # which programs try for, and is counted
             message = text.strip().partition("\n")[0]
             notes.append(
                 f"the program caught an error of an operator: {without_folder(line)}: {kind}: {message}"
             )
-    reads = sorted(found["reads"].items(), key=lambda item: -item[1])
+    reads = sorted(record["reads"].items(), key=lambda item: -item[1])
     for what, count in reads:
         line, _, message = what.partition(": ")
         where = without_folder(line) or "outside the program's own lines"
         notes.append(f"{where}: {message} ({count:,} x), since kernels compute nothing here")
-    for name in found["refused"]:
+    for name in record["refused"]:
         notes.append(f"the program called {name}, which is not emulated")
-    if found.get("others"):
+    if record.get("others"):
         notes.append(
-            f"{found['others']:,} bytes lie reserved on other GPUs than this process's own, with a context"
+            f"{record['others']:,} bytes lie reserved on other GPUs than this process's own, with a context"
             " each; they are not counted"
         )
-    if "processes" in found:
-        count, besides = int(found["processes"]), int(found["besides"])
+    if "processes" in record:
+        count, besides = int(record["processes"]), int(record["besides"])
         notes.append(
             "figures are of a process that the program started"
             if count == 1
@@ -165,39 +163,37 @@ def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
                 f" others held at most {besides:,} bytes and a context each besides"
             )
         )
-    notes += [text for name, text in _LATER.items() if found.get(name)]
-    if found.get("pools"):
+    notes += [text for name, text in _LATER.items() if record.get(name)]
+    if record.get("pools"):
         notes.append(
             "the program keeps private pools, as CUDA graphs do: in the one case that was measured reserved"
             " memory was 4.8 % more"
         )
-    current = int(found["counters"]["allocated_bytes"])
+    current = int(record["counters"]["allocated_bytes"])
     came_out = simulation.allocated[-1] if simulation.allocated else 0
     if current != came_out and simulation.failure is None:
         notes.append(
             f"at its end the allocator counts {current:,} bytes in use, its history {came_out:,}: what leads"
             " to the peak may be off by the difference"
         )
-    if found["retries"]:
-        notes.append(f"the allocator gave its cached memory back {found['retries']:,} x to find room")
+    if record["retries"]:
+        notes.append(f"the allocator gave its cached memory back {record['retries']:,} x to find room")
     return tuple(notes)
 
 
-def _assumed(found: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, ...]:
+def _assumed(record: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note for each assumed value: read, or without effect; worded as in `analyze run`."""
     return tuple(
-        (
-            f"{place}: {value} is assumed, as was said"
-            if place in found["assumed"]
-            else f"nothing was read at {place}: what was said to be assumed there had no effect"
-        )
+        f"{place}: {value} is assumed, as was said"
+        if place in record["assumed"]
+        else f"nothing was read at {place}: what was said to be assumed there had no effect"
         for place, value in assume.items()
     )
 
 
-def _failing(found: Mapping[str, Any], simulation: Simulation, profile: DeviceProfile) -> Simulation:
+def _failing(record: Mapping[str, Any], simulation: Simulation, profile: DeviceProfile) -> Simulation:
     """Return the simulation with the request that ended the program, if one did."""
-    failed = next((entry for entry in reversed(found["events"]) if entry[0] == "oom"), None)
+    failed = next((entry for entry in reversed(record["events"]) if entry[0] == "oom"), None)
     if failed is None:
         return simulation
     malloc = Malloc(-1, int(failed[2]), Category.ACTIVATION, label="the last operator")

@@ -24,10 +24,10 @@ def path() -> Path:
             f" {platform.machine()}",
             "trace the program instead: analyze run",
         )
-    found = sorted(Path(__file__).parent.glob("_cuda*.so"))
-    if not found:
+    files = sorted(Path(__file__).parent.glob("_cuda*.so"))
+    if not files:
         raise MissingDependencyError(
             "analyze emulate needs its CUDA runtime, which was not compiled when this package was installed",
             "install a C compiler (such as gcc), then this package again",
         )
-    return found[0]
+    return files[0]

@@ -34,11 +34,11 @@ _NOWHERE = Description("a tensor")
 
 
 def replayed(
-    found: Mapping[str, Any],
+    record: Mapping[str, Any],
 ) -> tuple[Simulation, tuple[AllocationEvent, ...], dict[int, Description]]:
     """Return the history as a simulation and its events, with the origin of each request."""
-    replay = _Replay(found)
-    replay.run(found["events"])
+    replay = _Replay(record)
+    replay.run(record["events"])
     replay.categorize()
     described = {number: request.description for number, request in enumerate(replay.requests)}
     return replay.simulation(), tuple(replay.events), described
@@ -54,7 +54,7 @@ def _operator_ranges(
     operators: Sequence[Sequence[Any]],
 ) -> list[tuple[int, int, Description, dict[int, tuple[str, tuple[int, ...]]]]]:
     """Return each operator's first and last request, its description, and its results by address."""
-    found = []
+    ranges = []
     for before, after, name, module, source, phase, made in operators:
         short = name.removeprefix("aten.").removesuffix(".default")
         outputs = {address: (dtype, tuple(shape)) for address, dtype, shape in made}
@@ -65,8 +65,8 @@ def _operator_ranges(
             source=without_folder(source),
             phase=phase,
         )
-        found.append((before, after, place, outputs))
-    return found
+        ranges.append((before, after, place, outputs))
+    return ranges
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class _Request:
 class _Replay:
     """State of the replay after some event of the history."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, record: Mapping[str, Any]) -> None:
         self.requests: list[_Request] = []
         self.events: list[AllocationEvent] = []
         self._columns: dict[str, list[Any]] = {
@@ -164,15 +164,15 @@ class _Replay:
         }  # fmt: skip
         self._marks: list[SimulatedMark] = []
         self._allocated = self._requested = self._peak = 0
-        self._operators = _operator_ranges(found["operators"])
+        self._operators = _operator_ranges(record["operators"])
         self._ends = [after for _, after, _, _ in self._operators]
         self._roles = sorted(
             (int(count), {int(address): kind for address, kind in lying.items()})
-            for count, lying in found["roles"].items()
+            for count, lying in record["roles"].items()
         )
         # After how many requests each step was over, and after how many blocks that were given back; a
         # history recorded without these has its steps before the next request.
-        self._steps, self._frees = list(found["steps"]), list(found.get("freed_by_steps", ()))
+        self._steps, self._frees = list(record["steps"]), list(record.get("freed_by_steps", ()))
         self._steps_over = self._freed = 0
         self._blocks = _Blocks()
         self._live: dict[int, int] = {}  # by address
@@ -250,10 +250,10 @@ class _Replay:
         self._marks.append(SimulatedMark(name, self._allocated, self._peak, self._blocks.reserved))
 
     def _add(
-        self, event: AllocationEvent, delta: int, asked: int, label: str, phase: str, address: int
+        self, event: AllocationEvent, delta: int, requested: int, label: str, phase: str, address: int
     ) -> None:
         """Append an event with the state after it."""
-        self._allocated, self._requested = self._allocated + delta, self._requested + asked
+        self._allocated, self._requested = self._allocated + delta, self._requested + requested
         self._peak = max(self._peak, self._allocated)
         self.events.append(event)
         for column, value in zip(
@@ -273,11 +273,11 @@ class _Replay:
 
     def _categories(self) -> Iterator[Category]:
         """Yield the category of every request, by its operator and life."""
-        told = self._told()
+        by_storage = self._recorded_categories()
         for number, request in enumerate(self.requests):
             place = request.description
-            if number in told:
-                yield told[number]
+            if number in by_storage:
+                yield by_storage[number]
             elif request.operator >= 0:
                 end = self._born(self._ends[request.operator])
                 within = request.died is not None and request.died < end
@@ -289,9 +289,9 @@ class _Replay:
             else:
                 yield Category.ACTIVATION if place.module or place.phase else Category.INPUT
 
-    def _told(self) -> dict[int, Category]:
+    def _recorded_categories(self) -> dict[int, Category]:
         """Return the categories recorded by address, by request number: what an optimizer uses."""
-        found: dict[int, Category] = {}
+        categories: dict[int, Category] = {}
         # Where there were so many requests, the last one at an address is what lies there, if it is not gone.
         at_address = defaultdict[int, list[int]](list)
         for number, request in enumerate(self.requests):
@@ -304,8 +304,8 @@ class _Replay:
                     number = at_address[address][at]
                     died = self.requests[number].died
                     if died is None or died >= position:
-                        found.setdefault(number, Category(kind))
-        return found
+                        categories.setdefault(number, Category(kind))
+        return categories
 
     def _born(self, count: int) -> int:
         """Return the event that the request after so many others is born with."""

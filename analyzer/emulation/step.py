@@ -137,8 +137,8 @@ class _Step:
             return self._tensor(value)
         if isinstance(value, list):
             return tuple(self._argument(part) for part in value)
-        found: Argument = value
-        return found
+        argument: Argument = value
+        return argument
 
     def _tensor(self, value: Mapping[str, Any]) -> TensorMeta:
         key = value["at"], value["bytes"]

@@ -1,7 +1,7 @@
 """Who answers for a PyTorch program: tracing, or PyTorch's own CUDA build on the emulated runtime.
 
-`door.py` traces first and emulates where tracing leaves a doubt (`doubts.py`), if a CUDA build of PyTorch is
-within reach (`reach.py`): one of the user's, or an environment that `store.py` made.
+`choice.py` traces first and emulates where tracing leaves a doubt (`doubts.py`), if a CUDA build of PyTorch
+is within reach (`reach.py`): one of the user's, or an environment that `store.py` made.
 """
 
 ENGINES = ("auto", "trace", "emulate")

@@ -51,8 +51,8 @@ def emulate(request: Request) -> Estimate:
     """Emulate in a run that sees no files of an earlier one. Raises AnalyzerError."""
     from analyzer.report.json import from_dict
 
-    outside, asked = sandbox.outside(), json.dumps(asdict(request))
-    answer = json.loads(start(asked) if outside is None else outside.ask(START, asked))
+    outside, request_text = sandbox.outside(), json.dumps(asdict(request))
+    answer = json.loads(start(request_text) if outside is None else outside.ask(START, request_text))
     if "estimate" not in answer:
         raise RunError(answer["error"], answer["hint"])
     return from_dict(answer["estimate"])
@@ -63,10 +63,10 @@ def start(request: str) -> str:
     from analyzer.runs import jobs
 
     with tempfile.TemporaryDirectory(prefix="analyze-request-") as folder:
-        asked, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
-        asked.write_text(request, "utf-8")
+        path, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
+        path.write_text(request, "utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "analyzer.engines.emulated", str(asked), str(answer), str(os.getpid())],
+            [sys.executable, "-m", "analyzer.engines.emulated", str(path), str(answer), str(os.getpid())],
             env=jobs.own_environment(),
             stdout=sys.stderr.fileno(),
             check=False,
@@ -95,14 +95,14 @@ def _emulate_here(request: Request) -> Estimate:
     ).estimate
 
 
-def _main(asked: Path, answer: Path, parent: int) -> None:
-    """Emulate the request in file `asked` and write the estimate, or the error, to `answer`. parent: the
+def _main(path: Path, answer: Path, parent: int) -> None:
+    """Emulate the request in `path` and write the estimate, or the error, to `answer`. parent: the
     process that waits for it; nobody wants the answer where that has been killed."""
     from analyzer.report.json import to_dict
     from analyzer.sandbox.process import die_with_parent
 
     die_with_parent(parent)
-    request = Request(**json.loads(asked.read_text("utf-8")))
+    request = Request(**json.loads(path.read_text("utf-8")))
 
     def write(text: str) -> None:
         answer.write_text(text, "utf-8")
@@ -113,10 +113,10 @@ def _main(asked: Path, answer: Path, parent: int) -> None:
     sandbox.own_process = True
     sandbox.enter(write, complain, request.keep, request.network)
     try:
-        found: dict[str, Any] = {"estimate": to_dict(_emulate_here(request))}
+        answered: dict[str, Any] = {"estimate": to_dict(_emulate_here(request))}
     except AnalyzerError as error:
-        found = {"error": error.message, "hint": error.hint}
-    outside, text = sandbox.outside(), json.dumps(found)
+        answered = {"error": error.message, "hint": error.hint}
+    outside, text = sandbox.outside(), json.dumps(answered)
     write(text) if outside is None else outside.ask("write", text)
     sandbox.finish(0)
 

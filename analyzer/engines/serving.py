@@ -86,8 +86,8 @@ def python_with(engine: ServingEngine, python: str | os.PathLike[str] | None = N
                 f"analyze engine install {engine.requirement} makes an environment with it",
             )
         return path
-    found = map(interpreter, reach.places(engine.package, releases.parse(engine.release)))
-    return next((path for path in found if _has(path, engine.package)), None)
+    interpreters = map(interpreter, reach.places(engine.package, releases.parse(engine.release)))
+    return next((path for path in interpreters if _has(path, engine.package)), None)
 
 
 def _has(python: Path, package: str) -> bool:
@@ -144,7 +144,7 @@ def engine_memory(
         raise OptionError(
             f"{engine.name}: {error_of['message']}", f"behind -- stand {engine.name}'s own arguments"
         )
-    said = EngineMemory(
+    memory = EngineMemory(
         model,
         profile.name,
         note,
@@ -159,7 +159,7 @@ def engine_memory(
         peak_reserved=ran.peak_reserved,
         notes=(*start.notes, *first.get("notes", ()), *ran.notes),
     )
-    return replace(said, changes=changes(said, profile, engine.words))
+    return replace(memory, changes=changes(memory, profile, engine.words))
 
 
 def ranks(count: int) -> Rank:

@@ -4,7 +4,7 @@
    lies there. What was interrupted goes on with the wheels that are complete; an environment counts from the
    moment its `engine.json` is written.
 2. torch's companions that this Python has (torchvision, torchaudio) come along, in the release that fits;
-   other packages a program imports are found in this Python's own folder (`door.py`).
+   other packages a program imports are found in this Python's own folder (`choice.py`).
 
 Source: pip's installation report (https://pip.pypa.io/en/stable/reference/installation-report/).
 """
@@ -72,8 +72,8 @@ def every() -> Iterator[Engine]:
     """Yield all environments, also incomplete ones."""
     for folder in sorted(home().glob("*/")):
         try:
-            said = json.loads((folder / "engine.json").read_text("utf-8"))
-            yield Engine(folder.name, folder, tuple(said["packages"]), int(said["bytes"]), True)
+            written = json.loads((folder / "engine.json").read_text("utf-8"))
+            yield Engine(folder.name, folder, tuple(written["packages"]), int(written["bytes"]), True)
         except (OSError, ValueError, KeyError, TypeError):
             yield Engine(folder.name, folder)
 
@@ -84,8 +84,8 @@ def installed(package: str, near: releases.Release) -> list[Engine]:
     def distance(engine: Engine) -> tuple[int, int]:
         return releases.distance_between(releases.parse(engine.name.partition("-")[2]), near)
 
-    found = (engine for engine in every() if engine.complete and engine.name.startswith(f"{package}-"))
-    return sorted(found, key=distance)
+    engines = (engine for engine in every() if engine.complete and engine.name.startswith(f"{package}-"))
+    return sorted(engines, key=distance)
 
 
 def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
@@ -93,18 +93,18 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
 
     Raises OptionError for what names no package, RunError where pip fails or there is no room on the disk.
     """
-    asked = [_REQUIREMENT.fullmatch(text) for text in requirements]
-    for text, found in zip(requirements, asked, strict=True):
-        if found is None:
+    matches = [_REQUIREMENT.fullmatch(text) for text in requirements]
+    for text, match in zip(requirements, matches, strict=True):
+        if match is None:
             raise OptionError(f"{text!r} is no requirement", f"write NAME==VERSION, such as {DEFAULT}")
-    first = asked[0]
+    first = matches[0]
     assert first is not None
     if first["name"] not in _ENGINES:
         hint = did_you_mean(first["name"], _ENGINES) or f"one of {', '.join(_ENGINES)} first; "
         raise OptionError(f"{first['name']} is no engine", f"{hint}such as: analyze engine install {DEFAULT}")
     wanted = [*requirements, "numpy"]
     if first["name"] == "torch":
-        named = {found["name"] for found in asked if found is not None}
+        named = {match["name"] for match in matches if match is not None}
         wanted += [name for name in _BESIDE_TORCH if name not in named and find_spec(name) is not None]
     folder = home() / f"{first['name']}-{first['version'] or 'latest'}"
     python = folder / "bin" / "python"
@@ -114,14 +114,14 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
     (folder / "engine.json").unlink(missing_ok=True)
     tell("pip looks for what it takes")
     wheels = _resolved(python, wanted)
-    known = sum(wheel.nbytes or 0 for wheel in wheels)
+    to_load = sum(wheel.nbytes or 0 for wheel in wheels)
     more = " at least" if any(wheel.nbytes is None for wheel in wheels) else ""
-    unpacked = int(known * _UNPACKED[first["name"]])
+    unpacked = int(to_load * _UNPACKED[first["name"]])
     tell(
-        f"{len(wheels)} packages{more}, {known / 1e9:.1f} GB to download, about {unpacked / 1e9:.0f} GB on"
+        f"{len(wheels)} packages{more}, {to_load / 1e9:.1f} GB to download, about {unpacked / 1e9:.0f} GB on"
         " disk"
     )
-    _check_room(folder, known + unpacked)
+    _check_room(folder, to_load + unpacked)
     _download(python, folder / "wheels", wheels, tell)
     tell("installing")
     _pip(
@@ -139,21 +139,21 @@ def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
 
 def remove(name: str) -> Engine:
     """Remove an environment by name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError."""
-    known = {engine.name: engine for engine in every()}
-    engine = known.get(name.replace("==", "-"))
+    by_name = {engine.name: engine for engine in every()}
+    engine = by_name.get(name.replace("==", "-"))
     if engine is None:
-        there = f"there are {', '.join(known)}" if known else "there is none"
-        raise OptionError(f"no engine {name!r} is installed", did_you_mean(name, known) or there)
+        there = f"there are {', '.join(by_name)}" if by_name else "there is none"
+        raise OptionError(f"no engine {name!r} is installed", did_you_mean(name, by_name) or there)
     shutil.rmtree(engine.folder)
     return engine
 
 
 def _resolved(python: Path, wanted: Sequence[str]) -> list[_Wheel]:
     """Return the wheels pip would install."""
-    said = _pip(
+    report = _pip(
         python, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-", *wanted
     )
-    entries = json.loads(said)["install"]
+    entries = json.loads(report)["install"]
     urls = [entry["download_info"]["url"] for entry in entries]
     with ThreadPoolExecutor(8) as pool:
         sizes = pool.map(_size, urls)
@@ -222,9 +222,9 @@ def _pip(python: Path, *words: str) -> str:
     command = [*pip, "--quiet", "--disable-pip-version-check", *words]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
-        said = [line for line in done.stderr.strip().splitlines() if "ERROR" in line] or ["it said nothing"]
+        errors = [line for line in done.stderr.strip().splitlines() if "ERROR" in line] or ["it said nothing"]
         raise RunError(
-            f"pip {words[0]} ended with exit code {done.returncode}: {said[0].removeprefix('ERROR: ')}",
+            f"pip {words[0]} ended with exit code {done.returncode}: {errors[0].removeprefix('ERROR: ')}",
             "what was downloaded is kept: the same command goes on from there",
         )
     return done.stdout

@@ -206,13 +206,13 @@ class Operator:
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:
         """All tensors among the arguments, in order."""
-        found: list[TensorMeta] = []
+        tensors: list[TensorMeta] = []
         for argument in (*self.arguments, *self.keywords.values()) if self.keywords else self.arguments:
             if type(argument) is TensorMeta:
-                found.append(argument)
+                tensors.append(argument)
             elif type(argument) is tuple:
-                found += tensors_in(argument)
-        return tuple(found)
+                tensors += tensors_in(argument)
+        return tuple(tensors)
 
 
 def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
@@ -226,19 +226,19 @@ def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
 
 def storages_in(operator: Operator) -> set[int]:
     """Return the storages an operator reads: those of its inputs, without the generators behind these."""
-    found: set[int] = set()
+    storages: set[int] = set()
     for argument in operator.arguments:
         if type(argument) is TensorMeta:
-            found.add(argument.storage)
+            storages.add(argument.storage)
         elif type(argument) is tuple:
-            found.update([tensor.storage for tensor in tensors_in(argument)])
+            storages.update([tensor.storage for tensor in tensors_in(argument)])
     if operator.keywords:
         for argument in operator.keywords.values():
             if type(argument) is TensorMeta:
-                found.add(argument.storage)
+                storages.add(argument.storage)
             elif type(argument) is tuple:
-                found.update([tensor.storage for tensor in tensors_in(argument)])
-    return found
+                storages.update([tensor.storage for tensor in tensors_in(argument)])
+    return storages
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,9 +152,9 @@ def _is_recorded(length: int, plan: FourierPlan) -> bool:
         return length in _RECORDED_STRIDED and plan.real_bytes == 4
     if len(plan.lengths) > 1 and length not in _RECORDED_IN_ROWS and length > _SHORT:
         return False
-    known = length <= _SHORT and _largest_prime(length) <= _SMOOTH
+    is_short = length <= _SHORT and _largest_prime(length) <= _SMOOTH
     return (
-        known
+        is_short
         or length in _RECORDED[plan.real_bytes]
         or (len(plan.lengths) > 1 and plan.real_bytes == 4 and length in _RECORDED_IN_ROWS)
     )

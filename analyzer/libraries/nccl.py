@@ -86,8 +86,8 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
 
 def _nearest(size: int, profile: DeviceProfile) -> Topology:
     """Return figures of the nearest measured number of ranks; a single rank only of single ranks."""
-    for known in (profile.nccl, load(DEFAULT).nccl):
-        able = [topology for topology in known if (topology.ranks == 1) == (size == 1)]
+    for measured in (profile.nccl, load(DEFAULT).nccl):
+        able = [topology for topology in measured if (topology.ranks == 1) == (size == 1)]
         if able:
             return min(able, key=lambda topology: (abs(topology.ranks - size), -topology.ranks))
     raise AssertionError(f"{DEFAULT}'s profile has figures of one rank and of several")

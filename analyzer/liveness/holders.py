@@ -52,20 +52,20 @@ class Holder:
 def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
     """Return who holds each of these storages, all alive at that moment."""
     view = view_of(graph)
-    found: dict[int, Holder] = {}
+    by_storage: dict[int, Holder] = {}
     unread: list[int] = []
     for index in storages:
         storage = graph.storages[index]
         readers = [~operator for operator in view.succ[index] if view.nodes[operator]["position"] >= position]
         if owner := _owner(storage):
-            found[index] = Holder(owner)
+            by_storage[index] = Holder(owner)
         elif readers:
             last = max(readers)
             backward = storage.saved and graph.operators[last].phase is Phase.BACKWARD
-            found[index] = Holder("autograd" if backward else "reader", last)
+            by_storage[index] = Holder("autograd" if backward else "reader", last)
         else:
             unread.append(index)
-    return found | _unread(graph, position, unread) if unread else found
+    return by_storage | _unread(graph, position, unread) if unread else by_storage
 
 
 def _owner(storage: Storage) -> Kind | None:

@@ -77,19 +77,19 @@ def _operands(
     view = view_of(graph)
     if not isinstance(graph.program[view.nodes[index]["birth"]], Run):
         return None
-    found: list[tuple[int, int | None]] = []
+    operands: list[tuple[int, int | None]] = []
     for maker in _writers(graph, index):
         if not again(graph.operators[~maker]):
             return None
-        found.append((maker, None))
+        operands.append((maker, None))
         for read in view.pred[maker]:
             storage = graph.storages[read]
             if read == index or storage.category in _THERE or not storage.on_device:
                 continue
             if any(~writer > ~maker for writer in _writers(graph, read)):
                 return None
-            found.append((maker, read))
-    return found
+            operands.append((maker, read))
+    return operands
 
 
 def _writers(graph: Graph, index: int) -> list[int]:

@@ -149,18 +149,18 @@ def too_short(model: Any, folder: Path) -> tuple[str, ...]:
         location = entries.get("location", "")
         if end > ends.get(location, (0, ""))[0]:
             ends[location] = (end, tensor.name)
-    found = []
+    texts = []
     for location, (end, name) in ends.items():
         try:
             held = (folder / location).stat().st_size
         except (OSError, ValueError):
             continue  # not there, which is fine
         if held < end:
-            found.append(
+            texts.append(
                 f"{display(location)} holds {held:,} bytes, {display(name)!r} ends at byte {end:,}: fetch the"
                 " whole file (Git LFS leaves pointers)"
             )
-    return tuple(found)
+    return tuple(texts)
 
 
 def stored_bytes(tensor: Any) -> int:
@@ -331,8 +331,8 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bound
             if length > KEEP_FLOAT_BYTES and place <= end:
                 message = inner.get(tag >> 3)
                 bulk = kind == "tensor" and tag >> 3 in _BULK
-                whole = element_type in _WHOLE_NUMBERS if kind == "tensor" else message != "tensor"
-                if (message or bulk) and (length > KEEP_BYTES or not whole):
+                keeps_bytes = element_type in _WHOLE_NUMBERS if kind == "tensor" else message != "tensor"
+                if (message or bulk) and (length > KEEP_BYTES or not keeps_bytes):
                     parts.append(bounds.keep(view, kept, field_start))
                     kept = place
                     if message:

@@ -116,13 +116,13 @@ def _check_names(structure: Structure, values: Mapping[str, float], assume: Mapp
     """Raises InputError for a value of no input, and for a condition of no If."""
     for name in values:
         if name not in structure.inputs:
-            known = ", ".join(map(display, structure.inputs)) or "none"
-            raise InputError(f"the model has no input {display(name)!r}", f"its inputs are: {known}")
+            names = ", ".join(map(display, structure.inputs)) or "none"
+            raise InputError(f"the model has no input {display(name)!r}", f"its inputs are: {names}")
     conditions = dict.fromkeys(_condition_names(structure)) if assume else {}
     for name in assume:
         if name not in conditions:
-            known = ", ".join(display(item) for item in list(conditions)[:10] if item) or "none"
-            raise InputError(f"no If has the condition or the name {display(name)!r}", f"there are: {known}")
+            names = ", ".join(display(item) for item in list(conditions)[:10] if item) or "none"
+            raise InputError(f"no If has the condition or the name {display(name)!r}", f"there are: {names}")
 
 
 def _condition_names(structure: Structure) -> Iterator[str]:
@@ -167,17 +167,17 @@ def _inlined(model: Any) -> Any:
 def _inlined_count(model: Any) -> int:
     """Return the number of nodes after inlining every function; a recursive one is one node."""
     functions = {(function.domain, function.name): function for function in model.functions}
-    known: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
 
     def of(nodes: Any) -> int:
         count = 0
         for node in nodes:
             called = (node.domain, node.op_type)
-            if called in functions and called not in known:
-                known[called] = 1  # until it is known: one that calls itself is not inlined
-                known[called] = of(functions[called].node)
+            if called in functions and called not in counts:
+                counts[called] = 1  # until it is known: one that calls itself is not inlined
+                counts[called] = of(functions[called].node)
             inner = sum(of(attribute.g.node) for attribute in node.attribute if attribute.HasField("g"))
-            count += known.get(called, 1) + inner
+            count += counts.get(called, 1) + inner
         return count
 
     return of(model.graph.node)

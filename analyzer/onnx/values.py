@@ -120,11 +120,11 @@ class Values:
             Exception
         ):  # the reference implementation raises whatever numpy does; the value then stays unknown
             return None
-        found = {
+        outputs = {
             out: numpy.asarray(result)
             for out, result in zip(filter(None, node.output), results, strict=False)
         }
-        value = found.get(name)
+        value = outputs.get(name)
         return value if value is not None and value.size <= LARGEST_COUNT else None
 
     def _shape(self, node: Any) -> Any:
@@ -151,10 +151,10 @@ class Values:
             data = read_external(proto, self._folder)
             if data is None:
                 return None
-            whole = onnx.TensorProto(
+            tensor = onnx.TensorProto(
                 dims=proto.dims, data_type=proto.data_type, name=proto.name, raw_data=data
             )
-            proto = whole
+            proto = tensor
         try:
             return onnx.numpy_helper.to_array(proto)
         except (ValueError, TypeError, KeyError, NotImplementedError, UnicodeDecodeError):

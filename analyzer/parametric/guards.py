@@ -25,13 +25,13 @@ _AtBatch: TypeAlias = "Polynomial | tuple[str, _AtBatch, _AtBatch]"
 class SizeGuards:
     """The guards whose answer may depend on the batch."""
 
-    def __init__(self, batches: Sequence[int], asked: Sequence[Sequence[SizeGuard]]) -> None:
-        """asked: guards of each capture, by its batch; a single capture gives none."""
+    def __init__(self, batches: Sequence[int], comparisons: Sequence[Sequence[SizeGuard]]) -> None:
+        """comparisons: guards of each capture, by its batch; a single capture gives none."""
         self._asked: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
         if len(batches) == 1:
             return
         seen: set[tuple[SizeGuard, ...]] = set()
-        for same in zip(*asked, strict=False):
+        for same in zip(*comparisons, strict=False):
             if same in seen:
                 continue
             seen.add(same)
@@ -48,7 +48,7 @@ class SizeGuards:
         """Return whether a comparison is answered differently at a batch."""
         try:
             return any(
-                getattr(operator, comparison)(_at(left, batch), _at(right, batch)) != answer
+                getattr(operator, comparison)(_evaluated(left, batch), _evaluated(right, batch)) != answer
                 for comparison, left, right, answer in self._asked
             )
         except ArithmeticError:  # a size that is no whole number there, a division by none
@@ -71,8 +71,8 @@ def _varies(tree: _AtBatch) -> bool:
     return tree.degree > 0 if isinstance(tree, Polynomial) else _varies(tree[1]) or _varies(tree[2])
 
 
-def _at(tree: _AtBatch, batch: int) -> int:
+def _evaluated(tree: _AtBatch, batch: int) -> int:
     if isinstance(tree, Polynomial):
         return tree.at(batch)
-    found: int = getattr(operator, tree[0])(_at(tree[1], batch), _at(tree[2], batch))
-    return found
+    value: int = getattr(operator, tree[0])(_evaluated(tree[1], batch), _evaluated(tree[2], batch))
+    return value

@@ -63,8 +63,8 @@ class Lanes:
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Lanes | int):
-            given = other.values if isinstance(other, Lanes) else np.array(other)
-            if float(np.abs(self.values).max()) * float(np.abs(given).max()) >= _LARGEST:
+            factor = other.values if isinstance(other, Lanes) else np.array(other)
+            if float(np.abs(self.values).max()) * float(np.abs(factor).max()) >= _LARGEST:
                 raise NotTogether
         return self._combined(other, operator.mul)
 

@@ -53,16 +53,16 @@ class Numbers:
     def polynomial(self, values: Sequence[int], what: str) -> Polynomial:
         """Return the polynomial through one value per capture. Raises NotTheSame if there is none."""
         key = tuple(values)
-        found = self._made.get(key)
-        if found is None:
+        polynomial = self._made.get(key)
+        if polynomial is None:
             made = fit(self.batches, values)
             if made is None or (self._most_degree is not None and made.degree > self._most_degree):
                 shown = ", ".join(
                     f"{value:,} at {batch}" for batch, value in zip(self.batches, values, strict=True)
                 )
                 raise NotTheSame(f"{what} is no polynomial in the batch: {shown}", number=True)
-            found = self._made[key] = made
-        return found
+            polynomial = self._made[key] = made
+        return polynomial
 
     def record(self, records: Sequence[Record], what: str) -> Callable[[int], Record]:
         """Return a function from batch to a dataclass whose integers may vary."""
@@ -76,8 +76,8 @@ class Numbers:
 
         def at(batch: int) -> Record:
             """Return the record at a batch."""
-            found: Any = {name: polynomial.at(batch) for name, polynomial in varying.items()}
-            return dataclasses.replace(first, **found)  # type: ignore[type-var]
+            fields_at: Any = {name: polynomial.at(batch) for name, polynomial in varying.items()}
+            return dataclasses.replace(first, **fields_at)  # type: ignore[type-var]
 
         return at
 
@@ -136,17 +136,17 @@ class Numbers:
     def integers(self, values: Sequence[tuple[int, ...]], place: str) -> Any:
         """Combine tuples (shapes, strides) from all captures, as `value` does."""
         key = tuple(values)
-        found = self._tuples.get(key)
-        if found is None:
+        function = self._tuples.get(key)
+        if function is None:
             if len({len(value) for value in values}) > 1:
                 raise NotTheSame(place)
             parts = [
                 part[0] if len(set(part)) == 1 else self.polynomial(part, f"an argument of {place}").at
                 for part in zip(*values, strict=True)
             ]
-            found = _together(parts) if any(map(callable, parts)) else values[0]
-            self._tuples[key] = found
-        return found
+            function = _together(parts) if any(map(callable, parts)) else values[0]
+            self._tuples[key] = function
+        return function
 
     def tensor(self, tensors: Sequence[TensorMeta], place: str) -> Any:
         """Return the tensor, or a function from batch to it. Raises NotTheSame."""

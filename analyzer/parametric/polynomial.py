@@ -46,10 +46,10 @@ class Polynomial:
             value = value * batch + numerator
         if self.denominator == 1:
             return value
-        whole, rest = divmod(value, self.denominator)
+        quotient, rest = divmod(value, self.denominator)
         if rest:
             raise ArithmeticError(f"{value} / {self.denominator} at batch {batch} is no whole number")
-        return whole
+        return quotient
 
     def at_many(self, batches: Sequence[int]) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Values at many batches, and which are whole numbers. Raises NotTogether if too large."""
@@ -57,8 +57,8 @@ class Polynomial:
         every = Lanes(np.array(batches, np.int64))
         for numerator in reversed(self.numerators):
             value = value * every + numerator
-        whole, rest = np.divmod(value.values, self.denominator)
-        return whole, rest == 0
+        quotient, rest = np.divmod(value.values, self.denominator)
+        return quotient, rest == 0
 
 
 def fit(batches: Sequence[int], values: Sequence[int]) -> Polynomial | None:

@@ -66,7 +66,7 @@ class BatchProgram:
         )
 
     def _varying_storages(self) -> dict[int, Polynomial]:
-        found = {}
+        varying = {}
         for kinds in zip(*(graph.storages for graph in self._graphs), strict=True):
             first = kinds[0]
             if all(other == first for other in kinds[1:]):
@@ -74,8 +74,8 @@ class BatchProgram:
             if any(dataclasses.replace(other, nbytes=first.nbytes) != first for other in kinds[1:]):
                 raise NotTheSame(f"storage {first.index} ({first.name})")
             sizes = [storage.nbytes for storage in kinds]
-            found[first.index] = self._numbers.polynomial(sizes, f"the size of {first.name}")
-        return found
+            varying[first.index] = self._numbers.polynomial(sizes, f"the size of {first.name}")
+        return varying
 
 
 def _same_program(graphs: Sequence[Graph]) -> None:

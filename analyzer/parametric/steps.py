@@ -30,9 +30,9 @@ from analyzer.parametric.numbers import NotTheSame
 class RepeatedSteps:
     """How the later steps of a capture repeat its first one."""
 
-    def __init__(self, whole: Graph) -> None:
+    def __init__(self, graph: Graph) -> None:
         """Compare the later steps with the first. Raises NotTheSame if they differ."""
-        every = self._whole = whole
+        every = self._whole = graph
         self._count = next((o.index for o in every.operators if o.step > 0), len(every.operators))
         self._counterparts = _counterparts(every, self._count)
         later = next((p for p, m in enumerate(every.program) if m == Run(self._count)), len(every.program))
@@ -71,7 +71,7 @@ def _counterparts(every: Graph, count: int) -> list[int]:
     there: dict[Any, list[int]] = defaultdict(list)
     for operator in every.operators[:count]:
         there[_likeness(operator)].append(operator.index)
-    found: list[int] = []
+    counterparts: list[int] = []
     seen: dict[tuple[int, Any], int] = defaultdict(int)
     for operator in every.operators[count:]:
         likeness = _likeness(operator)
@@ -79,8 +79,8 @@ def _counterparts(every: Graph, count: int) -> list[int]:
         seen[operator.step, likeness] += 1
         if place >= len(there[likeness]):
             raise NotTheSame(f"{operator.name} in step {operator.step}")
-        found.append(there[likeness][place])
-    return found
+        counterparts.append(there[likeness][place])
+    return counterparts
 
 
 def _later_storages(every: Graph, end: int, counterparts: list[int], count: int) -> Iterable[tuple[int, int]]:

@@ -1,15 +1,13 @@
-"""From a target to its `Analysis`: a front end captures it (`analysis`); then the runtime is asked, its
-requests are simulated, the peak is attributed (`assemble`).
+"""From a captured program to the frozen `Analysis`: the runtime is asked, its requests are simulated, the
+peak is attributed.
 
 Everything a reader sees is decided here once; nothing is recomputed later.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from analyzer import releases
 from analyzer.analysis import Analysis
@@ -19,7 +17,6 @@ from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, in_numbers, sums
 from analyzer.results.estimate import Certainty, Estimate, Room
-from analyzer.runtimes import base
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, unasked
 from analyzer.runtimes.convolutions import notes_on_convolutions
@@ -35,11 +32,7 @@ from analyzer.runtimes.ranges import (
 )
 from analyzer.runtimes.timeline import Failure, Simulation, simulate
 from analyzer.runtimes.variants import Variants
-from analyzer.targets import Target, parse, require_torch
 from analyzer.timing.step_time import StepTime
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,43 +62,6 @@ class Captured:
     unreached: str = ""
 
 
-def analysis(
-    target: str | os.PathLike[str] | torch.nn.Module,
-    options: Options,
-    progress: Callable[[str], None] | None = None,
-    needs: bool = True,
-) -> Analysis:
-    """Analyse `target` and keep everything made on the way. needs: a configuration's figures with room too,
-    where the device has less; else they end where it runs out. Raises AnalyzerError."""
-    parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
-    if options.parallel is not None:
-        _check_parallel(parsed, options)
-    if isinstance(parsed, Target) and parsed.kind == "config":
-        from analyzer.pipeline.config import followed
-
-        return followed(parsed.name, options, progress, needs)
-    _check_no_config(parsed, options)
-    if isinstance(parsed, Target) and parsed.kind == "onnx":
-        from analyzer.pipeline.onnx import captured_onnx, captured_onnx_training
-
-        if options.mode == "train":
-            runtime = base.named("pytorch" if options.runtime in (None, "onnxruntime") else options.runtime)
-            check_trains(runtime)
-            _check_batches(options, "training")
-            return assemble(captured_onnx_training(parsed, options, runtime, progress), options, runtime)
-        runtime = base.named(options.runtime or "onnxruntime")
-        check_runtime(runtime, "onnx", parsed.name)
-        return assemble(captured_onnx(parsed, options, runtime), options, runtime)
-    _check_batches(options, "a PyTorch target")
-    runtime = base.named(options.runtime or "pytorch")
-    name = parsed.name if isinstance(parsed, Target) else type(parsed).__name__
-    check_runtime(runtime, "pytorch", name)
-    require_torch(f"{name} is a PyTorch target")
-    from analyzer.pipeline.pytorch import captured_pytorch
-
-    return assemble(captured_pytorch(parsed, options, runtime, progress), options, runtime)
-
-
 def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
     """Raise OptionError if the runtime does not run programs of that front end."""
     if framework in runtime.frameworks:
@@ -123,38 +79,6 @@ def check_trains(runtime: Runtime) -> None:
     if "pytorch" not in runtime.frameworks:
         raise OptionError(
             f"{runtime.name} does not train an ONNX file: that is a PyTorch program", "leave --runtime out"
-        )
-
-
-def _check_batches(options: Options, what: str) -> None:
-    """Raise OptionError for several batches of anything but an ONNX session."""
-    if options.batches is not None:
-        raise OptionError(
-            f"--batches are the runs of an ONNX session, and this is {what}",
-            "give one --batch; a script with several is followed by `analyze run`",
-        )
-
-
-def _check_no_config(target: Target | object, options: Options) -> None:
-    """Raise OptionError for options that only a configuration has."""
-    given = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
-    if given:
-        name = target.name if isinstance(target, Target) else type(target).__name__
-        flag = f"--{given[0].replace('_', '-')}" + (" generate" if given[0] == "mode" else "")
-        raise OptionError(f"{flag} is for a configuration, and {name} is none", f"leave {flag} out")
-
-
-def _check_parallel(target: Target | object, options: Options) -> None:
-    """Raise OptionError for targets that cannot be spread over GPUs."""
-    if isinstance(target, Target) and target.kind == "onnx":
-        raise OptionError(
-            f"{target.name} is an ONNX file, which runs on one GPU: --parallel is for PyTorch models",
-            "leave --parallel out, or give the PyTorch model",
-        )
-    if options.runtime not in (None, "pytorch"):
-        raise OptionError(
-            f"{options.runtime} runs one process: --parallel is PyTorch's",
-            "leave --parallel or --runtime out",
         )
 
 
@@ -356,13 +280,13 @@ def _assumed(
             ends += reserved_range(variants, simulation, measured=True)
         return _Assumed(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
     beside = max(device_used - simulation.peak_reserved, 0)
-    found = {
+    parts = {
         "context and library code": beside,
         "libraries' choices": sum(
             alive.block_bytes for alive in simulation.alive if may_be_off(alive.malloc)
         ),
     }
-    named = {name: nbytes for name, nbytes in found.items() if nbytes}
+    named = {name: nbytes for name, nbytes in parts.items() if nbytes}
     if prediction.plain:
         return _Assumed(named, None, beside_range(profile, beside), notes)
     ends += reserved_range(variants, simulation)
@@ -420,9 +344,7 @@ def _refusals(simulation: Simulation) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        (
-            f"{count} convolution{'s have' if count > 1 else ' has'} no room for the workspace of cuDNN's"
-            " first plan: PyTorch takes the next one that fits, which is slower; counted with the workspace"
-            " of that one"
-        ),
+        f"{count} convolution{'s have' if count > 1 else ' has'} no room for the workspace of cuDNN's"
+        " first plan: PyTorch takes the next one that fits, which is slower; counted with the workspace"
+        " of that one",
     )

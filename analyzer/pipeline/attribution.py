@@ -55,10 +55,10 @@ def in_numbers(failure: Failure | None) -> dict[str, Any]:
 
 def sums(pairs: Any) -> dict[str, int]:
     """Return the sums of bytes by name, largest first."""
-    found = Counter[str]()
+    totals = Counter[str]()
     for name, size in pairs:
-        found[name] += size
-    return dict(found.most_common())
+        totals[name] += size
+    return dict(totals.most_common())
 
 
 def _allocations(
@@ -71,14 +71,16 @@ def _allocations(
     requested: list[int] = []
     origin: list[int] = []
     origins: dict[Origin, int] = {}
-    known: dict[tuple[object, ...], int] = {}
+    origin_numbers: dict[tuple[object, ...], int] = {}
     blocks: dict[int, int] = {}
     for position, (event, delta) in enumerate(zip(events, simulation.delta, strict=False)):
         if isinstance(event, Malloc) and delta:
             alike = (event.operator, event.storage, event.label, event.category, event.rule, event.stream)
-            place = known.get(alike)
+            place = origin_numbers.get(alike)
             if place is None:
-                place = known[alike] = origins.setdefault(_origin(event, describe(event)), len(origins))
+                place = origin_numbers[alike] = origins.setdefault(
+                    _origin(event, describe(event)), len(origins)
+                )
             blocks[event.key] = len(born)
             born.append(position)
             died.append(-1)

@@ -55,8 +55,8 @@ def followed(
     _check_known(recipe)
     options = dataclasses.replace(options, batch=recipe.batch)
     on_device = not stands_in(options.device) and (_makes_tokens(recipe) or not needs)
-    analysis, found = _followed(recipe, options, progress, limitless=not on_device)
-    if needs and on_device and found.live.retries:
+    analysis, program = _followed(recipe, options, progress, limitless=not on_device)
+    if needs and on_device and program.live.retries:
         free, again = _followed(recipe, options, progress, limitless=True)
         if again.ran.error is None:
             analysis = _with_room(analysis, free)
@@ -82,21 +82,23 @@ def _followed(
 ) -> tuple[Analysis, Followed]:
     """Return the analysis of the recipe's program, and what was followed. Raises AnalyzerError."""
     with _quiet():
-        found = _ran(recipe, options, progress, limitless)
+        program = _ran(recipe, options, progress, limitless)
     if (
         recipe.adapters is not None
         and not recipe.adapters.targets
-        and "`target_modules`" in str(found.ran.error)
+        and "`target_modules`" in str(program.ran.error)
     ):
         raise OptionError(
             f"peft {version('peft')} does not know which layers of a {recipe.config.document['model_type']}"
             " get adapters",
             "say which: --lora r=8,targets=all-linear",
         )
-    if isinstance(found.ran.error, AnalyzerError):
-        raise found.ran.error
-    whole = _makes_tokens(recipe) and limitless and options.budget is None
-    return concluded(found, options, recipe.title, recipe.rank, limit=UNLIMITED if whole else None), found
+    if isinstance(program.ran.error, AnalyzerError):
+        raise program.ran.error
+    limitless_tokens = _makes_tokens(recipe) and limitless and options.budget is None
+    return concluded(
+        program, options, recipe.title, recipe.rank, limit=UNLIMITED if limitless_tokens else None
+    ), program
 
 
 def _makes_tokens(recipe: Recipe) -> bool:
@@ -160,24 +162,24 @@ def _quiet() -> Iterator[None]:
 def recipe_of(name: str, options: Options) -> Recipe:
     """Return the recipe for a configuration and the options. Raises AnalyzerError."""
     config = opened(name)
-    found = stored(config)
-    if given := options.not_of_configs():
-        flag = f"--{next(iter(given)).replace('_', '-')}".replace("--inputs", "--input")
+    stored_weights = stored(config)
+    if wrong_options := options.non_config():
+        flag = f"--{next(iter(wrong_options)).replace('_', '-')}".replace("--inputs", "--input")
         raise OptionError(
             f"{flag} means nothing for a configuration", f"leave {flag} out (see analyze --help)"
         )
     if options.load_in_4bit and options.load_in_8bit:
         raise OptionError("weights have 4 bits or 8", "leave --load-in-4bit or --load-in-8bit out")
-    return Recipe.from_options(config, options, found)
+    return Recipe.from_options(config, options, stored_weights)
 
 
 def _check_known(recipe: Recipe) -> None:
     """Raises TargetError for a kind of model the installed transformers has no code of."""
-    known = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES
+    architectures = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES
     kind = recipe.config.document["model_type"]
-    if kind not in known:
+    if kind not in architectures:
         raise TargetError(
             f"transformers {version('transformers')} has no model of the kind {kind!r}, and code beside a"
             " configuration is not executed",
-            did_you_mean(kind, known).strip() or "install a release of transformers that has it",
+            did_you_mean(kind, architectures).strip() or "install a release of transformers that has it",
         )

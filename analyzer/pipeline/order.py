@@ -25,11 +25,13 @@ Group = tuple[tuple[int, ...], int]
 
 def read(message: bytes) -> dict[Group, list[Call]]:
     """Parse the calls a rank reported (`ranks.py:calls_of`), by group."""
-    found: dict[Group, list[Call]] = {}
+    calls_by_group: dict[Group, list[Call]] = {}
     for (ranks, _), calls in json.loads(message):
         members = tuple(ranks)
-        found[members, sum(known == members for known, _ in found)] = [(name, where) for name, where in calls]
-    return found
+        calls_by_group[members, sum(group == members for group, _ in calls_by_group)] = [
+            (name, where) for name, where in calls
+        ]
+    return calls_by_group
 
 
 def check(called: Mapping[int, Mapping[Group, list[Call]]], whole: bool) -> None:

@@ -24,10 +24,10 @@ class PostLine:
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
         """Wait for a value. Raises CaptureError where it never comes."""
         self._connection.send(("ask", source, channel, where))
-        kind, found = self._connection.recv()
+        kind, value = self._connection.recv()
         if kind == "never":
-            raise CaptureError(*never(AwaitedValue(source, channel, where), found))
-        return found  # type: ignore[no-any-return]
+            raise CaptureError(*never(AwaitedValue(source, channel, where), value))
+        return value  # type: ignore[no-any-return]
 
 
 def main(descriptor: int) -> None:
@@ -35,7 +35,7 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     try:
         work: Work = connection.recv()
-        found, error = follow(
+        analysis, error = follow(
             work.script,
             work.args,
             work.options,
@@ -46,7 +46,7 @@ def main(descriptor: int) -> None:
         )
         if isinstance(error, AnalyzerError):
             raise error
-        connection.send(("done", found.estimate))
+        connection.send(("done", analysis.estimate))
     except (EOFError, BrokenPipeError):
         pass  # nobody waits any more
     except AnalyzerError as error:

@@ -95,7 +95,6 @@ class Peers:
             peer.process.wait()
 
     # -- for the rank of this process
-    # -----------------------------------------------------------------------------
 
     def send(self, channel: str, value: bytes | None) -> None:
         """Store a value in a channel."""
@@ -104,15 +103,14 @@ class Peers:
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
         """Wait for a value. Raises CaptureError where it never comes."""
         self._here = self._work.rank.rank
-        asked = AwaitedValue(source, channel, where)
+        awaited = AwaitedValue(source, channel, where)
         while channel not in self._mail:
-            why = self._step(asked)
+            why = self._step(awaited)
             if why is not None:
-                raise CaptureError(*never(asked, why))
+                raise CaptureError(*never(awaited, why))
         return self._mail[channel]
 
     # -- for all of them
-    # ------------------------------------------------------------------------------------------
 
     def follow_all(self, progress: Callable[[str], None] | None = None) -> list[Estimate]:
         """Return every rank's estimate, followed one after another where ranks do not wait for each other.
@@ -136,7 +134,6 @@ class Peers:
         return self._mail.get(channel)
 
     # -- the post office
-    # ------------------------------------------------------------------------------------------
 
     def _step(self, own: AwaitedValue | None) -> str | None:
         """Take one message or start one process. own: what this process's rank waits for.
@@ -167,15 +164,17 @@ class Peers:
     def _next(self, own: AwaitedValue | None, somebody_runs: bool) -> int | None:
         """Return the rank to start: one waited for, or the next if no rank runs."""
         waited = [
-            asked for asked in (own, *(peer.asked for peer in self._peers.values())) if asked is not None
+            awaited
+            for awaited in (own, *(peer.asked for peer in self._peers.values()))
+            if awaited is not None
         ]
         there = {*self._peers, *(() if self._here is None else (self._here,))}
-        for asked in waited:
-            if asked.source is not None and asked.source not in there:
-                return asked.source
+        for awaited in waited:
+            if awaited.source is not None and awaited.source not in there:
+                return awaited.source
         if somebody_runs:
             return None
-        anybody = any(asked.source is None for asked in waited)
+        anybody = any(awaited.source is None for awaited in waited)
         tried = self._work.rank.world_size if self._everybody else _TRIED if anybody else 0
         return next(
             (rank for rank in range(min(tried, self._work.rank.world_size)) if rank not in there), None
@@ -183,26 +182,26 @@ class Peers:
 
     def _answer(self, peer: _Peer) -> None:
         """Answer a waiting rank with its value, or that it never comes."""
-        asked = peer.asked
-        if asked is None or peer.ended:
+        awaited = peer.asked
+        if awaited is None or peer.ended:
             return
-        if asked.channel in self._mail:
+        if awaited.channel in self._mail:
             peer.asked = None
             with contextlib.suppress(OSError):
-                peer.connection.send(("value", self._mail[asked.channel]))
-        elif asked.source in self._peers and self._peers[asked.source].ended:
-            self._refuse(peer, self._peers[asked.source].ended)
+                peer.connection.send(("value", self._mail[awaited.channel]))
+        elif awaited.source in self._peers and self._peers[awaited.source].ended:
+            self._refuse(peer, self._peers[awaited.source].ended)
 
     def _refuse(self, peer: _Peer, why: str) -> None:
         peer.asked = None
         with contextlib.suppress(OSError):
             peer.connection.send(("never", why))
 
-    def _everybody_waits(self, asked: AwaitedValue) -> str:
+    def _everybody_waits(self, awaited: AwaitedValue) -> str:
         others = [
             f"rank {rank} waits too, at {peer.asked.where or 'a line of a library'}"
             for rank, peer in sorted(self._peers.items())
-            if peer.asked is not None and peer.asked is not asked
+            if peer.asked is not None and peer.asked is not awaited
         ]
         return "; ".join(others) or "no rank says it"
 
@@ -226,7 +225,7 @@ class Peers:
 
     def _take_message(self, peer: _Peer) -> None:
         """Take one message of a rank: a value, a question, its result or its end."""
-        rank = next(rank for rank, known in self._peers.items() if known is peer)
+        rank = next(rank for rank, other in self._peers.items() if other is peer)
         try:
             kind, *content = peer.connection.recv()
         except (EOFError, OSError):
@@ -248,11 +247,11 @@ def _failed(peer: _Peer) -> bool:
     return bool(peer.ended) and not peer.ended.endswith("ended without it")
 
 
-def never(asked: AwaitedValue, why: str) -> tuple[str, str]:
+def never(awaited: AwaitedValue, why: str) -> tuple[str, str]:
     """Message and hint of the error of who waits for a value that never comes."""
-    whom = "another rank" if asked.source is None else f"rank {asked.source}"
+    whom = "another rank" if awaited.source is None else f"rank {awaited.source}"
     message, _, hint = why.partition("\n  hint: ")
     return (
-        f"{asked.where or 'the program'} waits for a value of {whom} that never comes: {message}",
+        f"{awaited.where or 'the program'} waits for a value of {whom} that never comes: {message}",
         hint or "in a real job it would wait for ever: check who sends and who receives",
     )

@@ -153,7 +153,7 @@ def concluded(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
         framework="pytorch",
         batch=None,
-        source=Source(ran.graph, answer=followed.live.answer(ran.graph)),
+        source=Source(ran.graph, prediction=followed.live.prediction(ran.graph)),
         profile=followed.profile,
         device_note=followed.device_note,
         naive=_naive(ran),
@@ -240,10 +240,8 @@ def _notes(ran: Ran) -> tuple[str, ...]:
     steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
     if ran.steady:
         return (
-            (
-                f"steady after {steps}: later ones ask for the same memory, and find the allocator as it was;"
-                " what comes after them (a last evaluation) was not seen"
-            ),
+            f"steady after {steps}: later ones ask for the same memory, and find the allocator as it was;"
+            " what comes after them (a last evaluation) was not seen",
         )
     if ran.repeated:
         steps += f", {ran.repeated} of which repeat others to the byte and are shown once"
@@ -252,10 +250,8 @@ def _notes(ran: Ran) -> tuple[str, ...]:
     if isinstance(ran.error, SystemExit):
         code = ran.error.code
         return (
-            (
-                f"the program ended itself after {steps} (exit code"
-                f" {code if isinstance(code, int) else int(bool(code))})"
-            ),
+            f"the program ended itself after {steps} (exit code"
+            f" {code if isinstance(code, int) else int(bool(code))})",
         )
     if isinstance(ran.error, KeyboardInterrupt):
         return (f"interrupted after {steps}: figures are for what ran until then",)

@@ -70,8 +70,8 @@ def captured_program(
     if not program.is_file:
         return _captured_program(program, name, options, runtime, progress, record_guards)
     with apart() as box:
-        found = _captured_program(program, name, options, runtime, progress, record_guards)
-        return replace(found, notes=(*found.notes, *box.notes(always=False)))
+        captured = _captured_program(program, name, options, runtime, progress, record_guards)
+        return replace(captured, notes=(*captured.notes, *box.notes(always=False)))
 
 
 def _captured_program(
@@ -125,12 +125,12 @@ def _captured_program(
         profile=profile,
         device_note=device_note,
         naive=naive,
-        notes=(*notes, *_of_ranks(parallel)),
+        notes=(*notes, *_notes_on_ranks(parallel)),
         optimizer=optimizer_name(options.optimizer) if train else "",
     )
 
 
-def _of_ranks(parallel: Parallelism | None) -> tuple[str, ...]:
+def _notes_on_ranks(parallel: Parallelism | None) -> tuple[str, ...]:
     """Return a note on which rank is shown and whose batch it is."""
     if parallel is None:
         return ()

@@ -32,26 +32,30 @@ def every_rank(
     would wait for each other for ever.
     """
     with apart() as box, Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
-        found = ranks.follow_all(progress)
+        estimates = ranks.follow_all(progress)
         notes = box.notes()
         messages = {rank: ranks.received(calls_of(rank)) for rank in range(job.world_size)}
-    whole = until == "end" and not any(rank.out_of_memory or rank.incomplete for rank in found)
-    order.check({rank: order.read(calls) for rank, calls in messages.items() if calls is not None}, whole)
-    worst = _worst(found)
+    ended = until == "end" and not any(rank.out_of_memory or rank.incomplete for rank in estimates)
+    order.check({rank: order.read(calls) for rank, calls in messages.items() if calls is not None}, ended)
+    worst = _worst(estimates)
     return dataclasses.replace(worst, notes=(*worst.notes, *notes))
 
 
-def _worst(found: Sequence[Estimate]) -> Estimate:
+def _worst(estimates: Sequence[Estimate]) -> Estimate:
     """Return the estimate of the rank that needs most, with all ranks' figures."""
-    worst = max(range(len(found)), key=lambda rank: _need(found[rank]))
+    worst = max(range(len(estimates)), key=lambda rank: _need(estimates[rank]))
     lines = [
         f"rank {rank}: peak allocated {estimate.peak_allocated:,} bytes, reserved {estimate.peak_reserved:,}"
         f"{', out of memory' if estimate.out_of_memory else ''}"
-        for rank, estimate in enumerate(found[:_SHOWN])
+        for rank, estimate in enumerate(estimates[:_SHOWN])
     ]
-    more = (f"and {len(found) - _SHOWN} more ranks, none of which needs more",) if len(found) > _SHOWN else ()
-    ranks = tuple(_course(rank, estimate) for rank, estimate in enumerate(found))
-    return dataclasses.replace(found[worst], notes=(*found[worst].notes, *lines, *more), ranks=ranks)
+    more = (
+        (f"and {len(estimates) - _SHOWN} more ranks, none of which needs more",)
+        if len(estimates) > _SHOWN
+        else ()
+    )
+    ranks = tuple(_course(rank, estimate) for rank, estimate in enumerate(estimates))
+    return dataclasses.replace(estimates[worst], notes=(*estimates[worst].notes, *lines, *more), ranks=ranks)
 
 
 def _course(rank: int, estimate: Estimate) -> RankCourse:

@@ -61,13 +61,13 @@ def _parts(
     add: Callable[[Description], Description],
 ) -> list[tuple[Description, int]]:
     """Return the tensors in a block with their bytes."""
-    whole = describe(alive.malloc)
+    block = describe(alive.malloc)
     inside = () if prediction.contents is None else prediction.contents(alive.malloc)
     rest = alive.block_bytes - sum(nbytes for _, nbytes in inside)
     if not inside:
-        return [(whole, rest)]
+        return [(block, rest)]
     parts = [(add(description), nbytes) for description, nbytes in inside]
-    return parts + ([(dataclasses.replace(whole, name=f"rest of the {whole.name}"), rest)] if rest else [])
+    return parts + ([(dataclasses.replace(block, name=f"rest of the {block.name}"), rest)] if rest else [])
 
 
 def _paths(
@@ -84,9 +84,9 @@ def _paths(
         named = {storage.name: storage.index for storage in graph.storages}
         storages = [named.get(description.name, -1) for _, description in tensors]
         position = 0  # the runtime has an order of its own: whoever reads it
-    found = holders(graph, position, {index for index in storages if index >= 0})
+    by_storage = holders(graph, position, {index for index in storages if index >= 0})
     return [
-        _holder_path(graph, found[index]) if index in found else _holder_in_runtime(graph, malloc)
+        _holder_path(graph, by_storage[index]) if index in by_storage else _holder_in_runtime(graph, malloc)
         for index, (malloc, _) in zip(storages, tensors, strict=True)
     ]
 

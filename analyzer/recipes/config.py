@@ -74,10 +74,10 @@ class ModelConfig:
     def number(self, name: str, default: int | None = None) -> int | None:
         """Return a whole number, `default` if absent. Raises TargetError for other values."""
         part = self.text if name in self.text else self.document
-        found = part.get(name, default)
-        if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 1):
-            raise TargetError(f"{self.path}: {name} is {found!r}", "it must be a whole number of at least 1")
-        return found
+        value = part.get(name, default)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise TargetError(f"{self.path}: {name} is {value!r}", "it must be a whole number of at least 1")
+        return value
 
 
 def opened(text: str) -> ModelConfig:
@@ -130,12 +130,12 @@ def _cached(name: str) -> Path:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(name, "config.json")
+        file = try_to_load_from_cache(name, "config.json")
     except HFValidationError as error:
         raise TargetError(f"{CACHED}{name} is no model's name", "write hf:ORG/NAME") from error
-    if not isinstance(found, str):
+    if not isinstance(file, str):
         raise TargetError(
             f"{CACHED}{name} is not in transformers' cache on this machine, and nothing is fetched",
             f"hf download {name} config.json fetches the configuration alone; or give a config.json",
         )
-    return Path(found)
+    return Path(file)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 from analyzer import parallelism
 from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
-from analyzer.options import Options, Unsaid
+from analyzer.options import Options, OverridableDefault
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
 from analyzer.recipes.config import ModelConfig
@@ -94,12 +94,12 @@ class Recipe(Options):
             "length": length_of(config, options.length),
             "dtype": options.dtype or config.dtype,
             "optimizer": optimizer_named(
-                DEFAULT_OPTIMIZER if chosen is None or isinstance(chosen, Unsaid) else chosen
+                DEFAULT_OPTIMIZER if chosen is None or isinstance(chosen, OverridableDefault) else chosen
             ),
             "dequantize": options.dequantize or (stored is not None and stored.method == "mxfp4"),
         }
-        given = {entry.name: getattr(options, entry.name) for entry in fields(options)}
-        return cls(**{**given, **open_before}, config=config, stored=stored)
+        fields_given = {entry.name: getattr(options, entry.name) for entry in fields(options)}
+        return cls(**{**fields_given, **open_before}, config=config, stored=stored)
 
     def __post_init__(self) -> None:
         Options.__post_init__(self)
@@ -167,11 +167,9 @@ class Recipe(Options):
             raise OptionError(
                 f"weights stored as {stored.method} are not trained"
                 + (": adapters beside them are" if stored.trains else ", nor are adapters beside them"),
-                (
-                    "add --lora r=16"
-                    if stored.trains
-                    else "add --dequantize, which turns them back while they are loaded"
-                ),
+                "add --lora r=16"
+                if stored.trains
+                else "add --dequantize, which turns them back while they are loaded",
             )
 
     @property
@@ -226,18 +224,18 @@ class Recipe(Options):
 
     def _check_parallel(self, parallel: Parallelism) -> None:
         """Raise OptionError for what a configuration's parallel program cannot do."""
-        known = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph",
+        settings = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph",
         "find_unused_parameters"},
                  "fsdp2": {"mixed", "reduce_dtype", "reshard_after_forward"}}  # fmt: skip
-        if parallel.kind not in known:
+        if parallel.kind not in settings:
             raise OptionError(
                 f"a configuration is not spread by {parallel.kind}",
                 "ddp:GPUS or fsdp2:GPUS; a script may do others",
             )
-        if other := parallel.settings.keys() - known[parallel.kind] - {"rank"}:
+        if other := parallel.settings.keys() - settings[parallel.kind] - {"rank"}:
             raise OptionError(
                 f"--parallel {parallel.text!r}: {other.pop()} is not for a configuration",
-                f"settings: {', '.join(sorted(known[parallel.kind]))}",
+                f"settings: {', '.join(sorted(settings[parallel.kind]))}",
             )
         if self.mode != "train":
             raise OptionError("--parallel of a configuration is for training", "add --mode train")
@@ -351,7 +349,7 @@ def length_of(config: ModelConfig, length: int | None) -> int:
     """Return tokens of a sequence: as given, else the lesser of `_LENGTH` and the model's positions."""
     if length is not None:
         return length
-    known = [
+    lengths = [
         config.number(name) for name in ("max_position_embeddings", "n_positions", "max_target_positions")
     ]
-    return min([_LENGTH, *filter(None, known)])
+    return min([_LENGTH, *filter(None, lengths)])

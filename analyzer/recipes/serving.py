@@ -168,9 +168,9 @@ class ServingMemory:
         return self.allowed - self.weights - self.activations - self.outside - self.graphs
 
 
-def request_length(config: ModelConfig, asked: int | None) -> int:
+def request_length(config: ModelConfig, wanted: int | None) -> int:
     """Return tokens of a request, default the model's positions. Raises OptionError if unknown."""
-    length = asked or config.number("max_position_embeddings") or config.number("n_positions")
+    length = wanted or config.number("max_position_embeddings") or config.number("n_positions")
     if length is None:
         raise OptionError(f"{config.name} does not say how many positions it has", "add --length 8192")
     return length

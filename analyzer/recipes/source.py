@@ -45,10 +45,10 @@ def auto_class(recipe: Recipe) -> str:
     if recipe.task == "speech":
         return "AutoModelForSpeechSeq2Seq" if "num_mel_bins" in recipe.config.document else "AutoModelForCTC"
     document = recipe.config.document
-    whole = any(
+    is_language_model = any(
         str(name).endswith("ForConditionalGeneration") for name in document.get("architectures") or ()
     )
-    if recipe.task == "causal-lm" and whole and "vision_config" in document:
+    if recipe.task == "causal-lm" and is_language_model and "vision_config" in document:
         return "AutoModelForImageTextToText"  # as a causal language model it has no encoder, or is not known
     return _AUTO[recipe.task]
 
@@ -270,17 +270,18 @@ def _generation_loop(recipe: Recipe) -> str:
         cache += ', cache_config={"backend": "hqq"}'
     piece = f", prefill_chunk_size={recipe.prefill_chunk}" if recipe.prefill_chunk else ""
     beams = f", num_beams={recipe.beams}" if recipe.beams > 1 else ""
-    given, called = f"ids = {_tokens(recipe)}", "ids, attention_mask=torch.ones_like(ids), pad_token_id=0"
+    first_line, called = (
+        f"ids = {_tokens(recipe)}",
+        "ids, attention_mask=torch.ones_like(ids), pad_token_id=0",
+    )
     if recipe.task == "speech":
-        given, called = _sound(recipe), "sound"
+        first_line, called = _sound(recipe), "sound"
     made = [
-        given,
+        first_line,
         "tokens = model.generate(",
         f"    {called},",
-        (
-            f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens},"
-            f" do_sample={recipe.sample}{beams},"
-        ),
+        f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens},"
+        f" do_sample={recipe.sample}{beams},",
         f"    cache_implementation={cache}, disable_compile=True{piece},",
         ")",
     ]

@@ -96,25 +96,25 @@ def stored(config: ModelConfig) -> Stored | None:
     return Stored(method, quantization)
 
 
-def imports(found: Stored) -> Iterator[str]:
+def imports(weights: Stored) -> Iterator[str]:
     """Yield the import lines the checkpoint needs."""
-    if found.method == "bitsandbytes_4bit":
+    if weights.method == "bitsandbytes_4bit":
         yield "from bitsandbytes.functional import QuantState"
-    if found.method != "mxfp4":
+    if weights.method != "mxfp4":
         yield "from transformers.quantizers.auto import AutoHfQuantizer"
 
 
-def dequantized(found: Stored) -> str:
+def dequantized(weights: Stored) -> str:
     """Return the name of the class that says they are turned back while they are loaded."""
-    return _DEQUANTIZED[found.method]
+    return _DEQUANTIZED[weights.method]
 
 
-def modules(found: Stored, device: str, dtype: str) -> Iterator[str]:
+def modules(weights: Stored, device: str, dtype: str) -> Iterator[str]:
     """Yield the lines that give `skeleton` the method's modules, as `from_pretrained` does."""
-    if found.method == "mxfp4":
+    if weights.method == "mxfp4":
         return  # whose modules would fetch the kernels
     yield "    quantizer = AutoHfQuantizer.from_config(config.quantization_config)"
-    if found.method == "compressed-tensors":
+    if weights.method == "compressed-tensors":
         yield "    quantizer.validate_environment()"
     yield (
         f'    quantizer.preprocess_model(skeleton, dtype={dtype}, device_map={{"": {device}}},'
@@ -122,17 +122,17 @@ def modules(found: Stored, device: str, dtype: str) -> Iterator[str]:
     )
 
 
-def packed(found: Stored, dtype: str) -> Iterator[str]:
+def packed(weights: Stored, dtype: str) -> Iterator[str]:
     """Yield the lines that pack the weights of `skeleton`. dtype: before packing."""
-    if found.method == "bitsandbytes_8bit":
+    if weights.method == "bitsandbytes_8bit":
         yield "for module in skeleton.modules():"
         yield "    if isinstance(module, bitsandbytes.nn.Linear8bitLt):"
         yield '        module.weight.SCB = torch.empty(module.out_features, device="meta")'
-    if found.method != "bitsandbytes_4bit":
+    if weights.method != "bitsandbytes_4bit":
         return
     kind, double = (
-        found.settings.get("bnb_4bit_quant_type", "fp4"),
-        found.settings.get("bnb_4bit_use_double_quant", False),
+        weights.settings.get("bnb_4bit_quant_type", "fp4"),
+        weights.settings.get("bnb_4bit_use_double_quant", False),
     )
     yield "for module in skeleton.modules():"
     yield "    if isinstance(module, bitsandbytes.nn.Linear4bit):"
@@ -163,14 +163,14 @@ def packed(found: Stored, dtype: str) -> Iterator[str]:
     yield "        )"
 
 
-def renamed(found: Stored) -> Iterator[str]:
+def renamed(weights: Stored) -> Iterator[str]:
     """Yield the lines that give the tensors `held` the checkpoint's names and shapes (and values that say how
     others are read)."""
-    if found.method == "compressed-tensors":
+    if weights.method == "compressed-tensors":
         yield 'for name in [name for name in held if name.endswith(".weight_shape")]:'
         yield '    part = skeleton.get_submodule(name.removesuffix(".weight_shape"))'
         yield "    held[name] = torch.tensor([part.out_features, part.in_features])"
-    if found.method == "mxfp4":
+    if weights.method == "mxfp4":
         yield (
             'for name in [name for name in held if name.endswith((".experts.gate_up_proj",'
             ' ".experts.down_proj"))]:'

@@ -31,9 +31,9 @@ def render(advice: Advice, view: View = PLAIN) -> str:
         lines.append(f"  add {clean(best.typed)}")
     ways = [way for way in (*advice.ways, *advice.others) if way.estimate is not None]
     failed = [way for way in advice.others if way.estimate is None]
-    told = [f"{clean(way.name)} does not run: {clean(way.error)}" for way in failed]
-    told += [f"- {clean(note)}" for note in notes(advice)]
-    parts = [*within(lines, view.width), "", *_table(ways, view), "", *within(told, view.width)]
+    failures = [f"{clean(way.name)} does not run: {clean(way.error)}" for way in failed]
+    failures += [f"- {clean(note)}" for note in notes(advice)]
+    parts = [*within(lines, view.width), "", *_table(ways, view), "", *within(failures, view.width)]
     text = "\n".join(parts).rstrip("\n") + "\n"
     return text + (f"\n{_patch(advice)}" if advice.patch else "")
 
@@ -45,11 +45,11 @@ def verdict(advice: Advice) -> list[str]:
     need = f"needs {mib(base.needed.device_used)} MiB of {mib(base.allowed_bytes)} as it is"
     if best is None or best.estimate is None:
         return [_nothing(advice, base, need)]
-    known = "fastest way that fits" if best.verdict == "fits" else "fastest way that may fit"
+    word = "fastest way that fits" if best.verdict == "fits" else "fastest way that may fit"
     if best.name == advice.base.name:
-        head = f"{known}: {clean(best.name)}"
+        head = f"{word}: {clean(best.name)}"
     else:
-        head = f"{known}: {clean(best.name)}" + (" (changes numbers)" if best.numbers else "")
+        head = f"{word}: {clean(best.name)}" + (" (changes numbers)" if best.numbers else "")
     took = f"{mib(best.estimate.device_used)} MiB of {mib(best.estimate.allowed_bytes)}"
     lines = [f"{head}: {took}{_timed(best.estimate)}"]
     if base.verdict() != "fits":
@@ -61,13 +61,15 @@ def verdict(advice: Advice) -> list[str]:
     return lines
 
 
-def _reached(advice: Advice, found: Estimate) -> str:
-    rate, wanted = speed.rate(found), speed.number(advice.wanted or 0.0)
-    known = f"{rate} samples a second at batch {found.batch}, of {wanted} that were asked for"
+def _reached(advice: Advice, estimate: Estimate) -> str:
+    rate, wanted = speed.rate(estimate), speed.number(advice.wanted or 0.0)
+    rate_text = f"{rate} samples a second at batch {estimate.batch}, of {wanted} that were asked for"
     if advice.reached:
-        sure = found.samples_per_second is not None and found.samples_per_second[1] >= (advice.wanted or 0.0)
-        return f"reached: {known}" + ("" if sure else ", though not at the slow end of the range")
-    return f"not reached: {known}"
+        sure = estimate.samples_per_second is not None and estimate.samples_per_second[1] >= (
+            advice.wanted or 0.0
+        )
+        return f"reached: {rate_text}" + ("" if sure else ", though not at the slow end of the range")
+    return f"not reached: {rate_text}"
 
 
 def _nothing(advice: Advice, base: Estimate, need: str) -> str:
@@ -100,8 +102,8 @@ def _place(place: str) -> str:
     return f"{operator_name(name)} {clean(rest)}" if "::" in name else clean(place)
 
 
-def _timed(found: Estimate) -> str:
-    sentence = speed.line(found)
+def _timed(estimate: Estimate) -> str:
+    sentence = speed.line(estimate)
     return f"; {sentence}" if sentence else ""
 
 
@@ -114,12 +116,12 @@ def _table(ways: list[Way], view: View) -> list[str]:
     rows, below = [], []
     room = room_of(columns[0], columns, view.width)
     for way in ways:
-        found = way.estimate
-        assert found is not None
+        estimate = way.estimate
+        assert estimate is not None
         first, *others = textwrap.wrap(clean(way.name), room, subsequent_indent="  ", break_on_hyphens=False)
         below.append(others)
-        times = [speed.step(found), speed.rate(found), speed.step_range(found)] if timed else []
-        used = found.device_used if way.verdict == "fits" else found.needed.device_used
+        times = [speed.step(estimate), speed.rate(estimate), speed.step_range(estimate)] if timed else []
+        used = estimate.device_used if way.verdict == "fits" else estimate.needed.device_used
         rows.append([first, mib(used), _JUDGED[way.verdict], *times])
     titles, *lines = table(columns, rows, view.width)
     body = [part for line, more in zip(lines, below, strict=True) for part in (line, *more)]
@@ -182,17 +184,17 @@ def render_json(advice: Advice, _: View = PLAIN) -> str:
 
 
 def _row(way: Way) -> dict[str, Any]:
-    found = way.estimate
+    estimate = way.estimate
     return {
         "name": way.name,
         "options": way.typed,
         "changes": {name: str(value) for name, value in way.changes.items()},
         "changes_numbers": way.numbers,
         "verdict": way.verdict,
-        "peak_allocated": found.peak_allocated if found else None,
-        "peak_reserved": found.peak_reserved if found else None,
-        "device_used": found.device_used if found else None,
-        "batch": found.batch if found else None,
-        **speed.fields(found),
+        "peak_allocated": estimate.peak_allocated if estimate else None,
+        "peak_reserved": estimate.peak_reserved if estimate else None,
+        "device_used": estimate.device_used if estimate else None,
+        "batch": estimate.batch if estimate else None,
+        **speed.fields(estimate),
         "error": way.error,
     }

@@ -70,7 +70,7 @@ def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[
     return sums.most_common()
 
 
-def who(row: TensorRow) -> tuple[str, str]:
+def name_and_origin(row: TensorRow) -> tuple[str, str]:
     """Return (name, origin) of a tensor: its or its module's name; operator and source line."""
     name, module = clean(row.name), clean(row.module)
     if row.name == row.operator:
@@ -96,7 +96,7 @@ def unread(estimate: Estimate) -> str:
     if most[0] == UNREAD[1]:
         why = f"the graph of {detail} keeps it, and a variable its result (torch.no_grad or detach)"
     else:
-        name = tail(" ".join(filter(None, (who(row)[0], clean(row.source)))), _LONGEST_NAME)
+        name = tail(" ".join(filter(None, (name_and_origin(row)[0], clean(row.source)))), _LONGEST_NAME)
         why = f"{name}, which a variable holds {detail}".rstrip()
     return f"{size(nbytes)} of it nothing will read again: {why}"
 

@@ -15,12 +15,12 @@ _GROUPS = {"runtime": "--runtime-option", "assume": "--assume", "value": "--valu
 
 def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
     """Return options, as `Options.shown` gives them, as command-line text, without defaults."""
-    known = {entry.name: entry for entry in fields(Options)}
+    by_name = {entry.name: entry for entry in fields(Options)}
     return tuple(
         _typed(name, value)
         for name, value in shown.items()
         if name.partition(".")[0] in _GROUPS
-        or (name in known and value not in (None, False) and value != known[name].default)
+        or (name in by_name and value not in (None, False) and value != by_name[name].default)
     )
 
 

@@ -146,12 +146,12 @@ def _from_here(file: str, target: str) -> str:
 
 def _files_named(folder: Path, name: str) -> list[Path]:
     """Return the one file of that name below the folder, without hidden and installed ones."""
-    found = []
+    lines = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith(".") and f not in _NOT_SOURCES]
         if name in files:
-            found.append(Path(parent) / name)
-    return found if len(found) == 1 else []
+            lines.append(Path(parent) / name)
+    return lines if len(lines) == 1 else []
 
 
 def signed(nbytes: int) -> str:

@@ -115,10 +115,10 @@ def _holders(estimate: Estimate, view: View) -> list[str]:
     rows = [row for row in estimate.top(view.top) if row.path]
     if not rows:
         return []
-    told = (
+    sentence = (
         (
             size(row.nbytes),
-            page.name(attribution.who(row)[0]),
+            page.name(attribution.name_and_origin(row)[0]),
             *(page.name(", ".join(part)) for part in parts),
         )
         for row in rows
@@ -126,7 +126,7 @@ def _holders(estimate: Estimate, view: View) -> list[str]:
     )
     return [
         page.heading("Who keeps it alive at the peak"),
-        page.table(("size", "tensor or module", "held by", "for, or until"), told, (0,), "cards"),
+        page.table(("size", "tensor or module", "held by", "for, or until"), sentence, (0,), "cards"),
     ]
 
 
@@ -136,13 +136,13 @@ def ranks(estimate: Estimate) -> list[str]:
         return []
     rows = (
         (
-            str(found.rank),
-            size(found.peak_allocated),
-            size(found.peak_reserved),
-            size(found.device_used),
-            "out of memory" if found.out_of_memory else "",
+            str(rank.rank),
+            size(rank.peak_allocated),
+            size(rank.peak_reserved),
+            size(rank.device_used),
+            "out of memory" if rank.out_of_memory else "",
         )
-        for found in estimate.ranks
+        for rank in estimate.ranks
     )
     return [
         page.heading("Ranks"),
@@ -154,15 +154,15 @@ def ranks(estimate: Estimate) -> list[str]:
 
 def _rank_lines(estimate: Estimate) -> dict[str, Any]:
     """Return the first ranks' courses, as `charts.js` draws lines."""
-    shown = [found for found in estimate.ranks[:_RANKS_DRAWN] if found.course]
-    parts = max((len(found.course) for found in shown), default=0)
+    shown = [rank for rank in estimate.ranks[:_RANKS_DRAWN] if rank.course]
+    parts = max((len(rank.course) for rank in shown), default=0)
     return {
         "x": "% of its events",
         "values": [round(100 * (part + 1) / parts, 1) for part in range(parts)],
         "limit": max(estimate.usable_bytes - (estimate.device_used - estimate.peak_reserved), 0),
         "lines": [
-            {"name": f"rank {found.rank}", "values": found.course, "dashed": place >= _COLORS}
-            for place, found in enumerate(shown)
+            {"name": f"rank {rank.rank}", "values": rank.course, "dashed": place >= _COLORS}
+            for place, rank in enumerate(shown)
         ],
     }
 
@@ -174,14 +174,10 @@ def steps(estimate: Estimate) -> str:
     levels = sentences.estimate_rows(estimate)
     whys = (
         f"{levels[0][2]}: every layer's output once, weights, in training gradients and moments",
-        (
-            "what is alive together: outputs that are never alive at once do not add up; what autograd keeps"
-            f" besides outputs does ({size(estimate.saved_for_backward)} kept for backward)"
-        ),
-        (
-            f"the runtime frees when it does, and takes for itself: {size(own)} scratch and workspace at the"
-            f" peak, {size(rounding)} rounding"
-        ),
+        "what is alive together: outputs that are never alive at once do not add up; what autograd keeps"
+        f" besides outputs does ({size(estimate.saved_for_backward)} kept for backward)",
+        f"the runtime frees when it does, and takes for itself: {size(own)} scratch and workspace at the"
+        f" peak, {size(rounding)} rounding",
         "the allocator takes memory in segments and keeps them: what is cached, and holes nothing fits into",
         "the CUDA context and the code of libraries, loaded when first used",
     )
@@ -338,7 +334,7 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
             size(row.nbytes),
             f"{page.name('x'.join(map(str, row.shape)))} {page.text(row.dtype)}",
             page.text(", ".join(filter(None, (row.category, row.phase)))),
-            *(page.name(word) for word in (*attribution.who(row), row.rule)),
+            *(page.name(word) for word in (*attribution.name_and_origin(row), row.rule)),
         )
         for row in estimate.top(view.top)
     )
@@ -368,17 +364,17 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
 
 
 def _certainty(estimate: Estimate) -> list[str]:
-    known = estimate.certainty
-    total = known.exact + known.measured + known.bounded
+    certainty = estimate.certainty
+    total = certainty.exact + certainty.measured + certainty.bounded
     return [
         page.paragraph(
-            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)}"
-            f" {sentences.by_records(estimate)}, {percent(known.bounded, total)} bounded"
+            f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
+            f" {sentences.by_records(estimate)}, {percent(certainty.bounded, total)} bounded"
         ),
         page.items(sentences.uncertain(estimate)),
         page.paragraph(f"figures of: {sentences.figures_of(estimate)}" if estimate.modelled else "", "dim"),
         page.items(
             f"unknown operator {operator_name(name)}: {calls:,} calls; figures are at least what it takes"
-            for name, calls in known.unknown_operators.items()
+            for name, calls in certainty.unknown_operators.items()
         ),
     ]

@@ -141,8 +141,8 @@ def loads(text: str) -> Estimate:
 
 def _row(kind: type[Any], values: Mapping[str, Any]) -> Any:
     """`kind` from its own keys of `values`, lists as tuples."""
-    known = {field.name for field in fields(kind)}
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
+    field_names = {field.name for field in fields(kind)}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in field_names})
 
 
 def _json_value(value: Any) -> Any:

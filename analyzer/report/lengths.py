@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from analyzer.results.fit import Lengths
 
 
-def render(found: Lengths, view: View = PLAIN) -> str:
+def render(lengths: Lengths, view: View = PLAIN) -> str:
     """Return a sentence a GPU, then a row a length with the largest batch on each."""
-    lines = [_sentence(found, place) for place in range(len(found.devices))]
-    lines.append(f"{clean(found.target)}: largest batch by length of a sample")
-    columns = [Column("length", 12), *(Column(clean(name), max(len(name) + 2, 12)) for name in found.devices)]
-    rows = [
-        [f"{length:,}", *(f"{found.batch(length, place):,}" for place in range(len(found.devices)))]
-        for length in found.fits
+    lines = [_sentence(lengths, place) for place in range(len(lengths.devices))]
+    lines.append(f"{clean(lengths.target)}: largest batch by length of a sample")
+    columns = [
+        Column("length", 12),
+        *(Column(clean(name), max(len(name) + 2, 12)) for name in lengths.devices),
     ]
-    notes = [f"- {clean(note)}" for note in found.notes]
+    rows = [
+        [f"{length:,}", *(f"{lengths.batch(length, place):,}" for place in range(len(lengths.devices)))]
+        for length in lengths.fits
+    ]
+    notes = [f"- {clean(note)}" for note in lengths.notes]
     return (
         "\n".join(
             [
@@ -41,65 +44,66 @@ def render(found: Lengths, view: View = PLAIN) -> str:
     )
 
 
-def _sentence(found: Lengths, place: int) -> str:
+def _sentence(table: Lengths, place: int) -> str:
     """Return the greatest length that runs, and the one with most tokens at a time."""
-    name = clean(found.devices[place])
-    running = [length for length in found.fits if found.batch(length, place)]
+    name = clean(table.devices[place])
+    running = [length for length in table.fits if table.batch(length, place)]
     if not running:
-        return f"{name}: not even one sample of {min(found.fits):,} runs"
-    most = max(running, key=lambda length: length * found.batch(length, place))
-    batch, longest = found.batch(most, place), found.batch(running[-1], place)
+        return f"{name}: not even one sample of {min(table.fits):,} runs"
+    most = max(running, key=lambda length: length * table.batch(length, place))
+    batch, longest = table.batch(most, place), table.batch(running[-1], place)
     return (
         f"{name}: up to length {running[-1]:,} (batch {longest:,}); most tokens at a time: "
         f"{batch * most:,}, as {batch:,} of {most:,}"
     )
 
 
-def render_json(found: Lengths, _: View = PLAIN) -> str:
+def render_json(lengths: Lengths, _: View = PLAIN) -> str:
     """Return the figures of every answer as JSON, in bytes."""
     rows = [
         {
             "length": length,
-            "device": found.devices[place],
+            "device": lengths.devices[place],
             "batch": fit.batch,
             "device_used": fit.brief.device_used if fit.brief else None,
             "peak_reserved": fit.brief.peak_reserved if fit.brief else None,
             "limit_bytes": fit.limit,
         }
-        for length, answers in found.fits.items()
+        for length, answers in lengths.fits.items()
         for place, fit in enumerate(answers)
         if fit is not None
     ]
     return (
-        json.dumps({"schema": 1, "target": found.target, "rows": rows, "notes": found.notes}, indent=1) + "\n"
+        json.dumps({"schema": 1, "target": lengths.target, "rows": rows, "notes": lengths.notes}, indent=1)
+        + "\n"
     )
 
 
-def render_csv(found: Lengths, _: View = PLAIN) -> str:
+def render_csv(lengths: Lengths, _: View = PLAIN) -> str:
     """Return a row a length, a column a GPU."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(("length", *found.devices))
-    for length in found.fits:
-        writer.writerow((length, *(found.batch(length, place) for place in range(len(found.devices)))))
+    writer.writerow(("length", *lengths.devices))
+    for length in lengths.fits:
+        writer.writerow((length, *(lengths.batch(length, place) for place in range(len(lengths.devices)))))
     return stream.getvalue()
 
 
-def render_svg(found: Lengths, _: View = PLAIN) -> bytes:
+def render_svg(lengths: Lengths, _: View = PLAIN) -> bytes:
     """Return a line a GPU. Raises MissingDependencyError without matplotlib."""
-    return _drawn(found, "svg")
+    return _drawn(lengths, "svg")
 
 
-def render_png(found: Lengths, _: View = PLAIN) -> bytes:
+def render_png(lengths: Lengths, _: View = PLAIN) -> bytes:
     """Return the picture of `render_svg` as PNG."""
-    return _drawn(found, "png")
+    return _drawn(lengths, "png")
 
 
-def _drawn(found: Lengths, form: str) -> bytes:
+def _drawn(lengths: Lengths, form: str) -> bytes:
     with drawing(form) as pyplot:
         figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-        for place, name in enumerate(found.devices):
-            points = [(length, batch) for length in found.fits if (batch := found.batch(length, place))]
+        for place, name in enumerate(lengths.devices):
+            points = [(length, batch) for length in lengths.fits if (batch := lengths.batch(length, place))]
             if points:
                 axes.plot(*zip(*points, strict=True), "o-", label=label(name))
         axes.set_xscale("log", base=2)
@@ -108,7 +112,7 @@ def _drawn(found: Lengths, form: str) -> bytes:
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel("length of a sample")
         axes.set_ylabel("largest batch")
-        axes.set_title(label(found.target, 90), fontsize=9)
+        axes.set_title(label(lengths.target, 90), fontsize=9)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
         return saved(pyplot, figure, form)

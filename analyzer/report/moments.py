@@ -17,9 +17,9 @@ def numbers(estimate: Estimate) -> tuple[int, ...]:
     """Return the number of each iteration: that of its named events, else its place. (Repeated steps are
     stored once, so 50 may follow 1.)"""
     starts = iterations(estimate)
-    found = [(event, _NUMBERED.match(name)) for event, name in named(estimate)]
+    matches = [(event, _NUMBERED.match(name)) for event, name in named(estimate)]
     return tuple(
-        next((int(match[1]) for event, match in found if match and event > start), place)
+        next((int(match[1]) for event, match in matches if match and event > start), place)
         for place, start in enumerate(starts)
     )
 
@@ -41,9 +41,9 @@ def iterations(estimate: Estimate) -> tuple[int, ...]:
     starts: list[int] = []
     number = previous = -1
     for event, name in named(estimate):
-        found = _NUMBERED.match(name)
-        if found and int(found[1]) > number:
-            number = int(found[1])
+        match = _NUMBERED.match(name)
+        if match and int(match[1]) > number:
+            number = int(match[1])
             starts.append(previous)
         previous = event
     return tuple(starts)

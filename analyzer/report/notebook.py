@@ -48,7 +48,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
                 size(row.nbytes),
                 page.text(f"{'x'.join(map(str, row.shape))} {row.dtype}"),
                 page.text(row.category),
-                *(page.text(word) for word in attribution.who(row)),
+                *(page.text(word) for word in attribution.name_and_origin(row)),
             )
             for row in estimate.top(view.top)
         ),

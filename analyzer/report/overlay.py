@@ -27,8 +27,8 @@ def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str
     moved = np.interp(np.arange(1, len(old.delta) + 1), here, there)
     places = np.union1d(events, moved)
 
-    def held(known: Any, values: tuple[int, ...]) -> list[int]:
-        last = np.searchsorted(known, places, side="right") - 1
+    def held(estimate: Any, values: tuple[int, ...]) -> list[int]:
+        last = np.searchsorted(estimate, places, side="right") - 1
         return [values[place] if place >= 0 else 0 for place in last.tolist()]
 
     limit = max(after.usable_bytes - (after.device_used - after.peak_reserved), 0)
@@ -54,10 +54,10 @@ def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str
 
 def _shared(before: Estimate, after: Estimate) -> tuple[list[int], list[int]]:
     """Return places of the ends and common named events in both timelines, ascending."""
-    found = {name: event + 1 for event, name in reversed(moments.named(after))}
+    events = {name: event + 1 for event, name in reversed(moments.named(after))}
     here, there = [0], [0]
     for event, name in moments.named(before):
-        place = found.get(name, 0)
+        place = events.get(name, 0)
         if place > there[-1]:
             here.append(event + 1)
             there.append(place)

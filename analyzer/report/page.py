@@ -56,10 +56,8 @@ def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NON
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{text(title)}</title>",
             f"<style>{style}</style>",
-            (
-                f'<header><h1>{_breaking(text(title))}</h1><button id="theme" type="button">light /'
-                " dark</button></header>"
-            ),
+            f'<header><h1>{_breaking(text(title))}</h1><button id="theme" type="button">light /'
+            " dark</button></header>",
             body,
             f'<script type="application/json" id="data">{block(data)}</script>',
             *(f"<script>{source}</script>" for source in sources),
@@ -176,5 +174,5 @@ def _hashed(source: str) -> str:
 @lru_cache
 def _asset(name: str) -> str:
     """A file of `assets/`, without the note where its unminified form would be."""
-    found = (resources.files("analyzer.report") / "assets" / name).read_text(encoding="utf-8")
-    return "\n".join(line for line in found.splitlines() if not line.startswith("//# sourceMappingURL"))
+    text = (resources.files("analyzer.report") / "assets" / name).read_text(encoding="utf-8")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("//# sourceMappingURL"))

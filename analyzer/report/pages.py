@@ -32,29 +32,29 @@ _NAMED = 6
 _OPEN = 40
 
 
-def curve(found: Curve, _: View = PLAIN) -> str:
+def curve(sweep: Curve, _: View = PLAIN) -> str:
     """Return the curve over the batch: picture, where it bends, every row."""
-    bends = plan.kink_lines(found.kinks)
+    bends = plan.kink_lines(sweep.kinks)
     slopes = [
         f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
-        for slope in found.slopes
+        for slope in sweep.slopes
     ]
-    failures = [f"batch {batch} failed: {message}" for batch, message in found.failures.items()]
-    rows = ((f"{row.batch:,}", *(mib(getattr(row, name)) for name in plan.LINES)) for row in found.rows)
+    failures = [f"batch {batch} failed: {message}" for batch, message in sweep.failures.items()]
+    rows = ((f"{row.batch:,}", *(mib(getattr(row, name)) for name in plan.LINES)) for row in sweep.rows)
     drawn = {
         "x": "batch",
-        "values": [row.batch for row in found.rows],
-        "limit": found.estimate.usable_bytes,
+        "values": [row.batch for row in sweep.rows],
+        "limit": sweep.estimate.usable_bytes,
         "lines": [
             {
                 "name": plan.WORDS[name],
-                "values": [getattr(row, name) for row in found.rows],
+                "values": [getattr(row, name) for row in sweep.rows],
                 "dashed": name == "naive",
             }
             for name in plan.LINES
         ],
     }
-    title = f"{plan.about(found.estimate)} · over the batch"
+    title = f"{plan.about(sweep.estimate)} · over the batch"
     body = [
         page.chart(0, "memory over the batch"),
         page.items([*slopes, *bends, *failures]),
@@ -66,19 +66,19 @@ def curve(found: Curve, _: View = PLAIN) -> str:
                 range(1 + len(plan.LINES)),
                 "figures",
             ),
-            len(found.rows) <= _OPEN,
+            len(sweep.rows) <= _OPEN,
         ),
     ]
     return page.render(title, "\n".join(body), {"charts": [drawn]}, page.CHARTS)
 
 
-def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
+def fits(answers: Sequence[Fit], view: View = PLAIN) -> str:
     """Return the page of largest batches: bars, failures beyond them, the last batch's timeline."""
     body: list[str] = []
-    several = len(found) > 1
-    what = "batch" if found[0].samples is None else "length"
+    several = len(answers) > 1
+    what = "batch" if answers[0].samples is None else "length"
     if several:
-        most = max(*(fit.batch for fit in found), 1)
+        most = max(*(fit.batch for fit in answers), 1)
         rows = (
             (
                 page.text(plan.known_of(fit).device),
@@ -88,12 +88,12 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
                 mib(fit.headroom) if fit.batch else "-",
                 *(("-", "-") if fit.brief is None else (speed.step(fit.brief), speed.rate(fit.brief))),
             )
-            for fit in found
+            for fit in answers
         )
         heads = ("GPU", f"largest {what}", "", "MiB for the allocator", "of them free", "step", "samples/s")
         body += [page.table(heads, rows, (1, 3, 4, 5, 6), "cards")]
     views: list[dict[str, Any]] = []
-    for fit in found:
+    for fit in answers:
         shown = plan.known_of(fit)
         answer, about, *rest = plan.fit_lines(fit, view.verbose)
         body += [page.heading(shown.device) if several else "", page.verdict(fit.batch > 0, answer)]
@@ -106,22 +106,22 @@ def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
             which = f"Batch {fit.batch:,}" if fit.at is not None else "Batch 1, until it fails"
             body.append(html.course(shown, len(views), which))
             views.append(html.view_data(shown))
-    devices = [clean(plan.known_of(fit).device) for fit in found]
+    devices = [clean(plan.known_of(fit).device) for fit in answers]
     if len(devices) > _NAMED:
-        devices = [*devices[:_NAMED], f"{len(found) - _NAMED} more"]
+        devices = [*devices[:_NAMED], f"{len(answers) - _NAMED} more"]
     where = " and ".join(filter(None, (", ".join(devices[:-1]), devices[-1])))
-    title = f"{plan.about(plan.known_of(found[0]), device=False)} · largest {what} on {where}"
+    title = f"{plan.about(plan.known_of(answers[0]), device=False)} · largest {what} on {where}"
     return page.render(title, "\n".join(body), {"views": views}, page.TIMELINE if views else page.NONE)
 
 
-def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
+def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
     """Return the page of strategies: what each takes, saves and costs."""
-    base = found[0].estimate
+    base = ways[0].estimate
     assert base is not None
-    runs = [(strategy, strategy.estimate) for strategy in found if strategy.estimate is not None]
-    most = max(known.needed.device_used for _, known in runs)
-    timed = any(known.step_seconds is not None for _, known in runs)
-    rows = [_strategy(strategy, known, base.needed.device_used, most, timed) for strategy, known in runs]
+    runs = [(strategy, strategy.estimate) for strategy in ways if strategy.estimate is not None]
+    most = max(shown.needed.device_used for _, shown in runs)
+    timed = any(shown.step_seconds is not None for _, shown in runs)
+    rows = [_strategy(strategy, shown, base.needed.device_used, most, timed) for strategy, shown in runs]
     times = ("step", "between", "samples/s") if timed else ()
     heads = (
         "strategy",
@@ -136,7 +136,7 @@ def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
         "largest batch",
     )
     numbers = (*range(2, 6 + len(times)), len(heads) - 1)
-    failed = [f"{strategy.name}: {strategy.error}" for strategy in found if strategy.estimate is None]
+    failed = [f"{strategy.name}: {strategy.error}" for strategy in ways if strategy.estimate is None]
     body = [
         page.table(heads, rows, numbers, "cards"),
         page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
@@ -145,8 +145,8 @@ def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
     return page.render(f"{plan.about(base)} · what if", "\n".join(body))
 
 
-def _strategy(strategy: Strategy, known: Estimate, before: int, most: int, timed: bool) -> tuple[str, ...]:
-    room = known.needed
+def _strategy(strategy: Strategy, estimate: Estimate, before: int, most: int, timed: bool) -> tuple[str, ...]:
+    room = estimate.needed
     extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
     return (
         page.text(strategy.name),
@@ -155,14 +155,14 @@ def _strategy(strategy: Strategy, known: Estimate, before: int, most: int, timed
         size(room.device_used),
         percent(strategy.saved, before),
         extra,
-        *((speed.step(known), speed.step_range(known), speed.rate(known)) if timed else ()),
+        *((speed.step(estimate), speed.step_range(estimate), speed.rate(estimate)) if timed else ()),
         page.text(plans.COSTS[strategy.cost]),
-        plans.judged(known),
+        plans.judged(estimate),
         "-" if strategy.largest is None else f"{strategy.largest:,}",
     )
 
 
-def difference(found: Difference, view: View = PLAIN) -> str:
+def difference(compared: Difference, view: View = PLAIN) -> str:
     """Return the page of a difference: what grew, and both estimates side by side."""
     figures = (
         (
@@ -172,30 +172,30 @@ def difference(found: Difference, view: View = PLAIN) -> str:
             differences.signed(c.grown),
             percent(c.grown, c.before),
         )
-        for c in found.figures
+        for c in compared.figures
     )
     others = (
         (name, f"{old:,}", f"{new:,}", differences.signed(new - old), percent(new - old, old))
         for name, old, new in (
-            ("naive sum", found.before.naive.total, found.after.naive.total),
-            ("graph liveness", found.before.graph_peak, found.after.graph_peak),
+            ("naive sum", compared.before.naive.total, compared.after.naive.total),
+            ("graph liveness", compared.before.graph_peak, compared.after.graph_peak),
         )
     )
-    pair = ((found.before, "Before"), (found.after, "After"))
-    laid = overlay.chart(found.before, found.after, ("before", "after"))
+    pair = ((compared.before, "Before"), (compared.after, "After"))
+    laid = overlay.chart(compared.before, compared.after, ("before", "after"))
     body = [
-        page.verdict(not found.exceeds, differences.verdict(found)),
-        page.items(f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in found.unlike),
+        page.verdict(not compared.exceeds, differences.verdict(compared)),
+        page.items(f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in compared.unlike),
         page.chart(0, "both courses over one another") if laid else "",
         page.table(("", "before", "after", "change", ""), (*others, *figures), (1, 2, 3, 4), "cards"),
     ]
-    body += [page.paragraph(line) for line in differences.step_lines(found)]
-    if found.moved:
-        body.append(page.paragraph(f"the peak was in {found.moved[0]} and is in {found.moved[1]}"))
+    body += [page.paragraph(line) for line in differences.step_lines(compared)]
+    if compared.moved:
+        body.append(page.paragraph(f"the peak was in {compared.moved[0]} and is in {compared.moved[1]}"))
     for title, changes in (
-        ("by category", found.categories),
-        ("by module", found.modules),
-        ("by line", found.lines),
+        ("by category", compared.categories),
+        ("by module", compared.modules),
+        ("by line", compared.lines),
     ):
         if changes:
             body += [page.heading(f"At the peak, {title}"), _changes(changes, view.top)]
@@ -204,10 +204,10 @@ def difference(found: Difference, view: View = PLAIN) -> str:
     )
     body.append(f'<div class="side">{columns}</div>')
     data = {"views": [html.view_data(estimate) for estimate, _ in pair], "charts": [laid] if laid else []}
-    both = clean(found.before.target)
-    if found.after.target != found.before.target:
-        both += f" and {clean(found.after.target)}"
-    changed = [(name, *values) for name, *values in found.unlike if name not in ("target", "figures of")]
+    both = clean(compared.before.target)
+    if compared.after.target != compared.before.target:
+        both += f" and {clean(compared.after.target)}"
+    changed = [(name, *values) for name, *values in compared.unlike if name not in ("target", "figures of")]
     title = " · ".join([both, *(f"{name} {clean(old)}, now {clean(new)}" for name, old, new in changed)])
     return page.render(f"{title} · compared", "\n".join(body), data, (*page.TIMELINE, "charts.js"))
 
@@ -226,12 +226,12 @@ def _changes(changes: Sequence[Change], top: int) -> str:
     return page.table(("", "before", "after", "change"), rows, (1, 2, 3)) + page.paragraph(more, "dim")
 
 
-def verification(found: Verification, view: View = PLAIN) -> str:
+def verification(verified: Verification, view: View = PLAIN) -> str:
     """Return the page of a verification: predicted beside measured, event by event."""
     # A page breaks lines where it has to: here each sentence is one.
-    first, _, *rest = verifications.render(found, replace(view, width=1000)).splitlines()
+    first, _, *rest = verifications.render(verified, replace(view, width=1000)).splitlines()
     figures = []
-    for figure in found.figures:
+    for figure in verified.figures:
         error = figure.error_percent
         same = figure.predicted == figure.measured
         figures.append(
@@ -242,21 +242,23 @@ def verification(found: Verification, view: View = PLAIN) -> str:
                 "-" if error is None else "exact" if same else f"{error:+.2f} %",
             )
         )
-    known = [figure for figure in found.figures if figure.error_percent is not None]
-    wrong = [figure for figure in known if figure.predicted != figure.measured]
-    sentence = f"{len(known) - len(wrong)} of {len(known)} figures exact" if known else "nothing was measured"
+    judged = [figure for figure in verified.figures if figure.error_percent is not None]
+    wrong = [figure for figure in judged if figure.predicted != figure.measured]
+    sentence = (
+        f"{len(judged) - len(wrong)} of {len(judged)} figures exact" if judged else "nothing was measured"
+    )
     charts: list[dict[str, Any]] = []
     body = [
-        page.verdict(not wrong and bool(known), sentence),
+        page.verdict(not wrong and bool(judged), sentence),
         page.table(("bytes", "predicted", "measured", "error"), figures, (1, 2, 3), "cards"),
     ]
-    if len(found.marks) > 1:
-        charts.append(_marks(found))
+    if len(verified.marks) > 1:
+        charts.append(_marks(verified))
         body += [
             page.heading("Event by event"),
             page.chart(0, "predicted and measured after each named event"),
         ]
-    if found.marks:
+    if verified.marks:
         rows: list[Sequence[str]] = [
             (
                 page.text(mark.event),
@@ -271,29 +273,29 @@ def verification(found: Verification, view: View = PLAIN) -> str:
                 ),
                 "exact" if mark.same else "differs",
             )
-            for mark in found.marks
+            for mark in verified.marks
         ]
         heads = ("after", "allocated: predicted", "measured", "reserved: predicted", "measured", "")
         body.append(page.table(heads, rows, (1, 2, 3, 4), "cards"))
     body += [
         page.heading("In words"),
-        page.items(line for line in rest[len(found.figures) + 1 :] if line.strip()),
+        page.items(line for line in rest[len(verified.figures) + 1 :] if line.strip()),
     ]
     return page.render(
         f"{first} · verified", "\n".join(body), {"charts": charts}, page.CHARTS if charts else page.NONE
     )
 
 
-def _marks(found: Verification) -> dict[str, Any]:
+def _marks(verified: Verification) -> dict[str, Any]:
     columns = ("predicted_allocated", "measured_allocated", "predicted_reserved", "measured_reserved")
     return {
         "x": "named event",
-        "values": list(range(1, len(found.marks) + 1)),
+        "values": list(range(1, len(verified.marks) + 1)),
         "limit": None,
         "lines": [
             {
                 "name": " ".join(reversed(name.split("_"))),
-                "values": [getattr(mark, name) for mark in found.marks],
+                "values": [getattr(mark, name) for mark in verified.marks],
                 "dashed": name.startswith("measured"),
                 "color": int(name.endswith("reserved")),
             }

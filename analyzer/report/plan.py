@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from analyzer.report import speed
-from analyzer.report.attribution import who
+from analyzer.report.attribution import name_and_origin
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import subject, uncounted
@@ -117,9 +117,9 @@ def _running(curve: Curve) -> list[str]:
     return [f"batch {named} of these runs {where}, the others do not; figures are those with room"]
 
 
-def _where(known: Estimate) -> str:
-    within = f" within {size(known.budget_bytes)}" if known.budget_bytes else ""
-    return f"on {clean(known.device)}{within}"
+def _where(estimate: Estimate) -> str:
+    within = f" within {size(estimate.budget_bytes)}" if estimate.budget_bytes else ""
+    return f"on {clean(estimate.device)}{within}"
 
 
 def about(estimate: Estimate, device: bool = True) -> str:
@@ -148,7 +148,7 @@ def kink_lines(kinks: Sequence[Kink]) -> list[str]:
     for kink in explained:
         lines.append(f"the curve bends between batch {kink.before} and {kink.after}")
         for side, (event, tensors) in (("before", kink.peak_before), ("after", kink.peak_after)):
-            shown = ", ".join(f"{size(row.nbytes)} {who(row)[0]}" for row in tensors)
+            shown = ", ".join(f"{size(row.nbytes)} {name_and_origin(row)[0]}" for row in tensors)
             lines.append(f"  peak {side}, in {clean(event)}: {shown}")
     if less := [f"{kink.before} and {kink.after}" for kink in bends if kink not in explained]:
         lines.append(f"{'it bends less' if explained else 'the curve bends'} between batch {', '.join(less)}")
@@ -222,10 +222,8 @@ def _svg(curve: Curve) -> str:
         return height - bottom - (height - bottom - top) * nbytes / most
 
     parts = [
-        (
-            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif'"
-            " font-size='12'>"
-        ),
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif'"
+        " font-size='12'>",
         f"<title>{escape(about(curve.estimate))}</title>",
     ]
     for part in range(_TICKS + 1):
@@ -276,8 +274,8 @@ def known_of(fit: Fit) -> Any:
 
 
 def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
-    known = known_of(fit)
-    where = _where(known) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
+    certainty = known_of(fit)
+    where = _where(certainty) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = "batch" if fit.samples is None else "length"
     if fit.brief is None:
         lines = [f"not even one sample runs {where}"]
@@ -289,11 +287,11 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         ]
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
-    lines.append(about(known))
-    if known.certainty.beside_range is not None:
+    lines.append(about(certainty))
+    if certainty.certainty.beside_range is not None:
         least, most = fit.reserved_range
         held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
-        lines.append(f"{_ASSUMING[fit.verdict].format(clean(known.device))}; {held}")
+        lines.append(f"{_ASSUMING[fit.verdict].format(clean(certainty.device))}; {held}")
     if fit.brief is not None and (sentence := speed.line(fit.brief)):
         lines.append(f"at that {what} {sentence}")
     if fit.brief is not None and fit.brief.at_least:
@@ -328,10 +326,8 @@ def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
     return [
         f"{size_named} fails in {clean(failed.phase) or 'the end'}: {size(failed.requested_bytes)} for {what}"
         + (f" ({where})" if where else ""),
-        (
-            f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of"
-            f" {size(failed.limit_bytes)} held; {size(failed.free_bytes)} free in {pieces}"
-        ),
+        f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of"
+        f" {size(failed.limit_bytes)} held; {size(failed.free_bytes)} free in {pieces}",
     ]
 
 
@@ -339,12 +335,12 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
     """Return the answers with the estimates' figures."""
     entries = []
     for fit in fits:
-        known = known_of(fit)
+        certainty = known_of(fit)
         failed = fit.failure
         entries.append(
             {
-                "target": known.target,
-                "device": known.device,
+                "target": certainty.target,
+                "device": certainty.device,
                 "batch": fit.batch,
                 "samples": fit.samples,
                 "limit_bytes": fit.limit,

@@ -43,21 +43,21 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     budget_bytes = budget_bytes or estimate.budget_bytes
     if estimate.incomplete is not None:
         return [(False, f"incomplete: {clean(estimate.incomplete)}; until then {held}")]
-    found: list[tuple[bool | None, str]] = []
+    sentences: list[tuple[bool | None, str]] = []
     if estimate.stopped:
         assert estimate.out_of_memory is not None
-        found = [(False, f"out of memory: {_ended(estimate.out_of_memory)}")]
+        sentences = [(False, f"out of memory: {_ended(estimate.out_of_memory)}")]
     elif not estimate.device_assumed:
-        found = [_verdict(_FITS, estimate, estimate.usable_bytes, where)]
+        sentences = [_verdict(_FITS, estimate, estimate.usable_bytes, where)]
     if budget_bytes is not None:
-        found.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
-    found.sort(key=lambda entry: bool(entry[0]))
+        sentences.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
+    sentences.sort(key=lambda entry: bool(entry[0]))
     if estimate.unreached:
-        found.insert(0, (False, clean(estimate.unreached)))
-    return found + [(None, sentence) for sentence in _beside(estimate)]
+        sentences.insert(0, (False, clean(estimate.unreached)))
+    return sentences + [(None, sentence) for sentence in _other_sentences(estimate)]
 
 
-def _beside(estimate: Estimate) -> list[str]:
+def _other_sentences(estimate: Estimate) -> list[str]:
     """Return further sentences that belong to the verdict."""
     lines = []
     if estimate.device_assumed and estimate.budget_bytes is None and not estimate.stopped:
@@ -97,19 +97,17 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
     if verdict == "may not fit":
         least, most = estimate.device_range
         span = f"{used} of {size(limit)} {where}, between {size(least)} and {size(most)}"
-        known = estimate.certainty
-        if most <= limit and known.kept_bytes:
-            span += f", and the driver may keep {size(known.kept_bytes)} more of it"
+        certainty = estimate.certainty
+        if most <= limit and certainty.kept_bytes:
+            span += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
         if least > limit:
-            span += f", and the driver may have {size(known.spare_bytes)} more"
+            span += f", and the driver may have {size(certainty.spare_bytes)} more"
         return False, f"{words[verdict]}: {span}"
     if verdict == "fits":
         return (
             True,
-            (
-                f"{words[verdict]}: {used} of {size(limit)} {where}, headroom {size(rest)}"
-                f" ({percent(rest, limit)})"
-            ),
+            f"{words[verdict]}: {used} of {size(limit)} {where}, headroom {size(rest)}"
+            f" ({percent(rest, limit)})",
         )
     return False, f"{words[verdict]}: needs {used} of {size(limit)} {where}, {size(-rest)} too much"
 
@@ -202,11 +200,11 @@ def by_records(estimate: Estimate) -> str:
 def uncertain(estimate: Estimate) -> list[str]:
     """Return the rules behind bytes not exactly known, a line for each way they are known."""
     lines = []
-    known = {
+    by_source = {
         "measured": "measured" if estimate.certainty.beside_range is None else "recorded",
         "bounded": "bounded",
     }
-    for basis, word in known.items():
+    for basis, word in by_source.items():
         by_size = sorted(estimate.certainty.by_rule.get(basis, {}).items(), key=lambda entry: -entry[1])
         named = [f"{tail(clean(rule), 24)} {size(nbytes)}" for rule, nbytes in by_size if rule and nbytes]
         if named:

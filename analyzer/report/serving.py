@@ -29,76 +29,73 @@ def wrapped(note: str) -> list[str]:
     return textwrap.wrap(note, 80, initial_indent="- ", subsequent_indent="  ")
 
 
-def budget_terms(found: Serving) -> list[tuple[str, int]]:
+def budget_terms(serving: Serving) -> list[tuple[str, int]]:
     """Return the lines of the budget's table, or of the cache alone if its bytes were given."""
-    budget = found.budget
+    budget = serving.budget
     if budget is None:
-        return [("cache, as said", found.available)]
+        return [("cache, as said", serving.available)]
     return [
-        (f"{budget.utilization:g} of {clean(found.device)}", budget.allowed),
+        (f"{budget.utilization:g} of {clean(serving.device)}", budget.allowed),
         ("- weights", budget.weights),
         ("- activations of the profile run", budget.activations),
         ("- outside PyTorch", budget.outside),
         ("- CUDA graphs", budget.graphs),
-        ("= cache", found.available),
+        ("= cache", serving.available),
     ]
 
 
-def sentence_of(found: Serving) -> str:
+def sentence_of(serving: Serving) -> str:
     """Return the verdict in one sentence."""
-    if found.requests >= 1:
-        return f"room for {found.requests:,.2f} requests of {found.length:,} tokens at a time"
-    return f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
+    if serving.requests >= 1:
+        return f"room for {serving.requests:,.2f} requests of {serving.length:,} tokens at a time"
+    return f"no room for a request of {serving.length:,} tokens: the cache holds {serving.tokens:,}"
 
 
-def text(found: Serving, _: View = PLAIN) -> str:
+def text(serving: Serving, _: View = PLAIN) -> str:
     """Return the result as text of 80 columns."""
-    budget, cache = found.budget, found.cache
-    rows = [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in budget_terms(found)]
+    budget, cache = serving.budget, serving.cache
+    rows = [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in budget_terms(serving)]
     lines = [
-        sentence_of(found),
-        f"{found.blocks:,} blocks of {cache.block_tokens} tokens: {found.tokens:,} tokens",
+        sentence_of(serving),
+        f"{serving.blocks:,} blocks of {cache.block_tokens} tokens: {serving.tokens:,} tokens",
         *(
-            textwrap.wrap(f"device: {clean(found.device)}, {found.device_note}", 80)
-            if found.device_note and budget is not None
+            textwrap.wrap(f"device: {clean(serving.device)}, {serving.device_note}", 80)
+            if serving.device_note and budget is not None
             else []
         ),
         "",
-        f"{clean(found.name)} · vLLM",
+        f"{clean(serving.name)} · vLLM",
         "",
         f"{'budget':<36}{'bytes':>20}  {'':>11}".rstrip(),
         *rows,
         "",
-        (
-            f"A request takes {size(found.blocks_of_request * cache.block_bytes)} of the cache; a token takes"
-            f" {cache.token_bytes:,} bytes of it"
-            if len(cache.kept) == 1
-            else (
-                f"A request takes {size(found.blocks_of_request * cache.block_bytes)} of the cache, by"
-                " layers:"
-            )
+        f"A request takes {size(serving.blocks_of_request * cache.block_bytes)} of the cache; a token"
+        f" takes {cache.token_bytes:,} bytes of it"
+        if len(cache.kept) == 1
+        else (
+            f"A request takes {size(serving.blocks_of_request * cache.block_bytes)} of the cache, by layers:"
         ),
     ]
     lines[-1:] = textwrap.wrap(lines[-1], 80)
     if len(cache.kept) > 1:
         lines += [f"  {part.layers} {_KEPT[part.kind].format(part.reach)}" for part in cache.kept]
-    if notes := list(budget_notes(found)):
+    if notes := list(budget_notes(serving)):
         lines += ["", "Notes", *(line for note in notes for line in wrapped(note))]
     return "\n".join(lines) + "\n"
 
 
-def budget_notes(found: Serving) -> Iterator[str]:
+def budget_notes(serving: Serving) -> Iterator[str]:
     """Yield notes on what the arithmetic leaves out."""
-    budget, cache = found.budget, found.cache
+    budget, cache = serving.budget, serving.cache
     if budget is not None:
         yield ("the device's memory is nvidia-smi's; CUDA, and so vLLM, counts up to 2 % less")
     if len(cache.kept) > 1:
-        before = cache.tokens_until_0_20(found.blocks)
+        before = cache.tokens_until_0_20(serving.blocks)
         yield (
             f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of"
             " layers"
         )
-    if "activations" in found.bounded:
+    if "activations" in serving.bounded:
         yield (
             "activations are bounded: those of transformers' own forward pass, with every token's logits;"
             " vLLM's kernels take less (--activations: what it logs)"
@@ -107,29 +104,29 @@ def budget_notes(found: Serving) -> Iterator[str]:
         yield ("CUDA graphs are not counted: vLLM takes off what it estimates them at (--graphs)")
 
 
-def engine_text(found: EngineMemory, _: View = PLAIN) -> str:
+def engine_text(memory: EngineMemory, _: View = PLAIN) -> str:
     """Return the engine's own accounting as text of 80 columns."""
-    rank = found.rank
-    lines = [*textwrap.wrap(verdict(found), 80)]
-    if found.blocks:
-        lines.append(capacity(found))
-    if found.device_note:
-        lines += textwrap.wrap(f"device: {clean(found.device)}, {found.device_note}", 80)
-    where = f" on each of {len(found.ranks)} GPUs" if len(found.ranks) > 1 else ""
-    lines += ["", f"{clean(found.name)} · {found.engine}, started without a GPU{where}"]
+    rank = memory.rank
+    lines = [*textwrap.wrap(verdict(memory), 80)]
+    if memory.blocks:
+        lines.append(capacity(memory))
+    if memory.device_note:
+        lines += textwrap.wrap(f"device: {clean(memory.device)}, {memory.device_note}", 80)
+    where = f" on each of {len(memory.ranks)} GPUs" if len(memory.ranks) > 1 else ""
+    lines += ["", f"{clean(memory.name)} · {memory.engine}, started without a GPU{where}"]
     if rank is not None:
         lines += ["", f"{'what the engine accounts for':<36}{'bytes':>20}"]
-        lines += [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in terms(found, rank)]
-    lines += ranks_table(found)
-    if found.changes:
-        lines += ["", CHANGES, *(line for change in found.changes for line in wrapped(change))]
-    notes = [*found.notes, *about(found)]
+        lines += [f"{name:<36}{nbytes:>20,}  {size(nbytes):>11}" for name, nbytes in terms(memory, rank)]
+    lines += ranks_table(memory)
+    if memory.changes:
+        lines += ["", CHANGES, *(line for change in memory.changes for line in wrapped(change))]
+    notes = [*memory.notes, *about(memory)]
     return "\n".join([*lines, "", "Notes", *(line for note in notes for line in wrapped(note))]) + "\n"
 
 
-def ranks_table(found: EngineMemory) -> list[str]:
+def ranks_table(memory: EngineMemory) -> list[str]:
     """Return each rank's terms side by side where they differ; above stand those of the smallest cache."""
-    if len(set(found.ranks)) < 2:
+    if len(set(memory.ranks)) < 2:
         return []
     columns = ("weights", "activations", "outside", "cache", "graphs")
     rows = [
@@ -137,35 +134,35 @@ def ranks_table(found: EngineMemory) -> list[str]:
         + "".join(
             f"{'' if (nbytes := getattr(rank, name)) is None else size(nbytes):>13}" for name in columns
         )
-        for number, rank in enumerate(found.ranks)
+        for number, rank in enumerate(memory.ranks)
     ]
     return ["", f"{'rank':<6}" + "".join(f"{name:>13}" for name in columns), *rows]
 
 
-def verdict(found: EngineMemory) -> str:
-    if found.error is not None:
-        kind, message = found.error
+def verdict(memory: EngineMemory) -> str:
+    if memory.error is not None:
+        kind, message = memory.error
         return f"does not start: {kind}: {' '.join(clean(message).split())}"
-    if found.concurrency >= 1:
-        return f"room for {found.concurrency:,.2f} requests of {found.length:,} tokens at a time"
-    return f"no room for a request of {found.length:,} tokens: the cache holds {found.tokens:,}"
+    if memory.concurrency >= 1:
+        return f"room for {memory.concurrency:,.2f} requests of {memory.length:,} tokens at a time"
+    return f"no room for a request of {memory.length:,} tokens: the cache holds {memory.tokens:,}"
 
 
-def capacity(found: EngineMemory) -> str:
+def capacity(memory: EngineMemory) -> str:
     """Return what the cache holds."""
-    held = f"{found.tokens:,} tokens"
-    if found.block_tokens == 1:
+    held = f"{memory.tokens:,} tokens"
+    if memory.block_tokens == 1:
         return held
-    return f"{found.blocks:,} blocks of {found.block_tokens} tokens: {held}"
+    return f"{memory.blocks:,} blocks of {memory.block_tokens} tokens: {held}"
 
 
-def terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
+def terms(memory: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
     """Lines of the table: the names that vLLM, or SGLang, logs them by."""
-    if (static := found.settings.get("mem_fraction_static")) is not None:
-        yield f"{static:g} of what is free of {clean(found.device)}", rank.requested
+    if (static := memory.settings.get("mem_fraction_static")) is not None:
+        yield f"{static:g} of what is free of {clean(memory.device)}", rank.requested
     else:
-        share = found.settings.get("gpu_memory_utilization", round(rank.requested / rank.total, 4))
-        yield f"{share:g} of {clean(found.device)}", rank.requested
+        share = memory.settings.get("gpu_memory_utilization", round(rank.requested / rank.total, 4))
+        yield f"{share:g} of {clean(memory.device)}", rank.requested
     yield "- model weights", rank.weights
     for name, nbytes in (("- peak activation", rank.activations), ("- non-torch memory", rank.outside)):
         if nbytes is not None:
@@ -182,13 +179,13 @@ def terms(found: EngineMemory, rank: RankMemory) -> Iterator[tuple[str, int]]:
         yield "left for activations", rank.left
 
 
-def about(found: EngineMemory) -> Iterator[str]:
+def about(memory: EngineMemory) -> Iterator[str]:
     """Yield sentences on how the figures were obtained."""
     yield (
-        f"every figure is the engine's own, of torch {clean(found.torch)} on an emulated CUDA runtime;"
+        f"every figure is the engine's own, of torch {clean(memory.torch)} on an emulated CUDA runtime;"
         " weights are random, and kernels compute nothing"
     )
-    rank = found.rank
+    rank = memory.rank
     if rank is not None and rank.left is not None:
         yield "it runs no batch before it serves: what activations take is not measured, only what is left"
     if rank is not None and rank.graphs is not None and rank.graphs_most is not None:
@@ -199,16 +196,16 @@ def about(found: EngineMemory) -> Iterator[str]:
     yield "what would change it is arithmetic from these figures; start it again to see"
 
 
-def engine_json(found: EngineMemory, _: View = PLAIN) -> str:
+def engine_json(memory: EngineMemory, _: View = PLAIN) -> str:
     """Return the same as JSON, all in bytes."""
-    document: dict[str, Any] = asdict(found) | {"fits": found.fits, "token_bytes": found.token_bytes}
-    for rank, one in zip(document["ranks"], found.ranks, strict=True):
+    document: dict[str, Any] = asdict(memory) | {"fits": memory.fits, "token_bytes": memory.token_bytes}
+    for rank, one in zip(document["ranks"], memory.ranks, strict=True):
         rank["graphs_most"] = one.graphs_most
     return json.dumps(document, indent=2) + "\n"
 
 
-def arithmetic_json(found: Serving, _: View = PLAIN) -> str:
+def arithmetic_json(serving: Serving, _: View = PLAIN) -> str:
     """Return the arithmetic result as JSON, in bytes."""
     counted = ("blocks", "blocks_of_request", "tokens", "requests")
-    document = asdict(found) | {name: getattr(found, name) for name in counted}
+    document = asdict(serving) | {name: getattr(serving, name) for name in counted}
     return json.dumps(document, indent=2) + "\n"

@@ -30,49 +30,49 @@ def _budget(terms: Iterable[tuple[str, int]]) -> str:
     return page.table(_HEADS, cells, (2, 3), "cards")
 
 
-def engine(found: EngineMemory, _: View = PLAIN) -> str:
+def engine(memory: EngineMemory, _: View = PLAIN) -> str:
     """Return the page of the engine's account: the GPU with the least cache, all ranks, changes."""
-    rank = found.rank
-    body = [page.verdict(found.fits, words.verdict(found))]
-    if found.blocks:
-        body.append(page.paragraph(words.capacity(found), "dim"))
-    if found.device_note:
-        body.append(page.paragraph(f"device: {found.device}, {found.device_note}", "dim"))
+    rank = memory.rank
+    body = [page.verdict(memory.fits, words.verdict(memory))]
+    if memory.blocks:
+        body.append(page.paragraph(words.capacity(memory), "dim"))
+    if memory.device_note:
+        body.append(page.paragraph(f"device: {memory.device}, {memory.device_note}", "dim"))
     if rank is not None:
-        body += [page.heading("What the engine accounts for"), _budget(words.terms(found, rank))]
-    if len(found.ranks) > 1:
-        body += [page.heading("Each GPU"), _ranks(found)]
-    if found.changes:
-        body += [page.heading(words.CHANGES), page.items(found.changes)]
-    settings = [(page.text(name), page.text(value)) for name, value in found.settings.items()]
+        body += [page.heading("What the engine accounts for"), _budget(words.terms(memory, rank))]
+    if len(memory.ranks) > 1:
+        body += [page.heading("Each GPU"), _ranks(memory)]
+    if memory.changes:
+        body += [page.heading(words.CHANGES), page.items(memory.changes)]
+    settings = [(page.text(name), page.text(value)) for name, value in memory.settings.items()]
     if settings:
         body.append(page.folded("Its settings", page.table(("", ""), settings), False))
-    body += [page.heading("Notes"), page.items([*found.notes, *words.about(found)])]
-    return page.render(f"{found.name} · {found.engine} on {found.device}", "\n".join(filter(None, body)))
+    body += [page.heading("Notes"), page.items([*memory.notes, *words.about(memory)])]
+    return page.render(f"{memory.name} · {memory.engine} on {memory.device}", "\n".join(filter(None, body)))
 
 
-def _ranks(found: EngineMemory) -> str:
+def _ranks(memory: EngineMemory) -> str:
     """Return an HTML table of what each rank holds, in GiB."""
     names = ("weights", "activations", "outside", "cache", "graphs")
     rows = [
         (str(number), *(size(value) if (value := getattr(rank, name)) is not None else "-" for name in names))
-        for number, rank in enumerate(found.ranks)
+        for number, rank in enumerate(memory.ranks)
     ]
     heads = ("rank", "weights", "peak activation", "non-torch", "KV cache", "CUDA graphs")
     return page.table(heads, rows, range(1, len(heads)), "figures")
 
 
-def arithmetic(found: Serving, _: View = PLAIN) -> str:
+def arithmetic(serving: Serving, _: View = PLAIN) -> str:
     """Return the page of the budget, line by line."""
-    cache = found.cache
+    cache = serving.cache
     body = [
-        page.verdict(found.requests >= 1, words.sentence_of(found)),
+        page.verdict(serving.requests >= 1, words.sentence_of(serving)),
         page.paragraph(
-            f"{found.blocks:,} blocks of {cache.block_tokens} tokens: {found.tokens:,} tokens", "dim"
+            f"{serving.blocks:,} blocks of {cache.block_tokens} tokens: {serving.tokens:,} tokens", "dim"
         ),
         page.heading("Its budget, by arithmetic"),
-        _budget(words.budget_terms(found)),
+        _budget(words.budget_terms(serving)),
     ]
-    if notes := list(words.budget_notes(found)):
+    if notes := list(words.budget_notes(serving)):
         body += [page.heading("Notes"), page.items(notes)]
-    return page.render(f"{found.name} · vLLM on {found.device}", "\n".join(body))
+    return page.render(f"{serving.name} · vLLM on {serving.device}", "\n".join(body))

@@ -131,9 +131,9 @@ def _trace(
     for event in sorted({*calls, *returned, *taken}):
         for action, address, size in calls.get(event, ()):
             yield _entry(action, event, address, size, 0, [])
-        for actions, found in ((("free_requested", "free_completed"), returned), (("alloc",), taken)):
-            if event in found:
-                place = found[event]
+        for actions, entries in ((("free_requested", "free_completed"), returned), (("alloc",), taken)):
+            if event in entries:
+                place = entries[event]
                 origin = blocks.origin[place]
                 stream, frame = blocks.origins[origin].stream, frames[origin]
                 for action in actions:
@@ -208,8 +208,8 @@ def _segment(segment: SegmentRow, blocks: Allocations, frames: list[Frames]) -> 
     for address, place in inside:
         if address > at:
             tiles.append(_tile(at, address - at, 0, "inactive", []))
-        size, asked = blocks.nbytes[place], blocks.requested[place]
-        tiles.append(_tile(address, size, asked, "active_allocated", frames[blocks.origin[place]]))
+        size, requested = blocks.nbytes[place], blocks.requested[place]
+        tiles.append(_tile(address, size, requested, "active_allocated", frames[blocks.origin[place]]))
         at = address + size
     if at < end:
         tiles.append(_tile(at, end - at, 0, "inactive", []))

@@ -19,20 +19,20 @@ UNKNOWN = "-"
 FIELDS = ("step_seconds", "step_range", "samples_per_second", "samples_per_second_range", "bound")
 
 
-def step(found: Estimate) -> str:
+def step(estimate: Estimate) -> str:
     """Return the time of a step: "427 ms"."""
-    return UNKNOWN if found.step_seconds is None else duration(found.step_seconds.seconds)
+    return UNKNOWN if estimate.step_seconds is None else duration(estimate.step_seconds.seconds)
 
 
-def step_range(found: Estimate) -> str:
+def step_range(estimate: Estimate) -> str:
     """Return the range of a step's time: "300 ms to 609 ms"."""
-    time = found.step_seconds
+    time = estimate.step_seconds
     return UNKNOWN if time is None else f"{duration(time.low)} to {duration(time.high)}"
 
 
-def rate(found: Estimate) -> str:
+def rate(estimate: Estimate) -> str:
     """Return samples per second: "37.4"."""
-    speed = found.samples_per_second
+    speed = estimate.samples_per_second
     return UNKNOWN if speed is None else number(speed[0])
 
 
@@ -42,24 +42,24 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def line(found: Estimate) -> str:
+def line(estimate: Estimate) -> str:
     """Return one sentence on step time and samples per second with ranges; "" if no time is known."""
-    time, speed = found.step_seconds, found.samples_per_second
+    time, speed = estimate.step_seconds, estimate.samples_per_second
     if time is None:
         return ""
-    sentence = f"a step takes about {duration(time.seconds)} ({step_range(found)}), bound by {time.bound}"
+    sentence = f"a step takes about {duration(time.seconds)} ({step_range(estimate)}), bound by {time.bound}"
     if speed is None:
         return sentence
     about, least, most = map(number, speed)
     return f"{sentence}: about {about} samples a second ({least} to {most})"
 
 
-def fields(found: Estimate | None) -> dict[str, Any]:
+def fields(estimate: Estimate | None) -> dict[str, Any]:
     """Return the numbers by `FIELDS`: seconds, samples a second, ranges as pairs, the bound."""
-    time = None if found is None else found.step_seconds
-    if found is None or time is None:
+    time = None if estimate is None else estimate.step_seconds
+    if estimate is None or time is None:
         return dict.fromkeys(FIELDS)
-    speed = found.samples_per_second
+    speed = estimate.samples_per_second
     return {
         "step_seconds": time.seconds,
         "step_range": [time.low, time.high],

@@ -46,8 +46,8 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
         columns.append(Column("largest", 9))
     rows, below, failed = [], [], []
     for strategy in strategies:
-        found, name = strategy.estimate, clean(strategy.name)
-        if found is None:
+        estimate, name = strategy.estimate, clean(strategy.name)
+        if estimate is None:
             failed.append(f"{name} does not run: {clean(strategy.error)}")
             continue
         room = room_of(columns[0], columns, view.width)
@@ -56,11 +56,11 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
         rows.append(
             [
                 first,
-                mib(found.needed.device_used),
+                mib(estimate.needed.device_used),
                 percent(strategy.saved, base.needed.device_used),
                 f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
-                *([speed.step(found), speed.rate(found), speed.step_range(found)] if timed else []),
-                judged(found),
+                *([speed.step(estimate), speed.rate(estimate), speed.step_range(estimate)] if timed else []),
+                judged(estimate),
                 f"{strategy.largest:,}" if strategy.largest is not None else "",
             ]
         )
@@ -69,8 +69,8 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     body = [
         part for line, more in zip(lines, below, strict=True) for part in (line, *within(more, view.width))
     ]
-    told = within([*failed, *_recomputable(strategies[0], base)], view.width)
-    return "\n".join([*head, titles, *body, *told]) + "\n"
+    failures = within([*failed, *_recomputable(strategies[0], base)], view.width)
+    return "\n".join([*head, titles, *body, *failures]) + "\n"
 
 
 def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
@@ -84,11 +84,11 @@ def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
     ]
 
 
-def judged(found: Estimate) -> str:
+def judged(estimate: Estimate) -> str:
     """Return the verdict in a word ("maybe": may not fit), "-" if no device was named."""
-    if found.device_assumed and found.budget_bytes is None:
+    if estimate.device_assumed and estimate.budget_bytes is None:
         return "-"
-    return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[found.verdict()]
+    return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[estimate.verdict()]
 
 
 def advice(strategy: Strategy | None, base: Estimate, width: int = PLAIN.width) -> str:
@@ -129,19 +129,19 @@ def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
             "options": strategy.typed,
             "cost": COSTS[strategy.cost],
             "extra_compute": strategy.extra_compute,
-            **speed.fields(found),
-            "peak_allocated": found.peak_allocated if found else None,
-            "peak_reserved": found.peak_reserved if found else None,
-            "device_used": found.device_used if found else None,
-            "saved": strategy.saved if found else None,
-            "fits": found.fits() if found else None,
-            "verdict": found.verdict() if found else None,
+            **speed.fields(estimate),
+            "peak_allocated": estimate.peak_allocated if estimate else None,
+            "peak_reserved": estimate.peak_reserved if estimate else None,
+            "device_used": estimate.device_used if estimate else None,
+            "saved": strategy.saved if estimate else None,
+            "fits": estimate.fits() if estimate else None,
+            "verdict": estimate.verdict() if estimate else None,
             "largest": strategy.largest,
             "recomputable": strategy.recomputable,
             "error": strategy.error,
         }
         for strategy in strategies
-        for found in (strategy.estimate,)
+        for estimate in (strategy.estimate,)
     ]
 
 
@@ -152,12 +152,12 @@ def render_json(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
 
 def render_csv(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
     """Return a CSV with one row for each strategy, in bytes."""
-    found = [
+    table = [
         {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
         for row in rows(strategies)
     ]
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(found[0]), lineterminator="\n")
+    writer = csv.DictWriter(stream, list(table[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(table)
     return stream.getvalue()

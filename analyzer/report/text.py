@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.report import attribution
-from analyzer.report.attribution import who
+from analyzer.report.attribution import name_and_origin
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import (
@@ -56,15 +56,13 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        (
-            Text(sentence, style="dim")
-            if holds is None
-            else Text(
-                sentence,
-                style="bold green" if holds else "bold red",
-                no_wrap=view.width >= 80,
-                overflow="ignore",
-            )
+        Text(sentence, style="dim")
+        if holds is None
+        else Text(
+            sentence,
+            style="bold green" if holds else "bold red",
+            no_wrap=view.width >= 80,
+            overflow="ignore",
         )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]
@@ -93,7 +91,7 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         if sentence := attribution.unread(estimate):
             parts.append(Text(sentence, style="yellow"))
     if view.by and estimate.tensors:
-        parts += ["", *_by(estimate, view)]
+        parts += ["", *_by_name(estimate, view)]
     if estimate.tensors and view.top > 0:
         parts += [
             "",
@@ -162,13 +160,13 @@ def _breakdown(estimate: Estimate, width: int) -> RenderableType:
     return table
 
 
-def _by(estimate: Estimate, view: View) -> list[RenderableType]:
+def _by_name(estimate: Estimate, view: View) -> list[RenderableType]:
     """Return the bytes at the peak by one kind of name: the largest rows, the rest in one, and their sum."""
     from rich.table import Table
     from rich.text import Text
 
-    found = attribution.rows(estimate, view.by, view.depth)
-    shown = found[: view.top] if view.top else found
+    by_name = attribution.rows(estimate, view.by, view.depth)
+    shown = by_name[: view.top] if view.top else by_name
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     for _ in range(2):
         table.add_column(justify="right", no_wrap=True)
@@ -177,12 +175,12 @@ def _by(estimate: Estimate, view: View) -> list[RenderableType]:
     for name, nbytes in shown:
         label = tail(clean(name), room) or attribution.NAMELESS[view.by]
         table.add_row(size(nbytes), percent(nbytes, estimate.peak_allocated), label)
-    if rest := found[len(shown) :]:
+    if rest := by_name[len(shown) :]:
         nbytes = sum(nbytes for _, nbytes in rest)
         more = f"{len(rest):,} more (--top 0 shows all)"
         table.add_row(size(nbytes), percent(nbytes, estimate.peak_allocated), Text(more, style="dim"))
-    whole = sum(nbytes for _, nbytes in found)
-    table.add_row(size(whole), percent(whole, estimate.peak_allocated), Text("sum", style="bold"))
+    total = sum(nbytes for _, nbytes in by_name)
+    table.add_row(size(total), percent(total, estimate.peak_allocated), Text("sum", style="bold"))
     return [Text(f"At the peak by {view.by}", style="bold"), table]
 
 
@@ -201,7 +199,7 @@ def _tensors(rows: tuple[TensorRow, ...], view: View) -> RenderableType:
     table.add_column("shape, type\ncategory · rule", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
     table.add_column("tensor or module\noperator, line", width=room, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        name, maker = who(row)
+        name, maker = name_and_origin(row)
         holder, why = attribution.held_by(row) if view.verbose else ("", "")
         table.add_row(
             Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
@@ -226,7 +224,7 @@ def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, view: View) -> Ren
         "tensor, shape, type\nmaker, category · rule", max_width=room, no_wrap=True, overflow="ellipsis"
     )
     for row in rows:
-        name, maker = who(row)
+        name, maker = name_and_origin(row)
         holder = [tail(part, room) for part in attribution.held_by(row)] if view.verbose else []
         rest = "\n".join(filter(None, (_shape(row), tail(maker, room), _kind(row, room), *holder)))
         table.add_row(
@@ -255,19 +253,19 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
     from rich.padding import Padding
     from rich.text import Text
 
-    known = estimate.certainty
-    total = known.exact + known.measured + known.bounded
+    certainty = estimate.certainty
+    total = certainty.exact + certainty.measured + certainty.bounded
     lines: list[RenderableType] = [
         Text.assemble(
             ("How sure: ", "bold"),
-            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)}"
-            f" {by_records(estimate)}, {percent(known.bounded, total)} bounded",
+            f"{percent(certainty.exact, total)} of the peak by rule, {percent(certainty.measured, total)}"
+            f" {by_records(estimate)}, {percent(certainty.bounded, total)} bounded",
         )
     ]
     lines += [Padding(line, (0, 0, 0, 2)) for line in uncertain(estimate)]
     if estimate.modelled:
         lines.append(Text.assemble(("Figures of: ", "bold"), figures_of(estimate)))
-    if known.unknown_operators:
+    if certainty.unknown_operators:
         lines.append(
             Text(
                 "Operators of which only the results are known, so that all figures are at least what it"
@@ -275,7 +273,7 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
                 style="bold yellow",
             )
         )
-        by_calls = sorted(known.unknown_operators.items(), key=lambda entry: -entry[1])
+        by_calls = sorted(certainty.unknown_operators.items(), key=lambda entry: -entry[1])
         for name, calls in by_calls[:_UNKNOWN_SHOWN]:
             plural = "call" if calls == 1 else "calls"
             lines.append(Text(f"  {tail(operator_name(name), 44)}: {calls:,} {plural}"))

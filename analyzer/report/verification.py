@@ -34,10 +34,11 @@ def render(verification: Verification, view: View = PLAIN) -> str:
     parts += ["", *_events(verification, view.width)]
     if verification.history is not None:
         parts += ["", *_history(verification)]
-    known = verification.environment
+    environment = verification.environment
     parts += [
         "",
-        "Environment: " + ", ".join(f"{name} {clean(known[name])}" for name in _ENVIRONMENT if name in known),
+        "Environment: "
+        + ", ".join(f"{name} {clean(environment[name])}" for name in _ENVIRONMENT if name in environment),
     ]
     if verification.modelled:
         parts.append(f"Predicted for: {clean(releases.line(verification.modelled, {}))}")
@@ -86,10 +87,8 @@ def _out_of_memory(verification: Verification) -> list[str]:
     failed = verification.out_of_memory
     assert failed is not None
     lines = [
-        (
-            f"Out of memory after {clean(failed.after)}: {size(failed.allocated)} allocated,"
-            f" {size(failed.reserved)} reserved."
-        ),
+        f"Out of memory after {clean(failed.after)}: {size(failed.allocated)} allocated,"
+        f" {size(failed.reserved)} reserved.",
         f"  {clean(failed.message)}",
     ]
     if failed.predicted_allocated is not None and failed.predicted_reserved is not None:
@@ -136,22 +135,24 @@ def _events(verification: Verification, width: int) -> list[str]:
 
 def _history(verification: Verification) -> list[str]:
     """Return how many requests agree in order, and the first that differs."""
-    found = verification.history
-    assert found is not None
-    if found.first is None:
-        return [f"History: all {found.recorded_count:,} requests and every return were predicted, in order."]
-    first = found.first
+    history = verification.history
+    assert history is not None
+    if history.first is None:
+        return [
+            f"History: all {history.recorded_count:,} requests and every return were predicted, in order."
+        ]
+    first = history.first
     where = ", ".join(
         filter(None, (clean(first.operator), clean(tail(first.module, 40)), clean(first.source)))
     )
     lines = [
-        f"History: {first.request:,} of {found.recorded_count:,} requests agree; then, during"
+        f"History: {first.request:,} of {history.recorded_count:,} requests agree; then, during"
         f" {clean(first.event) or 'the end'}" + (f" ({where})" if where else "") + ":",
         f"  {clean(first.what)}",
     ]
     for words, sizes in (
-        ("recorded, not predicted", found.missing),
-        ("predicted, not recorded", found.extra),
+        ("recorded, not predicted", history.missing),
+        ("predicted, not recorded", history.extra),
     ):
         if sizes:
             lines.append(

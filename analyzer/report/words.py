@@ -39,9 +39,9 @@ def unit(values: Iterable[int]) -> tuple[str, Callable[[int], str]]:
     return "MiB", mib
 
 
-def percent(part: int, whole: int) -> str:
-    """Return `part` of `whole` in percent with one decimal; a dash if `whole` is 0."""
-    return f"{_tenths(100 * part, whole)} %" if whole else "-"
+def percent(part: int, total: int) -> str:
+    """Return `part` of `total` in percent with one decimal; a dash if `total` is 0."""
+    return f"{_tenths(100 * part, total)} %" if total else "-"
 
 
 def clean(text: object) -> str:
@@ -64,8 +64,8 @@ def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
 
 
 def _first_figure(note: str) -> float:
-    found = _FIGURE.search(note)
-    return float(found[0].replace(",", "")) if found else 0.0
+    match = _FIGURE.search(note)
+    return float(match[0].replace(",", "")) if match else 0.0
 
 
 def operator_name(name: str) -> str:

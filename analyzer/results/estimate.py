@@ -387,17 +387,20 @@ class Estimate:
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
         least, most = self.device_range
-        known, sure = self.within(limit), self.certainty
-        if (known and self.at_least) or (not known and self.doubt and limit >= self.allowed_bytes):
+        fits, certainty = self.within(limit), self.certainty
+        if (fits and self.at_least) or (not fits and self.doubt and limit >= self.allowed_bytes):
             return "may not fit"
-        given = min(limit, max(limit, self.usable_bytes) - sure.kept_bytes)
-        given_at_most = limit + sure.spare_bytes if limit >= self.usable_bytes else limit
+        least_limit = min(limit, max(limit, self.usable_bytes) - certainty.kept_bytes)
+        given_at_most = limit + certainty.spare_bytes if limit >= self.usable_bytes else limit
         possible = self.incomplete is None and (
-            sure.beside_range or sure.reserved_range or sure.spare_bytes or sure.kept_bytes
+            certainty.beside_range
+            or certainty.reserved_range
+            or certainty.spare_bytes
+            or certainty.kept_bytes
         )
-        if possible and (most > given if known else least <= given_at_most):
+        if possible and (most > least_limit if fits else least <= given_at_most):
             return "may not fit"
-        return "fits" if known else "does not fit"
+        return "fits" if fits else "does not fit"
 
     @property
     def stopped(self) -> bool:

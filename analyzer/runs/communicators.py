@@ -51,11 +51,11 @@ def measured(ranks: int) -> dict[str, Any]:
             for rank in range(ranks)
         ]
         done = list(pool.map(lambda variables: jobs.run(job, variables), environments))
-    found = [jobs.result_of(result, f"rank {rank} of {ranks}") for rank, result in enumerate(done)]
+    results = [jobs.result_of(result, f"rank {rank} of {ranks}") for rank, result in enumerate(done)]
     return {
-        "ranks": [entry["marks"] for entry in found],
-        "link": nvml.link([entry["gpu"] for entry in found]),
-        "nccl": found[0]["nccl"],
+        "ranks": [entry["marks"] for entry in results],
+        "link": nvml.link([entry["gpu"] for entry in results]),
+        "nccl": results[0]["nccl"],
         "environment": {
             name: value
             for name, value in os.environ.items()
@@ -75,8 +75,8 @@ def run(_: Mapping[str, Any]) -> dict[str, Any]:
     ranks = int(os.environ["WORLD_SIZE"])
     marks: list[tuple[str, int]] = []
     # The tensors are there before anything is measured: what they take is the allocator's.
-    whole, part = torch.zeros(_ELEMENTS, device="cuda"), torch.zeros(_ELEMENTS // ranks, device="cuda")
-    whole = whole[: part.numel() * ranks]
+    gathered, part = torch.zeros(_ELEMENTS, device="cuda"), torch.zeros(_ELEMENTS // ranks, device="cuda")
+    gathered = gathered[: part.numel() * ranks]
     torch.cuda.synchronize()
 
     def mark(event: str) -> None:
@@ -94,18 +94,18 @@ def run(_: Mapping[str, Any]) -> dict[str, Any]:
     dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda", local))
     host: Any = dist.new_group(backend="gloo")
     mark("communicator")
-    dist.all_reduce(whole)
+    dist.all_reduce(gathered)
     mark("all_reduce")
-    _collectives(whole, part, mark)
+    _collectives(gathered, part, mark)
     second = dist.new_group(list(range(ranks)), backend="nccl")
     mark("second communicator")
-    dist.all_reduce(whole, group=second)
+    dist.all_reduce(gathered, group=second)
     mark("second all_reduce")
     for sender, receiver in ((0, 1), (1, 0)) if ranks > 1 else ():
         if rank == sender:
-            dist.send(whole, receiver)
+            dist.send(gathered, receiver)
         elif rank == receiver:
-            dist.recv(whole, sender)
+            dist.recv(gathered, sender)
         mark(f"{sender} to {receiver}")
     dist.destroy_process_group()
     mark("destroyed")
@@ -113,16 +113,16 @@ def run(_: Mapping[str, Any]) -> dict[str, Any]:
     return {"marks": marks, "gpu": uuid, "nccl": ".".join(map(str, nccl))}
 
 
-def _collectives(whole: Any, part: Any, mark: Any) -> None:
+def _collectives(gathered: Any, part: Any, mark: Any) -> None:
     """Run each of the other ring collectives in the order of `COLLECTIVES`."""
     import torch.distributed as dist
 
     calls: Sequence[Any] = (
-        lambda: dist.all_gather_into_tensor(whole, part),
-        lambda: dist.reduce_scatter_tensor(part, whole),
-        lambda: dist.broadcast(whole, 0),
-        lambda: dist.reduce(whole, 0),
-        lambda: dist.all_reduce(whole),
+        lambda: dist.all_gather_into_tensor(gathered, part),
+        lambda: dist.reduce_scatter_tensor(part, gathered),
+        lambda: dist.broadcast(gathered, 0),
+        lambda: dist.reduce(gathered, 0),
+        lambda: dist.all_reduce(gathered),
     )
     for name, call in zip(COLLECTIVES, calls, strict=True):
         call()

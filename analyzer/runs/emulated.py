@@ -142,16 +142,16 @@ def of_target(
             f"{target} is not a model that this compiles", "name the module in a file: net.py:make_model"
         )
     with _program(os.fspath(target), options, kind == "config", compiled) as program:
-        found = followed(program, options, python, {**jobs.environment_of(options), **environment})
+        emulated = followed(program, options, python, {**jobs.environment_of(options), **environment})
     train = options.mode == "train"
     estimate = replace(
-        found.estimate,
+        emulated.estimate,
         mode=options.mode,
         batch=options.batch,
         optimizer=str(options.optimizer) if train and isinstance(options.optimizer, str) else "",
         options=options.shown(),
     )
-    return replace(found, estimate=estimate)
+    return replace(emulated, estimate=estimate)
 
 
 @contextmanager

@@ -48,14 +48,14 @@ class CudaLiveBytes:
 
 def run(target: str, options: Options) -> dict[str, Any]:
     """Capture `target` again and execute the iteration that peaks, on CUDA."""
-    found = analysis(target, options)
+    analysed = analysis(target, options)
     if torch.cuda.is_initialized():
         raise RuntimeError("the capture initialised CUDA")
     if os.environ.get("CUBLAS_WORKSPACE_CONFIG") != ENVIRONMENT["CUBLAS_WORKSPACE_CONFIG"]:
         raise RuntimeError("library workspaces are on")
     torch.zeros(1, device="cuda")
-    live, node_count = execute(found.graph, "cuda", CudaLiveBytes())
-    return {"graph_peak": found.estimate.graph_peak, "live_peak": live, "node_count": node_count}
+    live, node_count = execute(analysed.graph, "cuda", CudaLiveBytes())
+    return {"graph_peak": analysed.estimate.graph_peak, "live_peak": live, "node_count": node_count}
 
 
 def execute(graph: Graph, device: str, meter: LiveBytes) -> tuple[int, int]:
@@ -64,9 +64,9 @@ def execute(graph: Graph, device: str, meter: LiveBytes) -> tuple[int, int]:
     Returns the most bytes alive after a node, and how many nodes.
     """
     ranges = lifetimes(graph)
-    found = peak(graph, ranges=ranges)
+    graph_peak = peak(graph, ranges=ranges)
     runs = {moment.operator: place for place, moment in enumerate(graph.program) if isinstance(moment, Run)}
-    following = bisect.bisect_left(list(runs.values()), found.position)
+    following = bisect.bisect_left(list(runs.values()), graph_peak.position)
     step = graph.operators[list(runs)[min(following, len(runs) - 1)]].step
     with torch.no_grad():
         executor = _Executor(to_fx(graph, step, device), graph, ranges, runs, step, device, meter)

@@ -48,7 +48,7 @@ class Feed:
 
 def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
     """Return what to feed each input. values: the user's. Raises InputError for an unknown shape."""
-    found = {}
+    by_input = {}
     for name in graph.inputs:
         value = graph.values[name]
         if value.shape is None:
@@ -61,16 +61,16 @@ def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
             fill = values[name]
         elif "float" not in value.dtype and not value.dtype.startswith("complex"):
             fill = 0 if _points_into_one(graph, name) else 1
-        found[name] = Feed(tuple(value.shape), value.dtype, fill)
-    return found
+        by_input[name] = Feed(tuple(value.shape), value.dtype, fill)
+    return by_input
 
 
-def plain(found: Mapping[str, Feed]) -> dict[str, Any]:
+def plain(feeds_by_input: Mapping[str, Feed]) -> dict[str, Any]:
     """Return the feeds as plain values for a job file."""
-    return {name: asdict(feed) for name, feed in found.items()}
+    return {name: asdict(feed) for name, feed in feeds_by_input.items()}
 
 
-def made(described: Mapping[str, Any], generator: np.random.Generator) -> dict[str, Any]:
+def arrays(described: Mapping[str, Any], generator: np.random.Generator) -> dict[str, Any]:
     """Return the arrays of feeds written by `plain`."""
     return {
         name: _array(Feed(tuple(d["shape"]), d["dtype"], d["fill"]), generator)
@@ -95,7 +95,7 @@ def typed(arrays: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Any
 
     NumPy writes types it lacks as bytes without a name: they are taken to be the model's if the size is.
     """
-    found = {}
+    by_input = {}
     for name, array in arrays.items():
         if name not in wanted:
             raise InputError(
@@ -104,17 +104,17 @@ def typed(arrays: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Any
             )
         dtype = wanted[name]
         if dtype == "string" and array.dtype.kind in "SU":
-            found[name] = array.astype(object)
+            by_input[name] = array.astype(object)
         elif array.dtype.kind == "V" and array.dtype.itemsize * 8 == dtype_bits(dtype):
-            found[name] = array.view(_numpy(dtype))
+            by_input[name] = array.view(_numpy(dtype))
         elif dtype == "string" or array.dtype != _numpy(dtype):
             raise InputError(
                 f"input {clean(name)} takes {dtype}, the file holds {array.dtype}",
                 "save it in the model's type",
             )
         else:
-            found[name] = array
-    return found
+            by_input[name] = array
+    return by_input
 
 
 def _array(feed: Feed, generator: np.random.Generator) -> Any:
@@ -133,8 +133,8 @@ def _numpy(dtype: str) -> np.dtype[Any]:
         raise InputError(
             f"inputs of type {dtype} cannot be made", "export the model with inputs of whole bytes"
         )
-    found: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[dtype]))
-    return found
+    numpy_type: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[dtype]))
+    return numpy_type
 
 
 def _points_into_one(graph: RuntimeGraph, name: str) -> bool:

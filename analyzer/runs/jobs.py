@@ -63,15 +63,15 @@ def options_of(job: Mapping[str, Any]) -> Options:
 
 def environment_of(options: Options) -> dict[str, str]:
     """Return the variables a worker needs for the options on cuBLAS and the allocator."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     workspace = options.runtime_options.get("cublas_workspace")
     if workspace is not None:
-        found["CUBLAS_WORKSPACE_CONFIG"] = (
+        variables["CUBLAS_WORKSPACE_CONFIG"] = (
             f":{workspace // 1024}:1" if isinstance(workspace, int) else str(workspace)
         )
     if options.runtime_options.get("alloc_conf"):
-        found["PYTORCH_ALLOC_CONF"] = str(options.runtime_options["alloc_conf"])
-    return found
+        variables["PYTORCH_ALLOC_CONF"] = str(options.runtime_options["alloc_conf"])
+    return variables
 
 
 def own_environment() -> dict[str, str]:

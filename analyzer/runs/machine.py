@@ -129,15 +129,15 @@ def host_free_bytes() -> int | None:
     Source: `/proc/meminfo` (MemAvailable), and the memory controller of the process's group (`memory.max`,
     `memory.current`, cgroup v2; `memory.limit_in_bytes`, v1), as Linux's documentation has them.
     """
-    found = []
+    limits = []
     available = re.search(r"MemAvailable:\s+(\d+) kB", _read_or_empty(Path("/proc/meminfo")))
     if available:
-        found.append(1024 * int(available[1]))
+        limits.append(1024 * int(available[1]))
     for folder, most, now in _CONTROLLERS:
         limit, used = _read_or_empty(folder / most).strip(), _read_or_empty(folder / now).strip()
         if limit.isdigit() and used.isdigit():
-            found.append(max(int(limit) - int(used), 0))
-    return min(found, default=None)
+            limits.append(max(int(limit) - int(used), 0))
+    return min(limits, default=None)
 
 
 _CONTROLLERS = (
@@ -179,7 +179,7 @@ def _bytes_by_process(handle: Any) -> dict[int, int]:
 
 def fingerprint(gpu: Gpu | None) -> dict[str, str]:
     """Return everything a measurement depends on, by name, with its date; absent parts are left out."""
-    found = {
+    facts = {
         "date": date.today().isoformat(),
         "gpu": gpu.name if gpu else "",
         "driver": gpu.driver if gpu else "",
@@ -190,8 +190,8 @@ def fingerprint(gpu: Gpu | None) -> dict[str, str]:
         "onnxruntime": _version("onnxruntime-gpu") or _version("onnxruntime"),
     }
     for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG"):
-        found[variable] = os.environ.get(variable, "")
-    return {name: value for name, value in found.items() if value}
+        facts[variable] = os.environ.get(variable, "")
+    return {name: value for name, value in facts.items() if value}
 
 
 def _version(package: str) -> str:
@@ -215,11 +215,11 @@ def differences(profile: DeviceProfile, environment: Mapping[str, str]) -> list[
         ("cudnn", r"cuDNN (\d+\.\d+)"),
         ("driver", r"driver (\d+)"),
     ):
-        known = set(re.findall(pattern, measured))
+        named = set(re.findall(pattern, measured))
         here = environment.get(name, "")
-        if known and here and not any(re.match(rf"{re.escape(version)}(\D|$)", here) for version in known):
+        if named and here and not any(re.match(rf"{re.escape(version)}(\D|$)", here) for version in named):
             notes.append(
-                f"the profile {profile.name} was measured with {name} {', '.join(sorted(known))}, this"
+                f"the profile {profile.name} was measured with {name} {', '.join(sorted(named))}, this"
                 f" machine has {here}"
             )
     return notes

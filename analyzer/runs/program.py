@@ -82,7 +82,7 @@ def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
     history = encode(torch.cuda.memory._snapshot()["device_traces"][0])
     torch.cuda.memory._record_memory_history(enabled=None)
     times = ("before", "context", "end")
-    found = {
+    result = {
         "marks": [{"event": event, **asdict(counters)} for event, counters in observer.marks],
         "peaks": [asdict(counters) for counters in observer.peaks],
         "nvml_process": dict(zip(times, (before[0], context[0], after[0]), strict=True)),
@@ -92,7 +92,7 @@ def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
         "versions": versions(),
         "seconds": round(time.monotonic() - started, 1),
     }
-    return found if failed is None else {**found, "out_of_memory": failed}
+    return result if failed is None else {**result, "out_of_memory": failed}
 
 
 def build(target: str, options: Options) -> Any:
@@ -119,20 +119,20 @@ def build(target: str, options: Options) -> Any:
     )
 
 
-def _real(given: Any) -> Any:
+def _real(value: Any) -> Any:
     """Return a real tensor for a `TensorSpec`, or the one given."""
     import torch
 
     from analyzer.spec import TensorSpec
 
-    if not isinstance(given, TensorSpec):
-        return given
-    dtype = getattr(torch, given.dtype)
-    tensor = torch.zeros(given.shape, dtype=dtype)
+    if not isinstance(value, TensorSpec):
+        return value
+    dtype = getattr(torch, value.dtype)
+    tensor = torch.zeros(value.shape, dtype=dtype)
     if dtype.is_floating_point:
         tensor.normal_()
-    if given.stride is not None:
-        tensor = torch.empty_strided(given.shape, given.stride, dtype=dtype).copy_(tensor)
+    if value.stride is not None:
+        tensor = torch.empty_strided(value.shape, value.stride, dtype=dtype).copy_(tensor)
     return tensor
 
 

@@ -48,16 +48,16 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     generator = np.random.default_rng(0)
     described = job["inputs"]
-    given: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if job.get("arrays"):
-        given = feeds.typed(
+        arrays = feeds.typed(
             feeds.saved(Path(job["arrays"])), {name: entry["dtype"] for name, entry in described[0].items()}
         )
-    runs = [{**feeds.made(entry, generator), **given} for entry in described]
+    runs = [{**feeds.arrays(entry, generator), **arrays} for entry in described]
     with tempfile.TemporaryDirectory(prefix="analyzer-session-", dir=job.get("folder")) as folder:
         path, generated = with_weights(Path(job["path"]), Path(folder), generator)
-        found = measure(path, job["settings"], runs, Path(folder))
-    return {**found, "weights_generated_bytes": generated, "seconds": round(time.monotonic() - started, 1)}
+        measured = measure(path, job["settings"], runs, Path(folder))
+    return {**measured, "weights_generated_bytes": generated, "seconds": round(time.monotonic() - started, 1)}
 
 
 def measure(
@@ -83,8 +83,8 @@ def measure(
     how = _run_options(settings)
     sequence = [inputs] * RUNS if isinstance(inputs, Mapping) else inputs
     nvml = []
-    for given in sequence:
-        session.run(None, {name: _as_feed(given[name]) for name in _names(session) if name in given}, how)
+    for batch in sequence:
+        session.run(None, {name: _as_feed(batch[name]) for name in _names(session) if name in batch}, how)
         nvml.append(machine.process_bytes() if on_gpu else None)
     device = machine.device_bytes() if on_gpu else None
     profile = Path(session.end_profiling())
@@ -122,7 +122,7 @@ def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[s
         raise RuntimeError(
             f"{len(kernels)} kernels in {count} runs: a subgraph ran a changing number of times"
         )
-    found = []
+    sequences = []
     for number in range(count):
         own = [
             args
@@ -132,14 +132,14 @@ def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[s
         own = [args for args in own if "mem_arena_held" in args]
         if not own:
             raise RuntimeError("this ONNX Runtime's profile says nothing about memory; 1.30 or newer does")
-        found.append(
+        sequences.append(
             {
                 "in_use": int(own[-1]["mem_bytes_in_use"]),
                 "peak_in_use": max(int(args["mem_in_use_peak"]) for args in own),
                 "held": max(int(args["mem_arena_held"]) for args in own),
             }
         )
-    return found
+    return sequences
 
 
 def with_weights(path: Path, folder: Path, generator: np.random.Generator) -> tuple[Path, int]:
@@ -231,10 +231,10 @@ def _run_options(settings: SessionOptions) -> Any:
 def _providers(provider: str, settings: SessionOptions) -> list[Any]:
     if provider == "cpu":
         return [_PROVIDERS["cpu"]]
-    given = {name: getattr(settings, name) for name in _PROVIDER_OPTIONS}
-    given = {
+    options = {name: getattr(settings, name) for name in _PROVIDER_OPTIONS}
+    options = {
         name: str(int(value) if isinstance(value, bool) else value)
-        for name, value in given.items()
+        for name, value in options.items()
         if value is not None
     }
-    return [(_PROVIDERS["cuda"], given), _PROVIDERS["cpu"]]
+    return [(_PROVIDERS["cuda"], options), _PROVIDERS["cpu"]]

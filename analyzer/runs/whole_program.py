@@ -63,7 +63,7 @@ def run(script: str, module: bool, arguments: list[str]) -> dict[str, Any]:
     torch.cuda.synchronize()
     end = machine.process_bytes(), machine.device_bytes()
     trace = torch.cuda.memory._snapshot()["device_traces"][0] if recorded else []
-    found = {
+    result = {
         "marks": marks,
         "peaks": [asdict(meter.read())],
         "nvml_process": {"before": before[0], "end": max(filter(None, (watch.peak, end[0])), default=None)},
@@ -72,7 +72,7 @@ def run(script: str, module: bool, arguments: list[str]) -> dict[str, Any]:
         "versions": versions(),
         "seconds": round(time.monotonic() - started, 1),
     }
-    return found if failed is None else {**found, "out_of_memory": failed}
+    return result if failed is None else {**result, "out_of_memory": failed}
 
 
 class _Watch:

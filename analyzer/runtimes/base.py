@@ -46,15 +46,15 @@ class Source:
     """The captured program a runtime analyses.
 
     model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where
-    these differ; `model` then is the largest of them. answer: where the program was followed while it ran, so
-    that it could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than
-    PyTorch's ask the graph.
+    these differ; `model` then is the largest of them. prediction: of a program that was followed while it
+    ran, so that it could ask its device (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask the
+    graph.
     """
 
     graph: Graph
     model: ShapedModel | None = None
     runs: tuple[ShapedModel, ...] = ()
-    answer: Prediction | None = None
+    prediction: Prediction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class Prediction:
     describe: an allocation in the user's terms; by default from the graph's operators and storages. contents:
         for a block that many tensors share, each of them with its bytes; () for any other.
     simulation: what the allocator did with the events, where they were simulated while the program ran.
-    others: the same events in other orders that a run may have; only where threads make them. order: which of
-        the orders the events are in, in words.
-    whole: whether the events are all there were; iterations that were extrapolated are in none.
+    other_orders: the same events in other orders that a run may have; only where threads make them. order:
+        which of the orders the events are in, in words.
+    has_all_events: whether the events are all there were; iterations that were extrapolated are in none.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     plain: the program in plain numbers, where only figures are asked for (`Batches.prediction`).
     """
@@ -137,9 +137,9 @@ class Prediction:
     capped: Capped | None = None
     limited: Callable[[int, bool], Allocator] | None = None
     simulation: Simulation | None = None
-    others: Callable[[], Iterable[tuple[AllocationEvent, ...]]] = tuple
+    other_orders: Callable[[], Iterable[tuple[AllocationEvent, ...]]] = tuple
     order: str = ""
-    whole: bool = True
+    has_all_events: bool = True
     plain: Plain | None = None
 
 
@@ -192,12 +192,12 @@ class Runtime(ABC):
                     f"what {self.name} takes does not depend on {releases.DISPLAY_NAMES[name]}",
                     f"leave --release {name}={options.release[name]} out",
                 )
-        found = {
+        releases_chosen = {
             name: releases.chosen(name, options.release, profile.releases, on_gpu=on_gpu)
             for name in self.depends_on
             if name in releases.ASKABLE
         }
-        return of_release(replace(profile, releases={**profile.releases, **found}))
+        return of_release(replace(profile, releases={**profile.releases, **releases_chosen}))
 
     def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
         """Return the packages the figures depend on with their releases; cuDNN only if it is loaded."""
@@ -234,7 +234,7 @@ class Runtime(ABC):
 
 # name -> module:attribute of the built-in runtimes, imported when they are looked up.
 _OWN = {
-    "pytorch": "analyzer.runtimes.pytorch.eager:PyTorch",
+    "pytorch": "analyzer.runtimes.pytorch.runtime:PyTorch",
     "onnxruntime": "analyzer.runtimes.onnxruntime.runtime:OnnxRuntime",
 }
 _registered: dict[str, Runtime] = {}
@@ -252,8 +252,8 @@ def names() -> tuple[str, ...]:
 
 def plugins() -> tuple[str, ...]:
     """Return the names of the registered and announced runtimes, without those that are built in."""
-    found = dict.fromkeys((*_registered, *(entry.name for entry in _announced())))
-    return tuple(name for name in found if name not in _OWN)
+    all_names = dict.fromkeys((*_registered, *(entry.name for entry in _announced())))
+    return tuple(name for name in all_names if name not in _OWN)
 
 
 def named(name: str) -> Runtime:
@@ -279,20 +279,20 @@ def named(name: str) -> Runtime:
 def _loaded(entry: metadata.EntryPoint) -> Runtime:
     """Return the runtime an entry point names. Raises OptionError."""
     try:
-        found = entry.load()()
+        runtime = entry.load()()
     except Exception as error:
         raise OptionError(
             f"the runtime {entry.name!r} cannot be loaded from {entry.value}:"
             f" {type(error).__name__}: {error}",
             "install a release of its package that goes with this one, or uninstall it",
         ) from error
-    if not isinstance(found, Runtime):
+    if not isinstance(runtime, Runtime):
         raise OptionError(
             f"the runtime {entry.name!r} cannot be loaded: {entry.value} is no subclass of"
             " analyzer.runtimes.base.Runtime",
             "its package must announce one; uninstall it until it does",
         )
-    return found
+    return runtime
 
 
 def _announced() -> tuple[metadata.EntryPoint, ...]:

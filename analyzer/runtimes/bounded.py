@@ -26,18 +26,18 @@ def bounded(variants: Variants, limit: Limit) -> tuple[Simulation, str]:
     """Return the simulation under a limit, and why it is uncertain, "" if certain."""
     events, simulation = variants.prediction.events, variants.simulated(limit)
     if simulation.failure is not None:
-        runs = unasked(events) and _off(variants, limit, -1).failure is None
+        runs = unasked(events) and _simulated_at_bound(variants, limit, -1).failure is None
         return simulation, _DOUBT if runs else ""
     if _refused_unasked(events, simulation):
         return simulation, _DOUBT
     if not unasked(events):
         return simulation, ""
-    larger = _off(variants, limit, 1)
+    larger = _simulated_at_bound(variants, limit, 1)
     in_doubt = larger.failure is not None or _refused_unasked(events, larger)
     return simulation, _DOUBT if in_doubt else ""
 
 
-def _off(variants: Variants, limit: Limit, sign: int) -> Simulation:
+def _simulated_at_bound(variants: Variants, limit: Limit, sign: int) -> Simulation:
     """Simulate with the workspaces cuDNN was not asked about at their largest (sign 1) or smallest (-1)."""
     sizes = [(request.moved(sign) if request.is_unasked else request).nbytes for request in variants.requests]
     return variants.simulated(limit, tuple(sizes))

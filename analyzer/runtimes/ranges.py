@@ -70,15 +70,15 @@ def reserved_range(variants: Variants, simulation: Simulation, *, measured: bool
     others = {_at_bound(variants.requests, sign, measured=measured) for sign in (-1, 1)}
     if any(request.is_unasked for request in variants.requests):
         others |= {_drawn(variants.requests, Random(seed), measured) for seed in range(_DRAWS)}
-    found = [variants.held(sizes)[0] for sizes in others - {variants.sizes}]
-    return min([simulation.peak_reserved, *found]), max([simulation.peak_reserved, *found])
+    held_bytes = [variants.held(sizes)[0] for sizes in others - {variants.sizes}]
+    return min([simulation.peak_reserved, *held_bytes]), max([simulation.peak_reserved, *held_bytes])
 
 
 def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None:
     """Least and most bytes the allocator may hold at its peak, in whatever order threads ask; None where none
     do, or all orders are one. What is extrapolated and not simulated again (tokens of `generate`) takes as
     much in each."""
-    others = [simulate(events, prediction.allocator()).peak_reserved for events in prediction.others()]
+    others = [simulate(events, prediction.allocator()).peak_reserved for events in prediction.other_orders()]
     if not others:
         return None
     own = simulate(prediction.events, prediction.allocator()).peak_reserved
@@ -91,15 +91,15 @@ def placed_ranges(variants: Variants, simulation: Simulation) -> tuple[Range, Ra
     a block that is not split is allocated whole. None where nobody can tell: what was emulated or
     extrapolated is not simulated again, and the compiled core does not know every program."""
     prediction = variants.prediction
-    if prediction.limited is None or not prediction.whole:
+    if prediction.limited is None or not prediction.has_all_events:
         return None
     drawn = min(max(_PLACED_EVENTS // max(variants.event_count, 1), _FEWEST), _PLACEMENTS)
     spaces = (Ascending(), *(Scattered(Random(seed)) for seed in range(drawn)))
-    found = [peaks for peaks in map(variants.placed, spaces) if peaks is not None]
-    if not found:
+    all_peaks = [peaks for peaks in map(variants.placed, spaces) if peaks is not None]
+    if not all_peaks:
         return None
-    allocated = [simulation.peak_allocated, *(peaks.allocated for peaks in found)]
-    reserved = [simulation.peak_reserved, *(peaks.reserved for peaks in found)]
+    allocated = [simulation.peak_allocated, *(peaks.allocated for peaks in all_peaks)]
+    reserved = [simulation.peak_reserved, *(peaks.reserved for peaks in all_peaks)]
     return (min(allocated), max(allocated)), (min(reserved), max(reserved))
 
 
@@ -143,13 +143,13 @@ def under_pressure(
     tight, easy = allowed_bytes - kept - most, allowed_bytes + spare - least
     if variants.prediction.limited is None or with_room_bytes <= tight:
         return ()
-    found = [with_room_bytes] if with_room_bytes <= easy else []
+    held_bytes = [with_room_bytes] if with_room_bytes <= easy else []
     for sizes in {_at_bound(variants.requests, sign) for sign in (0, -1, 1)}:
         for room in (tight, easy):
             reserved, served = variants.held(sizes, Limit(max(room, 0), True))
             if served:
-                found.append(reserved)
-    return tuple(found)
+                held_bytes.append(reserved)
+    return tuple(held_bytes)
 
 
 def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> Range:

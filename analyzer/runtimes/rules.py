@@ -101,10 +101,10 @@ def concept(name: str, module: str) -> Rule:
 
 def source_in(text: str) -> str:
     """Return the source a docstring names, to the end of its paragraph, on one line; "" if it names none."""
-    found = (
+    sources = (
         paragraph[match.start() :] for paragraph in text.split("\n\n") if (match := _SOURCE.search(paragraph))
     )
-    return " ".join(" ".join(found).split()).removeprefix("Source: ")
+    return " ".join(" ".join(sources).split()).removeprefix("Source: ")
 
 
 def without_source(text: str) -> str:

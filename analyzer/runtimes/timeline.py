@@ -165,16 +165,16 @@ class States:
         self.held = _Held(allocator)
         self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
-    def add(self, asked: int, handle: int | None = None) -> None:
-        """Record the state after an event. asked: bytes (negative: freed); handle: of the block."""
-        self.put(self.allocator.allocated, asked, handle)
+    def add(self, requested: int, handle: int | None = None) -> None:
+        """Record the state after an event. requested: bytes (negative: freed); handle: of the block."""
+        self.put(self.allocator.allocated, requested, handle)
 
-    def put(self, allocated: int, asked: int, handle: int | None = None) -> None:
+    def put(self, allocated: int, requested_bytes: int, handle: int | None = None) -> None:
         """Record the state after an event, with `allocated` given: the allocator may already be past it."""
         allocator, position = self.allocator, len(self.allocated)
         before, requested = (self.allocated[-1], self.requested[-1]) if position else (self.start, 0)
         self.allocated.append(allocated)
-        self.requested.append(requested + asked)
+        self.requested.append(requested + requested_bytes)
         self.reserved.append(allocator.reserved)
         self.delta.append(allocated - before)
         if self.places:
@@ -212,51 +212,51 @@ class Server:
         if type(event) is Malloc:
             if event.key in self.live:
                 raise KeyError(f"a request has the key {event.key}, which is alive")
-            asked = event.nbytes if nbytes is None else nbytes
+            size = event.nbytes if nbytes is None else nbytes
             others = event.smaller if smaller is None else smaller
             try:
                 if event.apart:
-                    handle = allocator.reserve(asked)
+                    handle = allocator.reserve(size)
                 elif event.plan or others:
                     malloc = partial(allocator.malloc, stream=event.stream)
-                    handle, asked = self.plans.served(malloc, asked, event.plan, others)
+                    handle, size = self.plans.served(malloc, size, event.plan, others)
                 else:
-                    handle = allocator.malloc(asked, event.stream)
+                    handle = allocator.malloc(size, event.stream)
             except OutOfMemoryError:
                 # A program that caught the error goes on: cached blocks went back, nothing was taken.
                 if not event.fails:
                     raise
                 self._without_room.add(event.key)
                 return 0, None
-            self.live[event.key] = handle, asked
-            return asked, handle
+            self.live[event.key] = handle, size
+            return size, handle
         if type(event) is Free:
             if event.key in self._without_room:
                 self._without_room.remove(event.key)
                 return 0, None
-            handle, asked = self.live.pop(event.key)
+            handle, size = self.live.pop(event.key)
             allocator.free(handle)
-            return -asked, None
+            return -size, None
         if type(event) is Use:
             if event.key not in self._without_room:
                 allocator.use(self.live[event.key][0], event.stream)
         elif type(event) is Wait:
             allocator.wait(event.stream, event.by)
         elif type(event) is EmptyCache:
-            allocator.over("empty_cache")
+            allocator.end_event("empty_cache")
         return 0, None
 
     def step(self, event: AllocationEvent, states: States) -> int:
         """Serve one event, record the state after it, and tell the allocator when a named event is over;
         return the bytes requested, negative if freed. Raises as `serve`, with nothing recorded."""
         refused = self.plans.refused
-        asked, handle = self.serve(event)
+        requested, handle = self.serve(event)
         if self.plans.refused > refused:
             states.refused.append(len(states.allocated))
-        states.put(self.allocator.allocated, asked, handle)
+        states.put(self.allocator.allocated, requested, handle)
         if type(event) is Event:
-            self.allocator.over(event.name, event.value)
-        return asked
+            self.allocator.end_event(event.name, event.value)
+        return requested
 
 
 def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Simulation:
@@ -379,9 +379,9 @@ def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:
     starts, seen, previous = [], set(), -1
     for position, event in enumerate(events):
         if isinstance(event, Event):
-            found = _INPUT.fullmatch(event.name)
-            if found and found[1] not in seen:
-                seen.add(found[1])
+            match = _INPUT.fullmatch(event.name)
+            if match and match[1] not in seen:
+                seen.add(match[1])
                 starts.append(previous)
             previous = position
     return starts

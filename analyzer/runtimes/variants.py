@@ -67,8 +67,8 @@ class Variants:
         allocator, limit = self.prediction.allocator(), None
         if isinstance(allocator, PyTorchAllocator) and (nbytes := allocator.settings.limit_bytes) is not None:
             allocator, limit = _unlimited(allocator), Limit(nbytes, True)
-        found = rows(self.prediction.events, lambda _: next(places), allocator)
-        return found and found._replace(limit=limit)
+        compiled = rows(self.prediction.events, lambda _: next(places), allocator)
+        return compiled and compiled._replace(limit=limit)
 
     @cached_property
     def _plans(self) -> NumberedPlans:
@@ -81,19 +81,19 @@ class Variants:
 
     def _numbered(self, sizes: Sizes) -> Integers:
         """Return every size by its number in the rows, with these of the requests."""
-        found = np.array(sizes, np.int64)
+        own = np.array(sizes, np.int64)
         if self._plain is None:
-            return found
+            return own
         every = self._plain.sizes.copy()
-        every[self._plain.numbers] = found
+        every[self._plain.numbers] = own
         return every
 
     def held(self, sizes: Sizes, limit: Limit | None = None) -> tuple[int, bool]:
         """Return the peak bytes the allocator holds with these sizes, and whether every request found room;
         limit: as `Prediction.limited` takes it."""
         if self._rows is not None:
-            found = self._rows.peaks(self._numbered(sizes), limit, plans=self._plans)
-            return found.reserved, found.served
+            peaks = self._rows.peaks(self._numbered(sizes), limit, plans=self._plans)
+            return peaks.reserved, peaks.served
         simulation = self.simulated(limit, sizes)
         return simulation.peak_reserved, simulation.failure is None
 
@@ -111,20 +111,20 @@ class Variants:
         return simulate(events, allocator, places=sizes is None)
 
     def _in_numbers(self, plain: Plain, limit: Limit | None, sizes: Integers) -> Simulation:
-        found = plain.rows.peaks(sizes, limit, plans=self._plans)
+        peaks = plain.rows.peaks(sizes, limit, plans=self._plans)
         places = {number: place for place, number in enumerate(plain.numbers.tolist())}
-        refused = tuple([places[int(plain.rows.events[row, 1])] for row in found.refused])
+        refused = tuple([places[int(plain.rows.events[row, 1])] for row in peaks.refused])
         alive = tuple(
             [
                 Alive(self.requests[places[number]], nbytes)
-                for number, nbytes in plain.rows.alive(sizes, limit, self._plans, found.row)
+                for number, nbytes in plain.rows.alive(sizes, limit, self._plans, peaks.row)
                 if number in places
             ]
         )
         failure = None
-        if not found.served:
-            failure = Failure(-1, Malloc(-1, 0, Category.SCRATCH), found.allocated, found.reserved, -1)
-        return Simulation.of_peaks(found.allocated, found.reserved, alive, refused, failure)
+        if not peaks.served:
+            failure = Failure(-1, Malloc(-1, 0, Category.SCRATCH), peaks.allocated, peaks.reserved, -1)
+        return Simulation.of_peaks(peaks.allocated, peaks.reserved, alive, refused, failure)
 
     def placed(self, space: AddressSpace) -> Peaks | None:
         """Return the peaks with segments at these addresses; None where addresses decide nothing, the
@@ -165,8 +165,8 @@ class Rows(NamedTuple):
         """Return the peaks with these sizes in bytes, by number. limit: in place of the allocator's own;
         space: where segments go; plans: those that are asked for less where there is no room."""
         refused = None if plans is None or not plans.smaller else Refusals(plans, sizes)
-        found = self._peaks(self.events, sizes, limit, space, refused)
-        return found if refused is None else found._replace(refused=tuple(refused.rows))
+        result = self._peaks(self.events, sizes, limit, space, refused)
+        return result if refused is None else result._replace(refused=tuple(refused.rows))
 
     def alive(
         self, sizes: Integers, limit: Limit | None, plans: NumberedPlans, row: int
@@ -251,17 +251,17 @@ def rows(
         return None
     setup_count = iteration_start(tuple(events)) + 1
     places: dict[int, int] = {}
-    found: list[tuple[int, int]] = []
+    table: list[tuple[int, int]] = []
     setup_rows = 0
     for position, event in enumerate(events):
         if isinstance(event, Malloc):
             if event.stream or event.apart or event.fails:
                 return None
-            found.append((places.setdefault(event.key, len(places)), number(event)))
+            table.append((places.setdefault(event.key, len(places)), number(event)))
         elif isinstance(event, Free):
-            found.append((places.setdefault(event.key, len(places)), FREE))
+            table.append((places.setdefault(event.key, len(places)), FREE))
         elif not isinstance(event, (Event, Wait)) or (isinstance(event, Event) and event.name in HEEDED):
             return None  # waiting frees nothing: no block is used by another stream
         if position < setup_count:
-            setup_rows = len(found)
-    return Rows(np.array(found, np.int64).reshape(-1, 2), setup_rows, allocator.settings)
+            setup_rows = len(table)
+    return Rows(np.array(table, np.int64).reshape(-1, 2), setup_rows, allocator.settings)

@@ -91,7 +91,6 @@ class Functions:
         self._originals: dict[str, Function] = {}
 
     # -- around every call
-    # ----------------------------------------------------------------------------------------
 
     def _aside(self) -> bool:
         """Return whether this call is none of the program's."""
@@ -120,7 +119,6 @@ class Functions:
         return text if folder is None else os.path.join(self._layer.outside(_path_of(folder)), text)
 
     # -- os
-    # ----------------------------------------------------------------------------------------------------
 
     def _reads(self, original: Function, follow: bool) -> Function:
         """Return a replacement for a function that reads a path."""
@@ -289,25 +287,24 @@ class Functions:
         self._originals["Popen"](process, *arguments, **named)
 
     # -- everything
-    # -------------------------------------------------------------------------------------------------
 
-    def _of_os(self) -> dict[str, Function]:
+    def _os_replacements(self) -> dict[str, Function]:
         """Return the replacements for functions of `os`, by name."""
-        known = self._originals
+        own = self._originals
         return {
-            **{name: self._reads(known[name],
-            name not in _READS_NO_LINK) for name in _READS if name in known},
-            **{name: self._changes(known[name],
-            name not in _CHANGES_NO_LINK) for name in _CHANGES if name in known},
-            **{name: self._makes(known[name]) for name in ("mkdir", "mkfifo", "mknod") if name in known},
-            **{name: self._removes(known[name], name == "rmdir") for name in ("unlink", "remove", "rmdir")},
-            **{name: self._renames(known[name]) for name in ("rename", "replace")},
-            "link": self._links(known["link"], True), "symlink": self._links(known["symlink"], False),
+            **{name: self._reads(own[name],
+            name not in _READS_NO_LINK) for name in _READS if name in own},
+            **{name: self._changes(own[name],
+            name not in _CHANGES_NO_LINK) for name in _CHANGES if name in own},
+            **{name: self._makes(own[name]) for name in ("mkdir", "mkfifo", "mknod") if name in own},
+            **{name: self._removes(own[name], name == "rmdir") for name in ("unlink", "remove", "rmdir")},
+            **{name: self._renames(own[name]) for name in ("rename", "replace")},
+            "link": self._links(own["link"], True), "symlink": self._links(own["symlink"], False),
             "open": self._open, "listdir": self._listdir, "scandir": self._scandir, "chdir": self._chdir,
             "getcwd": self._getcwd, "getcwdb": lambda: os.fsencode(self._getcwd()), "system": self._system,
         }  # fmt: skip
 
-    def _of_io(self) -> dict[str, tuple[Any, Any]]:
+    def _io_replacements(self) -> dict[str, tuple[Any, Any]]:
         """Return (original, replacement) for functions of `io`, by name."""
         opened, file_io = builtins.open, io.FileIO
 
@@ -354,7 +351,9 @@ class Functions:
         )  # fmt: skip
         self._originals = {name: getattr(os, name) for name in names if hasattr(os, name)}
         self._originals["Popen"] = subprocess.Popen.__init__
-        made = {name: Substitute(self._originals[name], call) for name, call in self._of_os().items()}
+        made = {
+            name: Substitute(self._originals[name], call) for name, call in self._os_replacements().items()
+        }
         with contextlib.ExitStack() as stack:
             for name, replacement in made.items():
                 for group in (os.supports_dir_fd, os.supports_follow_symlinks):
@@ -363,7 +362,7 @@ class Functions:
                         stack.callback(group.discard, replacement)
             # `open` is a name in both.
             of_os = {name: (self._originals[name], made[name]) for name in made}
-            stack.callback(exchange_all([of_os, self._of_io()]))
+            stack.callback(exchange_all([of_os, self._io_replacements()]))
             self._defaults(stack, made)
 
             def started(process: Any, *arguments: Any, **named: Any) -> None:

@@ -24,10 +24,10 @@ def once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[Non
             if fullname != name:
                 return None
             behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
-            found = (
+            module_spec = (
                 finder.find_spec(fullname, path, target) for finder in behind if hasattr(finder, "find_spec")
             )
-            spec = next(filter(None, found), None)
+            spec = next(filter(None, module_spec), None)
             if spec is not None and spec.loader is not None:
                 run = spec.loader.exec_module
 
@@ -111,18 +111,18 @@ Looked: TypeAlias = tuple[dict[str, Any], int, tuple[str, ...]]
 _found: dict[frozenset[str], dict[int, Looked]] = {}
 
 
-def _named(modules: Iterable[Any], names: frozenset[str], known: Mapping[int, Looked]) -> dict[int, Looked]:
-    """Return what each module has of these names. known: what an earlier look saw."""
-    found = {}
+def _named(modules: Iterable[Any], names: frozenset[str], already: Mapping[int, Looked]) -> dict[int, Looked]:
+    """Return what each module has of these names. already: what an earlier look saw."""
+    by_id = {}
     for module in modules:
         held = getattr(module, "__dict__", None)
         place = id(held)
-        seen = known.get(place)
+        seen = already.get(place)
         if seen is not None and seen[1] == len(seen[0]):
-            found[place] = seen
+            by_id[place] = seen
         elif isinstance(held, dict):
-            found[place] = held, len(held), tuple(names & held.keys())
-    return found
+            by_id[place] = held, len(held), tuple(names & held.keys())
+    return by_id
 
 
 def _holding(

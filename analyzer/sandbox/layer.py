@@ -44,7 +44,6 @@ class Layer:
         return not os.path.lexists(self._began)
 
     # -- where a path leads
-    # -------------------------------------------------------------------------------------
 
     def working_folder(self) -> str:
         """Return the working folder as the program knows it."""
@@ -130,15 +129,14 @@ class Layer:
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, unordered."""
         place = self.place(path)
-        found = set(os.listdir(self.upper + place)) if os.path.isdir(self.upper + place) else set[str]()
+        entries = set(os.listdir(self.upper + place)) if os.path.isdir(self.upper + place) else set[str]()
         if self.is_below(place):
-            found |= {name for name in os.listdir(place) if not self._hidden(f"{place.rstrip('/')}/{name}")}
+            entries |= {name for name in os.listdir(place) if not self._hidden(f"{place.rstrip('/')}/{name}")}
         elif not os.path.isdir(self.upper + place):
             os.listdir(self.upper + place)  # raises what is the matter
-        return list(found)
+        return list(entries)
 
     # -- what is changed
-    # ----------------------------------------------------------------------------------------
 
     def _writes(self) -> None:
         if self.untouched():

@@ -97,8 +97,8 @@ class _Paths:
             return original(*arguments, **named)
 
         if isinstance(original, type):
-            whole: Any = original
-            begin = whole.__init__
+            function: Any = original
+            begin = function.__init__
 
             def begun(self: Any, *arguments: Any, **named: Any) -> None:
                 arguments, named = given(arguments, named)
@@ -122,14 +122,14 @@ def libraries(
         for module, path, index, argument, how in _LIBRARIES:
 
             def imported(
-                found: ModuleType,
+                module: ModuleType,
                 path: str = path,
                 index: int = index,
                 argument: str = argument,
                 how: Any = how,
             ) -> None:
                 owner, _, name = path.rpartition(".")
-                holder: Any = getattr(found, owner) if owner else found
+                holder: Any = getattr(module, owner) if owner else module
                 original = getattr(holder, name, None)
                 if original is None:
                     return

@@ -97,11 +97,11 @@ def _unshare(kinds: int) -> set[str] | None:
 
 def _own_addresses() -> None:
     """Bring up the loopback of a network namespace."""
-    with socket.socket() as asked:
+    with socket.socket() as probe:
         flags = struct.unpack(
-            "16sh", fcntl.ioctl(asked, _SIOCGIFFLAGS, struct.pack("16sh22x", b"lo", 0))[:18]
+            "16sh", fcntl.ioctl(probe, _SIOCGIFFLAGS, struct.pack("16sh22x", b"lo", 0))[:18]
         )[1]
-        fcntl.ioctl(asked, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | _IFF_UP))
+        fcntl.ioctl(probe, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | _IFF_UP))
 
 
 class _Root:
@@ -190,10 +190,10 @@ class _Root:
 
     def _as_lower(self, outside: str, made: str) -> None:
         """Give a folder its outside mode and, for root, its owner."""
-        found = os.stat(outside)
-        os.chmod(made, stat.S_IMODE(found.st_mode) & (~0 if os.access(outside, os.W_OK) else ~0o222))
+        status = os.stat(outside)
+        os.chmod(made, stat.S_IMODE(status.st_mode) & (~0 if os.access(outside, os.W_OK) else ~0o222))
         if self._is_root:
-            os.chown(made, found.st_uid, found.st_gid)
+            os.chown(made, status.st_uid, status.st_gid)
 
     def _as_outside(self, outside: str, writable: bool) -> None:
         """Mount an outside folder as it is, read-only unless `writable`."""
@@ -227,8 +227,8 @@ class _Root:
         os.chmod(inside, stat.S_IMODE(os.stat(outside).st_mode))
 
 
-def _is_mine(found: os.stat_result) -> bool:
-    return (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
+def _is_mine(status: os.stat_result) -> bool:
+    return (status.st_uid, status.st_gid) == (os.getuid(), os.getgid())
 
 
 def _check_groups(folder: str) -> None:
@@ -266,13 +266,13 @@ def _on_the_way() -> set[str]:
                 (entry.path, depth + 1) for entry in _entries(path) if entry.is_dir(follow_symlinks=False)
             ]
     paths |= {path for path, _ in near[:_MOST_FOLDERS] if os.access(path, os.W_OK)}
-    found = set[str]()
+    folders = set[str]()
     for path in paths:
         names = path.strip("/").split("/")
         above = ("/" + "/".join(names[:count]) for count in range(1, len(names) + 1))
-        found.update(itertools.takewhile(os.path.isdir, above))
-    theirs = {path for path in found if not _is_mine(os.stat(path))}
-    return {path for path in found if any(f"{other}/".startswith(f"{path}/") for other in theirs)}
+        folders.update(itertools.takewhile(os.path.isdir, above))
+    theirs = {path for path in folders if not _is_mine(os.stat(path))}
+    return {path for path in folders if any(f"{other}/".startswith(f"{path}/") for other in theirs)}
 
 
 def _entries(path: str) -> Iterator[os.DirEntry[str]]:

@@ -48,10 +48,10 @@ class Outside:
         with self._lock:
             pickle.dump((what, arguments), self._asks)
             self._asks.flush()
-            error, found = pickle.load(self._answers)
+            error, value = pickle.load(self._answers)
         if error is not None:
             raise error
-        return found
+        return value
 
 
 class First:
@@ -91,8 +91,8 @@ class First:
                 pickle.dump(answer, answers)
                 answers.flush()
 
-    def finish(self, status: int, asked: int, complain: Complain) -> int:
-        """Keep outputs, remove the rest, return the exit code. asked: ending signal, or 0."""
+    def finish(self, status: int, code: int, complain: Complain) -> int:
+        """Keep outputs, remove the rest, return the exit code. code: ending signal, or 0."""
         try:
             if self.code is not None:
                 self._scratch.keep_downloads(self._environment)
@@ -108,8 +108,8 @@ class First:
             self._scratch.drop()
         if self.code is not None:
             return self.code
-        if asked:
-            return 128 + asked
+        if code:
+            return 128 + code
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             hints: dict[int, str] = {

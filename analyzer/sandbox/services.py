@@ -65,7 +65,7 @@ class Services:
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """Replace trackers' and sockets' functions while open."""
-        told: dict[str, Callable[[Any], Any]] = {
+        changes: dict[str, Callable[[Any], Any]] = {
             "socket": self._socket, "wandb": self._wandb, "mlflow": self._mlflow, "neptune": self._neptune,
             "neptune_scale": self._neptune_scale, "huggingface_hub.hf_api": self._hub,
             "comet_ml": self._by_variable, "swanlab": self._by_variable,
@@ -73,24 +73,23 @@ class Services:
         with contextlib.ExitStack() as stack:
 
             def imported(module: ModuleType) -> None:
-                stack.callback(exchange(told[module.__name__](module)))
+                stack.callback(exchange(changes[module.__name__](module)))
 
-            for name in told:
+            for name in changes:
                 stack.enter_context(once_imported(name, imported))
             yield
 
     # -- connections
-    # ------------------------------------------------------------------------------------------------
 
     def _socket(self, module: Any) -> Iterator[tuple[Any, str, Any]]:
         """Yield replacements that note which host an address is of, and which the program connects to."""
-        asked = module.getaddrinfo
+        original = module.getaddrinfo
 
         def getaddrinfo(host: Any, *arguments: Any, **named: Any) -> Any:
-            found = asked(host, *arguments, **named)
+            addresses = original(host, *arguments, **named)
             if isinstance(host, str) and not self._aside():
-                self._names.update({entry[4][0]: host for entry in found})
-            return found
+                self._names.update({entry[4][0]: host for entry in addresses})
+            return addresses
 
         yield module, "getaddrinfo", getaddrinfo
         for name, kinds in (
@@ -120,7 +119,6 @@ class Services:
         return call
 
     # -- trackers
-    # ---------------------------------------------------------------------------------------------------
 
     def _for_program(self, tracker: str, original: Any, made: Any) -> Any:
         """Return a function that calls `made` for the program and `original` for everything else."""

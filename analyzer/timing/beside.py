@@ -38,8 +38,8 @@ class Plane(NamedTuple):
     def at(self, factor: float, seconds: float) -> float:
         """Return the logarithm of the ratio. factor: logarithm of how many times as long as `seconds`, the
         formula's, the call takes on the H100."""
-        found = self.level + self.by_factor * factor + self.by_seconds * (log(seconds) - MIDDLE)
-        return min(max(found, self.least), self.most)
+        height = self.level + self.by_factor * factor + self.by_seconds * (log(seconds) - MIDDLE)
+        return min(max(height, self.least), self.most)
 
 
 @cache

@@ -40,8 +40,8 @@ _MICRO = 1e-6
 
 @cache
 def _recorded() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
-    return found
+    table: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return table
 
 
 def is_launch(operator: Operator) -> bool:

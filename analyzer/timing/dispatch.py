@@ -145,15 +145,15 @@ def _conv_parts(
     transposed, groups = bool(operator.argument("transposed")), operator.integer("groups", default=1)
     stride, dilation = operator.integers("stride") or (1,), operator.integers("dilation") or (1,)
     dtype = _computed_in(x, "no_tf32" not in operator.settings)
-    found = []
+    launches = []
     for part in parts:
         conv = Convolution(
             part, dtype, channels_last(x) or channels_last(weight), len(x.shape) - 2, x.shape[0], x.shape[1],
             out.shape[1], prod(x.shape[2:]), prod(out.shape[2:]), prod(weight.shape[2:]), stride[0],
             dilation[0], groups, transposed,
         )  # fmt: skip
-        found.append(convolution(conv, rates))
-    return found
+        launches.append(convolution(conv, rates))
+    return launches
 
 
 def _convolution(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -161,14 +161,14 @@ def _convolution(operator: Operator, name: str, rates: Rates) -> list[Work]:
     x, weight, out = operator.tensor("input"), operator.tensor("weight"), operator.outputs[0]
     if x is None or weight is None or out is None or not out.element_count:
         return []
-    found = _conv_parts(operator, ("forward",), x, weight, out, rates)
-    if operator.tensor("bias") is not None and not found[0].category.endswith("depthwise"):
+    launches = _conv_parts(operator, ("forward",), x, weight, out, rates)
+    if operator.tensor("bias") is not None and not launches[0].category.endswith("depthwise"):
         nbytes = out.element_count * size_of(out)  # cuDNN's result, to which PyTorch adds the bias
         last = channels_last(out)
         kind, run = ("bias_add", out.shape[1]) if last else ("channel_mul", prod(out.shape[2:]))
         count, sizes = out.element_count, (log(run),)
-        found.append(traffic.strided(kind, size_of(out), count, 2 * nbytes, nbytes, rates, sizes))
-    return found
+        launches.append(traffic.strided(kind, size_of(out), count, 2 * nbytes, nbytes, rates, sizes))
+    return launches
 
 
 def _convolution_backward(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -177,16 +177,16 @@ def _convolution_backward(operator: Operator, name: str, rates: Rates) -> list[W
     if x is None or weight is None or grad is None or not grad.element_count:
         return []
     wanted = operator.flags("output_mask", 3)
-    parts = tuple(part for part, asked in zip(("input", "weight"), wanted, strict=False) if asked)
-    found = _conv_parts(operator, parts, x, weight, grad, rates)
+    parts = tuple(part for part, needed in zip(("input", "weight"), wanted, strict=False) if needed)
+    launches = _conv_parts(operator, parts, x, weight, grad, rates)
     if wanted[2]:
         n, c, size = grad.shape[0], grad.shape[1], size_of(grad)
-        found.append(
+        launches.append(
             traffic.reduced("sum_first", size, grad.element_count, c, rates)
             if channels_last(grad)
             else traffic.summed(size, n, c, prod(grad.shape[2:]), rates)
         )
-    return found
+    return launches
 
 
 def _attention(operator: Operator, name: str, rates: Rates) -> list[Work]:
@@ -213,8 +213,8 @@ def _softmax(operator: Operator, name: str, rates: Rates) -> list[Work]:
     if x is None or not x.element_count or not x.shape:
         return []
     width = x.shape[operator.integer("dim", default=-1)]
-    known = {"_safe_softmax": "_softmax", "_masked_softmax": "_softmax"}.get(name, name)
-    return [traffic.rows(known, size_of(x), x.element_count / width, width, rates)]
+    operator_name = {"_safe_softmax": "_softmax", "_masked_softmax": "_softmax"}.get(name, name)
+    return [traffic.rows(operator_name, size_of(x), x.element_count / width, width, rates)]
 
 
 def _losses(operator: Operator, name: str, rates: Rates) -> list[Work]:

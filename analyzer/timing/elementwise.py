@@ -113,18 +113,18 @@ def elementwise(operator: Operator, name: str, rates: Rates) -> list[Work]:
     mixed = len({t.dtype for t in (*inputs, result) if t.dtype != "bool"}) > 1
     largest = max((t for t in (result, *inputs)), key=lambda t: t.element_count)
     itemsize = size_of(largest)
-    known = _NAMED.get(name)
+    kernel = _NAMED.get(name)
     if repeated is not None:
-        whole = repeated.shape == result.shape and 0 not in _strides(repeated)
-        kind, sizes = pattern(repeated, result) if whole else repetition(repeated, result)
+        is_whole = repeated.shape == result.shape and 0 not in _strides(repeated)
+        kind, sizes = pattern(repeated, result) if is_whole else repetition(repeated, result)
         return [strided(kind, itemsize, count, read + written, read, rates, sizes)]
     if mixed and len(inputs) > 1:
         return [vectors("mixed", itemsize, read + written, read, rates)]
-    if known is None:
-        known = name if name in ("add", "add_", "mul", "mul_") else "add" if len(inputs) > 1 else "relu"
-    if known in ("add", "add_", "mul", "mul_", "sub", "div") and len(inputs) < 2:
-        known = "mul.Scalar"
-    return [vectors(known, itemsize, read + written, read, rates)]
+    if kernel is None:
+        kernel = name if name in ("add", "add_", "mul", "mul_") else "add" if len(inputs) > 1 else "relu"
+    if kernel in ("add", "add_", "mul", "mul_", "sub", "div") and len(inputs) < 2:
+        kernel = "mul.Scalar"
+    return [vectors(kernel, itemsize, read + written, read, rates)]
 
 
 def unique(tensors: Sequence[TensorMeta]) -> list[TensorMeta]:

@@ -73,20 +73,20 @@ def seconds_of(
     place = 1 if backward else 2 if operator.phase is Phase.OPTIMIZER else 0
     more = _BACKWARD if backward else _FORWARD
     if tensors:
-        found = _LIST + _LIST_EACH * tensors
+        seconds = _LIST + _LIST_EACH * tensors
     elif name.startswith("_cudnn_rnn"):
-        found = _LAUNCH * launches
+        seconds = _LAUNCH * launches
     elif name.startswith("_scaled_dot_product"):
-        found = _ATTENTION[backward] * more
+        seconds = _ATTENTION[backward] * more
     elif name in _KINDS:
-        found = _KINDS[name][backward] * more
+        seconds = _KINDS[name][backward] * more
     else:
-        found = (_PLAIN if launches else _VIEW)[place]
+        seconds = (_PLAIN if launches else _VIEW)[place]
     if before is None or before.phase is not operator.phase:
-        found += _PHASE
+        seconds += _PHASE
     elif place == 0 and operator.module != before.module:
-        found += _MODULE
-    return found * _LEVEL * _MICRO + checkpointing(*operator.checkpointing)
+        seconds += _MODULE
+    return seconds * _LEVEL * _MICRO + checkpointing(*operator.checkpointing)
 
 
 def factor_of(seconds: Mapping[str, float]) -> float:

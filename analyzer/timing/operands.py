@@ -42,12 +42,12 @@ def copied_first(operator: Operator, name: str, rates: Rates) -> list[Work]:
         names = _FORMATTED[name]
         of = ("input", "weight") if name.startswith("convolution") else ("input", "self")
         last = any(channels_last(tensor) for key in of if (tensor := operator.tensor(key)) is not None)
-    found = []
+    launches = []
     for key in names:
         tensor = operator.tensor(key)
         if tensor is not None and not _same(tensor, target := _lying(tensor, last)):
-            found += copied(tensor, target, rates)
-    return found
+            launches += copied(tensor, target, rates)
+    return launches
 
 
 def channels_last(tensor: TensorMeta) -> bool:

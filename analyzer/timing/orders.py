@@ -64,9 +64,9 @@ def repetition(operand: TensorMeta, result: TensorMeta) -> tuple[str, tuple[floa
     dims = order(result)[::-1]
     if not there or not dims:
         return "row_mul", (0.0,)
-    whole = dims[0] in there
-    run = _joined(dims, lambda d: (d in there) == whole, result)
-    if whole:
+    repeats_first = dims[0] in there
+    run = _joined(dims, lambda d: (d in there) == repeats_first, result)
+    if repeats_first:
         return "bias_add", (log(run),)
     return "row_mul" if dims[-1] in there else "channel_mul", (log(run),)
 

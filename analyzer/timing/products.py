@@ -57,10 +57,10 @@ def seconds(m: int, n: int, k: int, b: int, dtype: str, rates: Rates) -> float:
             if split > 1 and (tiles * split > 4 * units or split > steps):
                 break
             waves = ceil(tiles * split / units)
-            found = waves * (each * ceil(steps / split) + _WAVE)
+            time = waves * (each * ceil(steps / split) + _WAVE)
             if split > 1:
-                found += _SPLIT + m * n * b * 4 * split / rates.cache_bandwidth
-            best = min(best, found)
+                time += _SPLIT + m * n * b * 4 * split / rates.cache_bandwidth
+            best = min(best, time)
     nbytes = (m * k + n * k + m * n) * b * itemsize
     reached = rates.cache_bandwidth * 0.82 if nbytes < rates.cache_bytes * 0.8 else rates.bandwidth * 0.78
     return float((best**3 + (nbytes / reached) ** 3) ** (1 / 3) + _BEGIN)

@@ -70,14 +70,14 @@ def rates_of(profile: DeviceProfile) -> Rates | None:
     if name not in _known() and profile.nvml_names:  # a calibrated profile has a name of its own
         with suppress(OptionError):
             name = load(profile.nvml_names[0]).name
-    found = _known().get(MEASURED if name in BESIDE else name)
-    if found is None:
+    rates = _known().get(MEASURED if name in BESIDE else name)
+    if rates is None:
         return None
     return Rates(
-        half=found["half"] * 1e12,
-        tf32=found["tf32"] * 1e12,
-        vector=found["vector"] * 1e12,
-        bandwidth=found["bandwidth"] * 1e9,
+        half=rates["half"] * 1e12,
+        tf32=rates["tf32"] * 1e12,
+        vector=rates["vector"] * 1e12,
+        bandwidth=rates["bandwidth"] * 1e9,
         multiprocessors=profile.sm_count,
         cache_bytes=int(profile.cudnn_device.get("l2CacheSize", 0)) or 4 << 20,
         measured=name == MEASURED or name in BESIDE,

@@ -115,7 +115,7 @@ def step_time(graph: Graph, profile: DeviceProfile) -> StepTime | None:
         by_module=_sums((launch.operator.module, launch.device) for launch in launches.values()),
         by_line=_sums((launch.operator.source, launch.device) for launch in launches.values()),
         by_kind=_sums((category.partition(":")[0], time) for category, time, _, _ in kinds),
-        unknown=_sums((category, time / busy) for category, time, _, known in kinds if not known),
+        unknown=_sums((category, time / busy) for category, time, _, is_known in kinds if not is_known),
     )
 
 
@@ -162,7 +162,7 @@ def launches_of(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: flo
     works = [works_of(operator, graph.storages, rates) for operator in chosen]
     away = [residency.missing(operator) for operator in chosen]
     taken = iter(table.seconds_of([work for group in works for work in group], rates.beside))
-    found: dict[int, Launch] = {}
+    by_operator: dict[int, Launch] = {}
     before: Operator | None = None
     for operator, group, missing in zip(chosen, works, away, strict=True):
         name = plain_name(operator)
@@ -184,11 +184,11 @@ def launches_of(graph: Graph, moments: Sequence[Moment], rates: Rates, slow: flo
         if handed is None:
             handed = host.seconds_of(operator, name, kernels, tensors, before)
         gap = compiled.GRAPH_GAP if compiled.REPLAYED in operator.settings else _GAP
-        found[operator.index] = Launch(
+        by_operator[operator.index] = Launch(
             operator, handed * slow, device, kernels, waits, tuple(kinds), gap, staged
         )
         before = operator
-    return found
+    return by_operator
 
 
 def _played(moments: list[Moment], launches: dict[int, Launch], device: float, slow: float) -> float:

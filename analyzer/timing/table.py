@@ -80,13 +80,15 @@ class _File:
 def _file() -> _File:
     extents: list[tuple[int, int, int, int]] = []
     row = cell = 0
-    with np.load(FILE) as found:
-        names = bytes(found["names"]).decode().split("\n")
-        for count, width in zip(found["counts"].tolist(), found["widths"].tolist(), strict=True):
+    with np.load(FILE) as archive:
+        names = bytes(archive["names"]).decode().split("\n")
+        for count, width in zip(archive["counts"].tolist(), archive["widths"].tolist(), strict=True):
             extents.append((row, cell, count, width))
             row, cell = row + count, cell + count * width
         scales = {"places": PLACE, "factors": FACTOR, "colds": COLD, "spreads": 100.0, "kernels": 10.0}
-        arrays = {name: found[name].astype(np.float32) / np.float32(scale) for name, scale in scales.items()}
+        arrays = {
+            name: archive[name].astype(np.float32) / np.float32(scale) for name, scale in scales.items()
+        }
     return _File({name: number for number, name in enumerate(names)}, extents, arrays)
 
 
@@ -136,7 +138,7 @@ def seconds_of(works: Sequence[Work], beside: str = "") -> list[Seconds]:
     for category, places in grouped.items():
         factors[category] = _factors(category, list(places))
     relations = planes(beside) if beside else {}
-    found = []
+    rows = []
     for work in works:
         factor, cold, spread, known, kernels = factors[work.category][work.place]
         plane = relations.get(work.category) or relations.get(stand_in(work.category) or "")
@@ -146,25 +148,25 @@ def seconds_of(works: Sequence[Work], beside: str = "") -> list[Seconds]:
         if not work.staged:
             factor *= exp(min((_DEVIATION * spread) ** 2 / 2, _MOST_RAISED))
         warm = work.base * factor
-        found.append(Seconds(warm, warm * cold, spread, known, kernels))
-    return found
+        rows.append(Seconds(warm, warm * cold, spread, known, kernels))
+    return rows
 
 
 def _factors(
     category: str, places: list[tuple[float, ...]]
 ) -> dict[tuple[float, ...], tuple[float, float, float, bool, float]]:
     """Return (factor, cold factor, spread, whether measured, kernels) for each place of a category."""
-    rows, known = rows_of(category), True
+    rows, is_known = rows_of(category), True
     if rows is None:
         other = stand_in(category)
-        rows, known = None if other is None else rows_of(other), False
+        rows, is_known = None if other is None else rows_of(other), False
     if rows is None or rows.places.shape[1] != len(places[0]):
         return dict.fromkeys(places, (1.0, 1.0, UNKNOWN_SPREAD, False, 1.0))
-    least = 0.0 if known else UNKNOWN_SPREAD / 2
-    said = near(rows, np.array(places, np.float32))
+    least = 0.0 if is_known else UNKNOWN_SPREAD / 2
+    nearest = near(rows, np.array(places, np.float32))
     return {
-        place: (exp(factor), exp(cold), max(spread, least), known, rows.kernels)
-        for place, (factor, cold, spread) in zip(places, said, strict=True)
+        place: (exp(factor), exp(cold), max(spread, least), is_known, rows.kernels)
+        for place, (factor, cold, spread) in zip(places, nearest, strict=True)
     }
 
 
@@ -196,5 +198,5 @@ def _slope(away: NDArray[Any], factors: NDArray[Any], weights: NDArray[Any]) -> 
         away.shape[-1], dtype=np.float32
     )
     leaning = np.einsum("qk,qki,qk->qi", weights, around, factors)
-    found: NDArray[Any] = (np.linalg.solve(squares, leaning[..., None])[..., 0] * middle).sum(1)
-    return found
+    slopes: NDArray[Any] = (np.linalg.solve(squares, leaning[..., None])[..., 0] * middle).sum(1)
+    return slopes

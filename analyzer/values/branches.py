@@ -91,10 +91,8 @@ FLAGS: dict[tuple[str, str], tuple[bool, str]] = {
 COUNTS: dict[tuple[str, str], tuple[int, str]] = {
     ("transformers/models/whisper/generation_whisper.py", "_retrieve_segment"): (
         0,
-        (
-            "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of"
-            " the sound is one segment"
-        ),
+        "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of"
+        " the sound is one segment",
     )
 }
 

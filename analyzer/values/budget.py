@@ -99,7 +99,7 @@ class Effort:
         """Whether large tensors are still followed."""
         return self.most > SMALL_ELEMENTS
 
-    def asked(self) -> None:
+    def note_decision(self) -> None:
         """Note that the program decides something by its numbers."""
         self._left = BETWEEN_QUESTIONS
 

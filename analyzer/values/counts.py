@@ -183,10 +183,10 @@ class KnownCounts:
         """Note a mask of where an order, or several, have one place, or anything else equals a number."""
         order, place = call.argument("self"), call.argument("other")
         places = self._orders.get(self._key_of(order), 0)
-        whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
+        is_whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
         if (
             places
-            and whole
+            and is_whole
             and order.size(-1) == places
             and (not isinstance(place, torch.Tensor) or place.numel() == 1)
         ):

@@ -38,11 +38,11 @@ def slices(
     everywhere: sorted; else neighbors alone are compared. value: of at least one element.
     """
     moved = value.movedim(dim, 0)
-    found = moved.reshape(moved.shape[0], -1)
-    order = torch.arange(found.shape[0], device=value.device)
-    for column in reversed(range(found.shape[1] if everywhere else 0)):
-        order = order[found[order, column].argsort(stable=True)]
-    ordered = found[order] if everywhere else found
+    rows = moved.reshape(moved.shape[0], -1)
+    order = torch.arange(rows.shape[0], device=value.device)
+    for column in reversed(range(rows.shape[1] if everywhere else 0)):
+        order = order[rows[order, column].argsort(stable=True)]
+    ordered = rows[order] if everywhere else rows
     begins = torch.ones(ordered.shape[0], dtype=torch.bool, device=value.device)
     begins[1:] = (ordered[1:] != ordered[:-1]).any(1)
     groups = begins.cumsum(0) - 1

@@ -102,11 +102,11 @@ class KnownValues:
         """Return the tensor's value unless it is assumed."""
         return None if self.store.stands_in(tensor) else self.store.get(tensor)
 
-    def asked(self, tensor: torch.Tensor) -> bool:
+    def note_decision(self, tensor: torch.Tensor) -> bool:
         """Record that the program decides by this value; return whether it depends on numbers."""
         if self.budget.effort is None or self.store.key(tensor) not in self._numbers:
             return False
-        self.budget.effort.asked()
+        self.budget.effort.note_decision()
         return True
 
     def forget(self, key: int, nbytes: int = 0) -> None:
@@ -153,8 +153,8 @@ class KnownValues:
             parts = args[0] if func is aten.cat.default else args[:2]
             masks = [part for part in parts if isinstance(part, torch.Tensor)]
             if any(self.counts.at_most(mask) is not None for mask in masks):
-                found = [self._not_zero_at_most(mask) for mask in masks]
-                return None if None in found else sum(filter(None, found))
+                counts = [self._not_zero_at_most(mask) for mask in masks]
+                return None if None in counts else sum(filter(None, counts))
         return None
 
     def relate(self, call: DispatchedCall, most: int | None, made: torch.Tensor) -> None:
@@ -176,16 +176,16 @@ class KnownValues:
         self, func: Any, tensors: list[torch.Tensor], written: list[torch.Tensor]
     ) -> dict[int, torch.Tensor] | None:
         """Return an operator's input values by identity; None if one is unknown. Call before it runs."""
-        found = {}
-        unread = set() if self.store.whole else _overwritten(func, written)
+        on_host_values = {}
+        unread = set() if self.store.by_storage else _overwritten(func, written)
         for tensor in tensors:
             value = self.value(tensor)
             if value is None and id(tensor) in unread and tensor.numel() <= self.budget.most(tensor):
                 value = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
             if value is None:
                 return None
-            found[id(tensor)] = value
-        return found
+            on_host_values[id(tensor)] = value
+        return on_host_values
 
     def follow(
         self,
@@ -197,7 +197,7 @@ class KnownValues:
     ) -> list[torch.Tensor] | None:
         """Run an operator on the CPU as well, if every input is known and the results are worth knowing; the
         tensors whose values are known now, None where nothing is. values: its `operands`."""
-        if self.store.whole and torch.Tag.inplace_view in call.func.tags:
+        if self.store.by_storage and torch.Tag.inplace_view in call.func.tags:
             return []  # no values change: the tensor is another view of its storage, or of another one
         made = self._run(call, tensors, results, written, values)
         if made is None and call.func is aten._to_copy.default:
@@ -244,7 +244,7 @@ class KnownValues:
             return None
         changed = set(map(id, written))
         pairs = [pair for pair in zip(results, returned, strict=True) if id(pair[0]) not in changed]
-        if not self.store.whole:  # else the values are the store's own, which have been written to
+        if not self.store.by_storage:  # else the values are the store's own, which have been written to
             pairs += [(tensor, values[id(tensor)]) for tensor in written]
         pairs = [(tensor, value) for tensor, value in pairs if value.shape == tensor.shape]
         for tensor, value in pairs:
@@ -270,14 +270,14 @@ class KnownValues:
             effort.keep(self.store.key(result), result)
         if effort.spend(call, tensors, results):
             return True
-        if not effort.paused and self.store.whole:  # elsewhere other tensors may lie there now
+        if not effort.paused and self.store.by_storage:  # elsewhere other tensors may lie there now
             for key, nbytes in effort.kept.items():
                 self.store.drop(key, nbytes)
         return all(tensor.numel() <= self.budget.most(tensor) for tensor in (*tensors, *results))
 
     def _empty(self, call: DispatchedCall, made: torch.Tensor) -> bool:
         """Make an uninitialised tensor zeros if affordable; return whether it is known now."""
-        if not self.store.whole:
+        if not self.store.by_storage:
             return False
         small = call.func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY
         if small and self._filled_with(made, 0):
@@ -350,30 +350,30 @@ def computed(
         named["device"] = torch.device("cpu")
     try:
         if generator is None:
-            found = distinct(func, *on_host(args, values), **named)
+            result = distinct(func, *on_host(args, values), **named)
         elif "generator" in places(func):
-            found = func(*on_host(args, values), **{**named, "generator": generator})
+            result = func(*on_host(args, values), **{**named, "generator": generator})
         else:  # it draws from the program's own generator, which must not notice
             before = torch.get_rng_state()
             torch.set_rng_state(generator.get_state())
             try:
-                found = func(*on_host(args, values), **named)
+                result = func(*on_host(args, values), **named)
             finally:
                 generator.set_state(torch.get_rng_state())
                 torch.set_rng_state(before)
     except (RuntimeError, IndexError, TypeError, ValueError):
         return None
-    returned = found if isinstance(found, (tuple, list)) else (found,)
+    returned = result if isinstance(result, (tuple, list)) else (result,)
     return [value for value in returned if isinstance(value, torch.Tensor)]
 
 
-def on_host(value: Any, known: Mapping[int, torch.Tensor]) -> Any:
+def on_host(value: Any, values: Mapping[int, torch.Tensor]) -> Any:
     """Return an argument with known values in place of device tensors. (A nested function would be a cycle
     that keeps them.)"""
     if isinstance(value, torch.Tensor):
-        return known.get(id(value), value)
+        return values.get(id(value), value)
     if type(value) in (list, tuple):
-        return type(value)(on_host(item, known) for item in value)
+        return type(value)(on_host(item, values) for item in value)
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 

@@ -82,16 +82,16 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
             return int(call.argument("self").numel())
         case "aten::masked_select" | "aten::masked_scatter_backward":
             source, mask = call.argument(_SELECTING[call.name]), call.argument("mask")
-            known = at_most(mask) if source.shape == mask.shape else None
-            return math.prod(torch.broadcast_shapes(source.shape, mask.shape)) if known is None else known
+            count = at_most(mask) if source.shape == mask.shape else None
+            return math.prod(torch.broadcast_shapes(source.shape, mask.shape)) if count is None else count
         case "aten::bincount":
             return int(call.argument("minlength") or call.argument("self").numel())
         case "torchvision::nms":
             return int(call.argument("dets").size(0))
     if not (masks := masks_of(call)):
         return None
-    known = at_most(masks[0])
-    return int(masks[0].numel()) if known is None else known
+    count = at_most(masks[0])
+    return int(masks[0].numel()) if count is None else count
 
 
 def count(
@@ -105,12 +105,12 @@ def count(
         each = [not_zero(mask) for mask in masks]
         if None in each:
             return None
-        found = max(filter(None, each), default=0)
+        most = max(filter(None, each), default=0)
         selects = _SELECTING.get(call.name)
         if selects is not None:  # it repeats a mask that is smaller than the rest
             every = torch.broadcast_shapes(call.argument(selects).shape, masks[0].shape).numel()
-            return int(found * every // max(masks[0].numel(), 1))
-        return found
+            return int(most * every // max(masks[0].numel(), 1))
+        return most
     if call.func is aten.repeat_interleave.Tensor:
         value = value_of(call.argument("repeats"))
         return None if value is None else int(value.sum())

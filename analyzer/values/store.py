@@ -8,9 +8,10 @@ import torch
 
 
 class Store(Protocol):
-    """Contents of device memory. whole: a storage is known as a whole or not at all; else byte by byte."""
+    """Contents of device memory. by_storage: a storage is known in all its bytes or not at all; else byte by
+    byte."""
 
-    whole: bool
+    by_storage: bool
 
     def key(self, tensor: torch.Tensor) -> int:
         """Identifies the storage of a tensor while it lives."""

@@ -98,13 +98,13 @@ def calibrate(
     machine.require_cuda("a profile", "measured", "run it on a machine with an NVIDIA GPU")
     tell = progress or (lambda *_: None)
     unfinished = output.with_name(f"{output.name}.partial")
-    found: dict[str, Any] = json.loads(unfinished.read_text()) if unfinished.exists() else {}
+    results: dict[str, Any] = json.loads(unfinished.read_text()) if unfinished.exists() else {}
 
     def stage(key: str, measure: Callable[[], Any]) -> Any:
-        if key not in found:
-            found[key] = measure()
-            unfinished.write_text(json.dumps(found))
-        return found[key]
+        if key not in results:
+            results[key] = measure()
+            unfinished.write_text(json.dumps(results))
+        return results[key]
 
     tell("device", 0.0)
     stage("device", lambda: probe({"name": "device"}))
@@ -120,7 +120,7 @@ def calibrate(
     tell("host", 0.85)
     stage("host", lambda: probe({"name": "host"}))
     tell("checks", 0.9)
-    document = profile(found, name)
+    document = profile(results, name)
     output.write_text(json.dumps(document, indent=2) + "\n")
     loaded = from_dict(document)
     measured = stage("checks", lambda: probe({"name": "checks"}))["marks"]
@@ -140,9 +140,9 @@ def probe(description: Mapping[str, Any]) -> dict[str, Any]:
     return jobs.result_of(result, f"the probe {description['name']}")
 
 
-def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+def profile(measured: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     """Return a profile's JSON from the stages: modules by growth, workspaces by the allocator."""
-    device = found["device"]
+    device = measured["device"]
     versions = device["versions"]
     where = (
         f"{device['nvml_name']}, driver {device['driver']}, torch {versions['torch']}, cuDNN"
@@ -150,15 +150,15 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     )
     modules, per_thread = {}, []
     for family in ("cublas", "cudnn", "cusolver", "cufft"):
-        first, second = found[f"library {family}"]["outside_bytes"]
+        first, second = measured[f"library {family}"]["outside_bytes"]
         modules[family] = max(0, first)
         if first > 0 and 2 * second >= first:
             modules[family] = second
             per_thread.append(family)
     handles = sum(modules[family] * (1 + (family in per_thread)) for family in ("cublas", "cudnn"))
-    modules["kernels"] = max(0, found["library kernels"]["outside_bytes"][0] - handles)
+    modules["kernels"] = max(0, measured["library kernels"]["outside_bytes"][0] - handles)
     workspace, with_bias = (
-        max(0, found[f"library {family}"]["peak_bytes"][0] - PRODUCT_BYTES)
+        max(0, measured[f"library {family}"]["peak_bytes"][0] - PRODUCT_BYTES)
         for family in ("cublas", "cublaslt")
     )
     own = with_bias - workspace if with_bias >= workspace else with_bias
@@ -180,7 +180,7 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
         "cublaslt_workspace_bytes": min(_ASSUMED_LT_BYTES, workspace) if within else own,
         "measured": True,
         "cudnn_device": json.loads(device["cudnn_device"]),
-        "host_factor": round(host.factor_of(found["host"]["seconds"]), 3),
+        "host_factor": round(host.factor_of(measured["host"]["seconds"]), 3),
         "releases": {
             name: written(parse(versions[name])) for name in ("torch", "cuda", "cudnn") if versions[name]
         },
@@ -191,7 +191,7 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
             f"assumed: torch {versions['torch']} runs products with bias in cuBLAS's workspace; other"
             " releases take 1 MiB"
         )
-    connected = [found[key] for key in found if key.startswith("communicators ")]
+    connected = [measured[key] for key in measured if key.startswith("communicators ")]
     if connected:
         document["nccl"] = [topology(entry) for entry in connected]
         document["sources"]["nccl"] = (
@@ -201,9 +201,9 @@ def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     return document
 
 
-def topology(found: Mapping[str, Any]) -> dict[str, Any]:
+def topology(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return a rank's NCCL memory as a profile stores it, the largest where ranks differ."""
-    growths = [_growths(marks) for marks in found["ranks"]]
+    growths = [_growths(marks) for marks in measured["ranks"]]
 
     def most(event: str, ranks: Sequence[int] | None = None) -> int:
         return max(0, *(growths[rank][event] for rank in ranks or range(len(growths))))
@@ -214,11 +214,11 @@ def topology(found: Mapping[str, Any]) -> dict[str, Any]:
     if len(growths) > 1:
         send, receive = most("1 to 0", (1,)), most("1 to 0", (0,))
         exchange_code = max(0, growths[0]["0 to 1"] - send, growths[1]["0 to 1"] - receive)
-    environment = "".join(f", {name}={value}" for name, value in sorted(found["environment"].items()))
+    environment = "".join(f", {name}={value}" for name, value in sorted(measured["environment"].items()))
     return {
         "ranks": len(growths),
-        "link": found["link"] + environment,
-        "nccl": found["nccl"],
+        "link": measured["link"] + environment,
+        "nccl": measured["nccl"],
         "code_bytes": max(0, first - one - ring),
         "communicator_bytes": one,
         "ring_bytes": ring,

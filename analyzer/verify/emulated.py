@@ -24,19 +24,19 @@ from analyzer.results.verification import Verification
 from analyzer.runs import emulated, jobs, machine, program
 from analyzer.verify.program import compared
 
-_Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 def verify_target(
-    target: str, options: Options, python: str | None, progress: _Tell | None = None
+    target: str, options: Options, python: str | None, progress: Progress | None = None
 ) -> Verification:
     """Predict and emulate a PyTorch target. python: as in `analyzer.emulate`."""
     tell = progress or (lambda _: None)
     options = _of_its_release(options, python)
     predicted = analysis(target, options, progress)
     tell("emulating")
-    found = emulated.of_target(target, options, python, {})
-    return beside(predicted, found, target)
+    emulation = emulated.of_target(target, options, python, {})
+    return beside(predicted, emulation, target)
 
 
 def verify_script(
@@ -44,7 +44,7 @@ def verify_script(
     arguments: Sequence[str],
     options: Options,
     python: str | None,
-    progress: _Tell | None = None,
+    progress: Progress | None = None,
 ) -> Verification:
     """Compare prediction and emulation of a whole program, as `verify_target`. Raises AnalyzerError."""
     tell = progress or (lambda _: None)
@@ -55,13 +55,13 @@ def verify_script(
         raise error
     tell("emulating")
     chosen = replace(options, runtime_options={}, release={})
-    found = emulated.of_script(script, arguments, chosen, python, jobs.environment_of(options), Rank())
-    return beside(predicted, found, name)
+    emulation = emulated.of_script(script, arguments, chosen, python, jobs.environment_of(options), Rank())
+    return beside(predicted, emulation, name)
 
 
-def beside(predicted: Analysis, found: Emulated, name: str) -> Verification:
+def beside(predicted: Analysis, emulation: Emulated, name: str) -> Verification:
     """Compare an analysis with its emulation. Raises RunError if that was ended early."""
-    estimate = found.estimate
+    estimate = emulation.estimate
     if estimate.incomplete is not None:
         raise RunError(
             f"{name} could not be emulated: {estimate.incomplete}",
@@ -70,7 +70,7 @@ def beside(predicted: Analysis, found: Emulated, name: str) -> Verification:
     environment = {name: value for name, value in machine.fingerprint(None).items() if name != "torch"}
     verification = compared(
         predicted,
-        _measured(found),
+        _measured(emulation),
         {**environment, "emulated": estimate.device_note.removeprefix("emulated: ")},
     )
     return replace(verification, notes=(*verification.notes, *estimate.notes))
@@ -83,11 +83,11 @@ def _of_its_release(options: Options, python: str | None) -> Options:
     return replace(options, release={**options.release, "torch": release.partition("+")[0]})
 
 
-def _measured(found: Emulated) -> Mapping[str, Any]:
+def _measured(emulation: Emulated) -> Mapping[str, Any]:
     """Return the emulated run in the form of a measured one (`runs/program.py`)."""
-    estimate = found.estimate
+    estimate = emulation.estimate
     top = {name: getattr(estimate, name) for name in ("peak_allocated", "peak_reserved", "peak_requested")}
-    trace = (dict(zip(("action", "addr", "size"), entry, strict=False)) for entry in found.seen["events"])
+    trace = (dict(zip(("action", "addr", "size"), entry, strict=False)) for entry in emulation.seen["events"])
     measured: dict[str, Any] = {
         "marks": [
             {"event": mark.event, "allocated": mark.allocated, "reserved": mark.reserved}
@@ -105,7 +105,7 @@ def _measured(found: Emulated) -> Mapping[str, Any]:
         last = estimate.timeline
         measured["out_of_memory"] = {
             "after": estimate.marks[-1].event if estimate.marks else "start",
-            "message": str(found.seen["ended"].get("message", "")),
+            "message": str(emulation.seen["ended"].get("message", "")),
             "counters": {"allocated": last.allocated[-1], "reserved": last.reserved[-1]},
         }
     return measured

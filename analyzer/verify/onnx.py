@@ -46,15 +46,15 @@ def verify_onnx(
     provider = _provider(options.runtime_options.get("provider"), target)
     if arrays is not None:
         options = _described(options, feeds.saved(arrays))
-    asked = {**options.runtime_options, "provider": provider}
+    settings = {**options.runtime_options, "provider": provider}
     if provider == "cpu":
         # What is predicted and what is run are the same session: one whose layouts are followed. The level is
         # said last, so that it holds whatever name it was given by.
-        level = min(parse(asked).graph_optimization_level, FOLLOWED_ON_CPU)
-        asked.pop("graph_optimization_level", None)
-        asked["graph_optimization_level"] = level
+        level = min(parse(settings).graph_optimization_level, FOLLOWED_ON_CPU)
+        settings.pop("graph_optimization_level", None)
+        settings["graph_optimization_level"] = level
     tell("predicting")
-    predicted = analysis(target, replace(options, runtime_options=asked))
+    predicted = analysis(target, replace(options, runtime_options=settings))
     estimate, prediction = predicted.estimate, predicted.prediction
     if not isinstance(prediction, SessionPrediction):
         raise OptionError(f"{estimate.runtime} cannot be run here", "leave --runtime out")
@@ -112,17 +112,17 @@ def verify_onnx(
     )
 
 
-def _provider(asked: Any, target: str) -> str:
+def _provider(name: Any, target: str) -> str:
     """Return "cuda" or "cpu": what was asked for, else what this machine has."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise MissingDependencyError(
             f"{target} can only be verified by running it, and onnxruntime is not installed",
             "pip install onnxruntime-gpu (with an NVIDIA GPU), or onnxruntime",
         )
-    if asked not in (None, "cpu", "cuda"):
-        raise OptionError(f"unknown provider {asked!r}", "providers: cuda, cpu")
-    if asked is not None:
-        return str(asked)
+    if name not in (None, "cpu", "cuda"):
+        raise OptionError(f"unknown provider {name!r}", "providers: cuda, cpu")
+    if name is not None:
+        return str(name)
     import onnxruntime
 
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
@@ -131,14 +131,14 @@ def _provider(asked: Any, target: str) -> str:
 
 def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
     """Return the options with these arrays' shapes. Raises OptionError if both are given."""
-    given = options.inputs or {}
-    twice = sorted(set(given) & set(arrays)) if isinstance(given, Mapping) else []
+    inputs = options.inputs or {}
+    twice = sorted(set(inputs) & set(arrays)) if isinstance(inputs, Mapping) else []
     if twice:
         raise OptionError(f"input {clean(twice[0])} is described by --input and in the file", "say it once")
     if options.batches:
         raise OptionError("a file of inputs has one batch", "leave --batches or --inputs out")
-    found = {name: TensorSpec(tuple(array.shape), "") for name, array in arrays.items()}
-    return replace(options, inputs={**given, **found} if isinstance(given, Mapping) else given)
+    specs = {name: TensorSpec(tuple(array.shape), "") for name, array in arrays.items()}
+    return replace(options, inputs={**inputs, **specs} if isinstance(inputs, Mapping) else inputs)
 
 
 def _weights(target: str) -> tuple[int, int]:

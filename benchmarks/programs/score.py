@@ -51,7 +51,11 @@ def one(row: dict[str, Any], history: bool) -> dict[str, Any]:
     torchvision_cpu.enable()
     program = ROOT / "tests/programs" / row["program"]
     analysis, _ = follow(
-        program, row["args"], Options.of({"device": "h200"}), row.get("environment", {}), whole=history
+        program,
+        row["args"],
+        Options.of({"device": "h200"}),
+        row.get("environment", {}),
+        whole=history,
     )
     estimate = analysis.estimate
     found: dict[str, Any] = {

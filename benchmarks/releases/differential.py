@@ -71,7 +71,7 @@ class Ours:
         self.of.empty_cache()
 
     def fraction(self, value: float) -> None:
-        self.of.over("set_per_process_memory_fraction", value)
+        self.of.end_event("set_per_process_memory_fraction", value)
 
     def state(self) -> Any:
         of = self.of

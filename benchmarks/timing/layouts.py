@@ -94,7 +94,8 @@ def _step(changes: Mapping[str, Any], before: bool) -> dict[str, Any]:
     count = _WARM + _WALLS + _HANDED + 1
     with fast_random():
         step = build(
-            advise.target_of(PROGRAM), Options.of({**advise.PROGRAMS[PROGRAM], **changes, "steps": count})
+            advise.target_of(PROGRAM),
+            Options.of({**advise.PROGRAMS[PROGRAM], **changes, "steps": count}),
         )
     watch = Watch()
     if before:

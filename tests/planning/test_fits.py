@@ -124,9 +124,9 @@ def test_progress_says_how_many_are_done(monkeypatch: pytest.MonkeyPatch) -> Non
     said: list[str] = []
     stages = _output.Stages(said.append, ["t4", "l4", "h200"])
     stages.tell("batch 16")
-    stages.over()
+    stages.count_done()
     stages.tell("batch 1")
-    stages.over()
+    stages.count_done()
     stages.tell("batch 2")
     assert said == [
         "0 of 3 done: t4, batch 16",

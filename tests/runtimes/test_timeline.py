@@ -135,7 +135,7 @@ class _Listening(Allocator):
         self.heard.append(("apart", nbytes))
         return len(self.heard)
 
-    def over(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
+    def end_event(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
         self.heard.append(event)
         self.reserved = 7
 

@@ -54,8 +54,8 @@ class AsyncAllocator(ExpandableAllocator):
     def _page(self, small: bool) -> int:  # noqa: ARG002
         return CHUNK_BYTES
 
-    def _serves(self, found: int, size: int) -> bool:
-        return found >= size
+    def _serves(self, block_bytes: int, size: int) -> bool:
+        return block_bytes >= size
 
     def _grow(self, size: int, pool: Pool) -> Block | None:
         """Take a block from the driver's pool, which no memory fraction limits."""

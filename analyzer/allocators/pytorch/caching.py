@@ -55,7 +55,7 @@ MIN_LARGE_BYTES = 10 * MIB
 ROUND_LARGE_BYTES = 2 * MIB
 
 
-# What of all that a program says the allocator heeds (`over`).
+# What of all that a program says the allocator heeds (`end_event`).
 HEEDED = ("empty_cache", "set_per_process_memory_fraction")
 
 
@@ -179,10 +179,10 @@ class PyTorchAllocator(Allocator):
         self.wait()
         for small in (False, True):
             for block in self._cached(small):
-                if block.whole:
+                if block.fills_segment:
                     self._release(block)
 
-    def over(self, event: str, value: float | None = None) -> None:
+    def end_event(self, event: str, value: float | None = None) -> None:
         """Apply an allocator call the program made while it ran, one of `HEEDED`."""
         if event == "empty_cache":
             self.empty_cache()
@@ -292,13 +292,13 @@ class PyTorchAllocator(Allocator):
         at = bisect_left(free, (size,))
         return free.pop(at)[2] if at < len(free) and self._serves(free[at][0], size) else None
 
-    def _serves(self, found: int, size: int) -> bool:
+    def _serves(self, block_bytes: int, size: int) -> bool:
         """Return whether a block may serve `size` bytes: those of `max_split_size` are kept apart."""
         if self._max_split is None:
             return True
         if size < self._max_split:
-            return found < self._max_split
-        return found < size + self.settings.max_non_split_rounding_bytes
+            return block_bytes < self._max_split
+        return block_bytes < size + self.settings.max_non_split_rounding_bytes
 
     def _splits(self, rest: int, size: int, small: bool) -> bool:
         """Return whether the rest of a block is split off it."""
@@ -403,7 +403,7 @@ class PyTorchAllocator(Allocator):
         assert self._allowed is not None
         excess = self.reserved - int(self.settings.garbage_collection_threshold * self._allowed)
         now = self._search_count[False]
-        blocks = [block for block in self._cached(False) if block.whole]
+        blocks = [block for block in self._cached(False) if block.fills_segment]
         ages = sum(now - block.freed_at for block in blocks)
         while excess > 0 and blocks:
             threshold = ages / len(blocks)

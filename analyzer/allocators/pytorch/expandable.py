@@ -151,7 +151,7 @@ class ExpandableAllocator(PyTorchAllocator):
         block.mapped = False
         self._join(block)
         self._reserve("segment_unmap", begin, end - begin)
-        if block.whole:
+        if block.fills_segment:
             del self._segments[segment.address]
         else:
             self._insert(block)

@@ -48,11 +48,11 @@ def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool
     """Return whether the compiled allocator may continue this one. held: handles that may be freed."""
     streams = {segment.pool.stream for segment in allocator._segments.values()}
     used = (block for handle in held if (block := allocator._live[handle]) is not None and block.users)
-    known = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
+    settings = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
     return (
         AVAILABLE
         and type(allocator) is PyTorchAllocator
-        and allocator.settings.default_but_for(*known)
+        and allocator.settings.default_but_for(*settings)
         and allocator.settings.ties != "block"
         and not allocator._waiting
         and len(streams) < _MOST_STREAMS
@@ -115,7 +115,7 @@ class _Plain:
         if not allocator._has_room(size):
             bounds = [bound for bound in (allocator._limit, allocator._allowed) if bound is not None]
             raise OutOfMemoryError(size, allocator.allocated, allocator.reserved, min(bounds), ())
-        stream = next(stream for stream, found in self._streams.items() if found == number)
+        stream = next(stream for stream, stream_number in self._streams.items() if stream_number == number)
         # A large one has at least `large_segment_bytes`, which is more.
         pool = Pool(size == SMALL_SEGMENT_BYTES, stream)
         segment = Segment(allocator._space.take(size), size, pool, number=len(allocator.segment_events))
@@ -126,10 +126,10 @@ class _Plain:
     def simulate(self, parts: Iterable[tuple[Integers, Integers]]) -> dict[int, int]:
         """Simulate the parts; see `simulate_on`."""
         allocator = self._allocator
-        asked = np.zeros(self._key_count, np.int64)
+        requested = np.zeros(self._key_count, np.int64)
         for handle, key in self._handles.items():
             if key < self._key_count and (block := allocator._live[handle]) is not None:
-                asked[key] = block.requested
+                requested[key] = block.requested
         self._requested = self._peak_requested = allocator.requested
         calls, peak = len(allocator.segment_events), allocator.peak_reserved
         try:
@@ -138,23 +138,23 @@ class _Plain:
                 for stream in np.unique(events[:, 2]).tolist():
                     numbered[events[:, 2] == stream, 2] = self._stream(stream)
                 self._blocks.simulate(numbered, -(-sizes // UNIT_BYTES), self._take)
-                self._count_requested(events, sizes, asked)
+                self._count_requested(events, sizes, requested)
         except Exception:
             self._undo(calls, peak)
             raise
-        return self._returned(asked)
+        return self._returned(requested)
 
-    def _count_requested(self, events: Integers, sizes: Integers, asked: Integers) -> None:
+    def _count_requested(self, events: Integers, sizes: Integers, requested: Integers) -> None:
         """Update `requested` and its peak from each event. A key's requests and frees alternate, so a free
         returns the key's previous request."""
         order = np.argsort(events[:, 0], kind="stable")
         keys, which, _ = events[order].T
         nbytes = np.where(which >= 0, sizes[which], 0)
-        before = np.where(np.r_[True, keys[1:] != keys[:-1]], asked[keys], np.r_[0, nbytes[:-1]])
+        before = np.where(np.r_[True, keys[1:] != keys[:-1]], requested[keys], np.r_[0, nbytes[:-1]])
         change = np.empty_like(nbytes)
         change[order] = np.where(which >= 0, nbytes, -before)
         last = np.r_[keys[1:] != keys[:-1], True]
-        asked[keys[last]] = nbytes[last]
+        requested[keys[last]] = nbytes[last]
         after = self._requested + np.cumsum(change)
         self._requested = int(after[-1])
         self._peak_requested = max(self._peak_requested, int(after.max()))
@@ -169,7 +169,7 @@ class _Plain:
         del allocator.segment_events[calls:]
         allocator.peak_reserved = peak_reserved
 
-    def _returned(self, asked: Integers) -> dict[int, int]:
+    def _returned(self, sizes_by_key: Integers) -> dict[int, int]:
         """Write the plain state back to the simulator; return the handles of the caller's keys."""
         allocator = self._allocator
         requested = {id(block): block.requested for block in allocator._live.values() if block is not None}
@@ -202,7 +202,7 @@ class _Plain:
                     block.requested = requested[id(before[key])]
                     allocator._live[handles[key]] = block
                 else:
-                    block.requested = int(asked[key])
+                    block.requested = int(sizes_by_key[key])
                     ours[key] = allocator._malloc_count
                     allocator._live[allocator._malloc_count] = block
                     allocator._malloc_count += 1

@@ -110,11 +110,11 @@ def peaks(
         space.give((address // (_PAGE + 1) + _FIRST_PAGE) * PAGE_BYTES, count * UNIT_BYTES)
 
     def less(number: int, event: int) -> int | None:
-        found = None if refused is None else refused(number, event)
-        if found is None:
+        fallback = None if refused is None else refused(number, event)
+        if fallback is None:
             return None
-        count = -(-found[0] // UNIT_BYTES)
-        for same in found[1]:
+        count = -(-fallback[0] // UNIT_BYTES)
+        for same in fallback[1]:
             units[same] = count
         return count
 
@@ -128,5 +128,5 @@ def peaks(
 
 def has_fast_path(allocator: PyTorchAllocator) -> bool:
     """Return whether `peaks` can simulate the allocator, which is unused so far."""
-    known = allocator.settings.default_but_for("large_segment_size_mb", "ties")
-    return AVAILABLE and known and allocator.settings.ties != "block" and not allocator.reserved
+    has_defaults = allocator.settings.default_but_for("large_segment_size_mb", "ties")
+    return AVAILABLE and has_defaults and allocator.settings.ties != "block" and not allocator.reserved

@@ -34,7 +34,7 @@ class Block(Chunk):
         self.made = 0
 
     @property
-    def whole(self) -> bool:
+    def fills_segment(self) -> bool:
         """The only block of its segment."""
         return self.previous is None and self.next is None
 

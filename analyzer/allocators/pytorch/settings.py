@@ -171,12 +171,12 @@ def settings_from_conf(conf: str, **others: Any) -> PyTorchSettings:
                 case _ if key in WITHOUT_EFFECT:
                     pass
                 case _:
-                    known = sorted(
+                    names = sorted(
                         set(PyTorchSettings.__dataclass_fields__)
                         - {"limit_bytes", "device_total_bytes", "ties"}
                     )
                     raise OptionError(
-                        f"PYTORCH_ALLOC_CONF: unknown option {key!r}", f"known options: {', '.join(known)}"
+                        f"PYTORCH_ALLOC_CONF: unknown option {key!r}", f"known options: {', '.join(names)}"
                     )
         except (ValueError, KeyError):
             raise OptionError(

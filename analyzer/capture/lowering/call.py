@@ -44,16 +44,16 @@ class NodeCall:
 
     def axes(self, rank: int, position: int = 1) -> tuple[int, ...]:
         """Axes given as an attribute or as an input; none means all."""
-        given = self.attributes.get("axes")
-        if given is None:
-            given = self.constant(position)
-        return tuple(axis % rank for axis in given) if given else tuple(range(rank))
+        axes = self.attributes.get("axes")
+        if axes is None:
+            axes = self.constant(position)
+        return tuple(axis % rank for axis in axes) if axes else tuple(range(rank))
 
 
 def torch_dtype(name: str) -> torch.dtype:
     """Return the torch type; types torch lacks (int4, ...) become int8."""
-    found = getattr(torch, name, None)
-    return found if isinstance(found, torch.dtype) else torch.int8
+    dtype = getattr(torch, name, None)
+    return dtype if isinstance(dtype, torch.dtype) else torch.int8
 
 
 class _Opaque(torch.autograd.Function):

@@ -88,10 +88,10 @@ def _pool(call: NodeCall, x: Tensor) -> Results:
         average = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
         return average(x, kernel, strides, padding, ceil, bool(call.get("count_include_pad", 0)))
     largest: Any = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
-    found: Results = largest(
+    results: Results = largest(
         x, kernel, strides, padding, call.get("dilations", 1), ceil, len(call.shapes) > 1
     )
-    return found
+    return results
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")

@@ -78,7 +78,7 @@ def lower(path: str | Path, *, batch: int | None = None, inputs: Described | Non
     kinds = [types[name] for name in structure.initializers]
     constants = any("float" in kind.dtype and element_count(kind.sizes or ()) > 1 for kind in kinds)
     trains = any(True for _ in module.parameters())
-    given = tuple(
+    feeds = tuple(
         torch.empty(types[name].sizes or (), dtype=torch_dtype(types[name].dtype), device="meta")
         for name in structure.inputs
     )
@@ -91,7 +91,7 @@ def lower(path: str | Path, *, batch: int | None = None, inputs: Described | Non
         named = ", ".join(f"{name} ({count})" for name, count in sorted(module.opaque_count.items()))
         notes.append(f"bounded in training, keeping all inputs and results for the backward pass: {named}")
     why_not = "" if trains else _why_not(quantised, constants)
-    return Lowered(module, given, tuple(dict.fromkeys(notes)), why_not)
+    return Lowered(module, feeds, tuple(dict.fromkeys(notes)), why_not)
 
 
 def _quantised(structure: Structure, inferred: Inferred) -> Counter[str]:

@@ -132,8 +132,8 @@ def capture_pytorch(
             except AnalyzerError:
                 raise
             except Exception as error:
-                found = explained(error, recorder)
-                raise (found if parallel is None else cannot_run(parallel, found)) from error
+                explanation = explained(error, recorder)
+                raise (explanation if parallel is None else cannot_run(parallel, explanation)) from error
     recorder.notes.extend(recorder.values.assumptions.notes())
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None

@@ -50,8 +50,8 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
 def _untraced(text: str) -> str:
     """Return what PyTorch runs below the operators that are traced, by what its error says; "" for others."""
     for pattern, sentence in _UNTRACED:
-        if found := re.search(pattern, text):
-            return sentence.format(*found.groups())
+        if match := re.search(pattern, text):
+            return sentence.format(*match.groups())
     return ""
 
 
@@ -98,12 +98,12 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
 
 def _chain(error: BaseException) -> list[BaseException]:
     """Return the error, and those it was raised from or while handling."""
-    found: list[BaseException] = []
+    chain: list[BaseException] = []
     seen: BaseException | None = error
-    while seen is not None and seen not in found:
-        found.append(seen)
+    while seen is not None and seen not in chain:
+        chain.append(seen)
         seen = seen.__cause__ or seen.__context__
-    return found
+    return chain
 
 
 def _in_a_program(error: Exception) -> str | None:
@@ -162,32 +162,24 @@ _UNTRACED = (
 _HINTS = (
     (
         r"nvmlerror|pynvml|libnvidia-ml",
-        (
-            "NVML speaks of GPUs that are there: let the program ask torch.cuda (mem_get_info,"
-            " get_device_properties) instead"
-        ),
+        "NVML speaks of GPUs that are there: let the program ask torch.cuda (mem_get_info,"
+        " get_device_properties) instead",
     ),
     (r"nvidia-smi", "nvidia-smi speaks of GPUs that are there: let the program ask torch.cuda instead"),
     (
         r"cuda_home|cpp_extension|error building extension|nvcc|ninja",
-        (
-            "code compiled for CUDA cannot be followed: run without it, or make its operators torch.library"
-            " ones with register_fake, and say what they take with @analyzer.rule"
-        ),
+        "code compiled for CUDA cannot be followed: run without it, or make its operators torch.library"
+        " ones with register_fake, and say what they take with @analyzer.rule",
     ),
     (
         r"triton|active drivers",
-        (
-            "Triton kernels are launched here and not compiled: leave out what asks its compiler or driver,"
-            " or wrap it in torch.library.custom_op with register_fake"
-        ),
+        "Triton kernels are launched here and not compiled: leave out what asks its compiler or driver,"
+        " or wrap it in torch.library.custom_op with register_fake",
     ),
     (
         r"torch\._dynamo|torchdynamo|torch\._inductor",
-        (
-            "what PyTorch's compiler makes of a program is not followed: leave out what calls torch._dynamo"
-            " or torch._inductor, torch.compile alone runs as eager code"
-        ),
+        "what PyTorch's compiler makes of a program is not followed: leave out what calls torch._dynamo"
+        " or torch._inductor, torch.compile alone runs as eager code",
     ),
     (
         r"eoferror",

@@ -75,10 +75,10 @@ class _Translation:
             # The whole storage, so that every view of it can be made from here.
             itemsize = torch.empty(0, dtype=getattr(torch, meta.dtype)).element_size()
             count = self._source.storages[storage].nbytes // itemsize
-            whole = TensorMeta(storage, (count,), (1,), meta.dtype)
-            node.meta["tensor"] = whole
+            flat = TensorMeta(storage, (count,), (1,), meta.dtype)
+            node.meta["tensor"] = flat
             node.meta["on_device"] = self._source.storages[storage].on_device
-            self._remember(whole, node)
+            self._remember(flat, node)
         last: Any = ()
         for operator in operators:
             node = self._call(operator)

@@ -459,8 +459,8 @@ def declared(namespace: str, schemas: Mapping[str, str]) -> tuple[torch.library.
 
     They are there as long as the `Library` is.
     """
-    known = torch._C._jit_get_schemas_for_operator
-    new = [name for name in schemas if not known(f"{namespace}::{name}")]
+    schemas_of = torch._C._jit_get_schemas_for_operator
+    new = [name for name in schemas if not schemas_of(f"{namespace}::{name}")]
     library = torch.library.Library(namespace, "FRAGMENT")
     for name in new:
         library.define(name + schemas[name])

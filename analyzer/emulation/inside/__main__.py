@@ -60,13 +60,13 @@ def beside(name: str) -> Any:
 
 def _own_variables() -> dict[str, str]:
     """Restore LD_PRELOAD and LD_LIBRARY_PATH for children; return what was removed."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
         kept = f"ANALYZER_EMULATED_{name}"
-        found |= {key: os.environ.pop(key) for key in (name, kept) if key in os.environ}
-        if kept in found:
-            os.environ[name] = found[kept]
-    return found
+        variables |= {key: os.environ.pop(key) for key in (name, kept) if key in os.environ}
+        if kept in variables:
+            os.environ[name] = variables[kept]
+    return variables
 
 
 def main() -> None:
@@ -118,11 +118,11 @@ def main() -> None:
         }
         if ended["how"] == "error":
             traceback.print_exc()
-    found: dict[str, Any] = {"ended": ended}
+    record: dict[str, Any] = {"ended": ended}
     if job["figures"] and watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():
-        found |= watch.recorder.close()
+        record |= watch.recorder.close()
     names.clear()
-    out.write_text(json.dumps(found), "utf-8")
+    out.write_text(json.dumps(record), "utf-8")
     sys.stdout.flush()
 
 

@@ -13,7 +13,7 @@ RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 class DeviceContents:
     """Known contents of one process's device memory: a `Store` (`values/store.py`)."""
 
-    whole = False
+    by_storage = False
 
     def __init__(self) -> None:
         self._stand_ins: set[int] = set()
@@ -55,10 +55,10 @@ class DeviceContents:
         nbytes = extent(tensor)
         if nbytes == 0 or not tensor.is_cuda:
             return
-        address, whole = tensor.data_ptr(), nbytes == tensor.numel() * tensor.element_size()
-        laid = None if whole else self.get(tensor)  # what lies between its elements stays
+        address, is_whole = tensor.data_ptr(), nbytes == tensor.numel() * tensor.element_size()
+        laid = None if is_whole else self.get(tensor)  # what lies between its elements stays
         if laid is None:
-            make = torch.empty if whole else torch.zeros
+            make = torch.empty if is_whole else torch.zeros
             laid = make(nbytes // tensor.element_size(), dtype=tensor.dtype, device="cpu").as_strided(
                 tensor.shape, tensor.stride()
             )

@@ -102,14 +102,14 @@ class StepLaunches:
         self._watch()
         if not (_on_device(args) or _on_device(tuple(kwargs.values())) or _on_device(result)):
             return
-        found = self._names.get(func)
-        if found is None:
+        operator_name = self._names.get(func)
+        if operator_name is None:
             schema = func._schema
             aliases = [argument.alias_info for argument in schema.arguments]
             writes = tuple(i for i, a in enumerate(aliases) if a is not None and a.is_write)
             name = f"{schema.name}.{schema.overload_name or 'default'}"
-            found = self._names[func] = (name, tuple(a.name for a in schema.arguments), writes)
-        name, names, writes = found
+            operator_name = self._names[func] = (name, tuple(a.name for a in schema.arguments), writes)
+        name, names, writes = operator_name
         entry = {
             "name": name, "names": names, "arguments": _described(args), "writes": writes,
             "keywords": {key: _described(value) for key, value in kwargs.items()}, "results": _described(
@@ -129,24 +129,24 @@ class StepLaunches:
 
     def _kernel(self, autotuner: Any, args: tuple[Any, ...]) -> None:
         """Log a kernel of Inductor's that was launched."""
-        known = self._kernels.get(id(autotuner))
-        if known is None:
+        kernel = self._kernels.get(id(autotuner))
+        if kernel is None:
             names = [n for n in autotuner.fn.arg_names if n in autotuner.triton_meta["signature"]]
-            known = {
+            kernel = {
                 "kernel": autotuner.inductor_meta.get("kernel_name", autotuner.fn.__name__),
                 "kind": str(getattr(autotuner.heuristic_type, "name", "")).lower(),
                 "hint": str(getattr(autotuner.inductor_meta.get("reduction_hint"), "name", "")),
                 "names": names, "accesses": _accesses(str(autotuner.fn.src)), "held": autotuner,
             }  # fmt: skip
-            self._kernels[id(autotuner)] = known
-        sizes = {n: v for n, v in zip(known["names"], args, strict=False) if _SIZES.fullmatch(n)}
+            self._kernels[id(autotuner)] = kernel
+        sizes = {n: v for n, v in zip(kernel["names"], args, strict=False) if _SIZES.fullmatch(n)}
         pairs = [
-            (known["accesses"].get(n, [0, 0]), _described(v))
-            for n, v in zip(known["names"], args, strict=False)
+            (kernel["accesses"].get(n, [0, 0]), _described(v))
+            for n, v in zip(kernel["names"], args, strict=False)
             if isinstance(v, torch.Tensor)
         ]
         self._add(
-            {"kernel": known["kernel"], "kind": known["kind"], "hint": known["hint"], "sizes": sizes,
+            {"kernel": kernel["kernel"], "kind": kernel["kind"], "hint": kernel["hint"], "sizes": sizes,
              "tensors": pairs}
         )  # fmt: skip
 

@@ -38,9 +38,9 @@ def answer(module: Any, launches: Any) -> None:
             def once() -> Any:
                 if seen:
                     return call()
-                with launches.aside() as found:
+                with launches.aside() as launched:
                     result = call()
-                seen.append(found)
+                seen.append(launched)
                 return result
 
             measured = benchmark(once, *args, **kwargs)
@@ -52,13 +52,13 @@ def answer(module: Any, launches: Any) -> None:
     module.get_do_bench = get_do_bench
 
 
-def nanoseconds(found: list[dict[str, Any]]) -> int | None:
+def nanoseconds(launched: list[dict[str, Any]]) -> int | None:
     """Return what the analyzer says these launches take; None where it does not know."""
     path = os.environ.get(_QUESTIONS)
-    if path is None or not found:
+    if path is None or not launched:
         return None
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
-        connection.sendall(json.dumps({"about": "benchmark", "launches": found}).encode() + b"\n")
+        connection.sendall(json.dumps({"about": "benchmark", "launches": launched}).encode() + b"\n")
         answer = json.loads(connection.makefile("rb").readline() or b'""')
     return int(answer[0]) if isinstance(answer, list) else None

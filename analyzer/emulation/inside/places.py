@@ -30,10 +30,10 @@ def _self(frame: FrameType) -> Any:
     """Return the method's object. Before Python 3.13 (PEP 667) what is asked for is a copy that the frame
     keeps, and with it every tensor among its variables, past its time: it is emptied at once."""
     variables = frame.f_locals
-    found = variables.get("self")
+    instance = variables.get("self")
     if sys.version_info < (3, 13):
         variables.clear()
-    return found
+    return instance
 
 
 class SourcePlaces:
@@ -68,12 +68,12 @@ class SourcePlaces:
 
     def _is_library(self, filename: str) -> bool:
         """Return whether a file is a library's, Python's or this package's: not the user's code."""
-        found = self._files.get(filename)
-        if found is None:
-            found = self._files[filename] = filename.startswith(_OWN) or os.path.realpath(
+        is_library = self._files.get(filename)
+        if is_library is None:
+            is_library = self._files[filename] = filename.startswith(_OWN) or os.path.realpath(
                 filename
             ).startswith(_FOLDERS)
-        return found
+        return is_library
 
     def _walk(self) -> tuple[str, str, str]:
         """Return (line, module, phase) from the frames of the running thread."""
@@ -99,12 +99,12 @@ class SourcePlaces:
 
     def _name(self, inner: torch.nn.Module, outer: torch.nn.Module) -> str:
         """Return a module's path within the outermost running module."""
-        found = self._names.get(inner)
-        if found is None:
+        place_name = self._names.get(inner)
+        if place_name is None:
             if outer not in self._roots:
                 self._roots.add(outer)
                 self._met(outer)
                 for name, module in outer.named_modules():
                     self._names.setdefault(module, name)
-            found = self._names.setdefault(inner, type(inner).__name__)
-        return found
+            place_name = self._names.setdefault(inner, type(inner).__name__)
+        return place_name

@@ -101,16 +101,16 @@ class ProcessValues:
             op = self._operators[func] = _Operator(func)
         if op.is_view:
             return run(*args, **kwargs)
-        call, known = DispatchedCall(func, args, kwargs), self._known
-        given = tensors((*args, *kwargs.values()))
+        call, known_values = DispatchedCall(func, args, kwargs), self._known
+        operands = tensors((*args, *kwargs.values()))
         written = tensors(map(call.argument, op.writes))
-        there = any(tensor.is_cuda for tensor in given)
+        there = any(tensor.is_cuda for tensor in operands)
         if self._effort.lasts or self._effort.paused:
             self._effort.paused = branches.generates()
-        values = known.operands(func, given, written) if there or _makes_there(kwargs) else None
-        most = known.most_not_zero(call) if there else None
-        asked = self._asked(op, call, given) if there else []
-        RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(asked))(*asked), len(asked))
+        values = known_values.operands(func, operands, written) if there or _makes_there(kwargs) else None
+        most = known_values.most_not_zero(call) if there else None
+        sizes = self._sizes_asked(op, call, operands) if there else []
+        RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
             result = run(*args, **kwargs)
         finally:
@@ -120,22 +120,22 @@ class ProcessValues:
         source = args[1 if op.name == "copy_" else 0] if to_host else None
         if isinstance(source, torch.Tensor) and source.is_cuda:
             return self._read(op, source, args, result, values, unknown)
-        if unknown and not asked:
+        if unknown and not sizes:
             self._list(f"{op.name} reads what it computed: zeros")
-        self._after(op, call, results, given, written, values)
+        self._settle(op, call, results, operands, written, values)
         for made in (written or results)[:1]:
             if made.is_cuda:
-                known.relate(call, most, made)
+                known_values.relate(call, most, made)
         return result
 
     # -- what is computed
 
-    def _after(
+    def _settle(
         self,
         op: _Operator,
         call: DispatchedCall,
         results: list[torch.Tensor],
-        given: list[torch.Tensor],
+        operands: list[torch.Tensor],
         written: list[torch.Tensor],
         values: dict[int, torch.Tensor] | None,
     ) -> None:
@@ -149,7 +149,7 @@ class ProcessValues:
             return
         for tensor in fresh:
             self._known.renewed(self._contents.key(tensor))
-        made = set(map(id, self._known.follow(call, given, results, written, values) or ()))
+        made = set(map(id, self._known.follow(call, operands, results, written, values) or ()))
         for tensor in flat:
             if id(tensor) in made:
                 continue
@@ -177,19 +177,19 @@ class ProcessValues:
 
     # -- sizes that depend on data
 
-    def _asked(self, op: _Operator, call: DispatchedCall, given: list[torch.Tensor]) -> list[int]:
+    def _sizes_asked(self, op: _Operator, call: DispatchedCall, operands: list[torch.Tensor]) -> list[int]:
         """Return what the operator will ask the device for."""
         if op.name in _ASKING:
-            return self._asked_within(op, given[0])
+            return self._values_read_by(op, operands[0])
         if op.name in _COALESCING:
-            sparse = (t for t in given if t.layout == torch.sparse_coo and not t.is_coalesced())
+            sparse = (t for t in operands if t.layout == torch.sparse_coo and not t.is_coalesced())
             return [self._coalesced(t) for t in sparse]
         if op.name == "_coalesce":
-            return [self._coalesced(given[0])]
+            return [self._coalesced(operands[0])]
         if op.name == "bincount":
-            return self._extremes(given[0])
+            return self._extremes(operands[0])
         if op.name == "repeat_interleave":
-            return [] if call.argument("output_size") is not None else self._repeated(given[0])
+            return [] if call.argument("output_size") is not None else self._repeated(operands[0])
         asks = _UNIQUE_ASKS if "unique" in op.name else len(sizes.masks_of(call))
         if not asks:
             return []
@@ -200,26 +200,26 @@ class ProcessValues:
 
     def _size(self, call: DispatchedCall) -> int:
         """Return how many results there are, or elements written to: by values, else at most."""
-        known, masks, assumed = self._known, sizes.masks_of(call), self._assumption()
+        values, masks, assumed = self._known, sizes.masks_of(call), self._assumption()
         if assumed is not None:
             return int(assumed)
         if "index_put" in call.name and len(masks) == len(call.argument("indices")) == 1:
             written = rows(call.argument("self"), masks[0], call.argument("values"))
             if written is not None:
-                known.selects(masks[0], written)
+                values.selects(masks[0], written)
                 return int(written)
         unseen = call.name == "aten::masked_select" and branches.keeps_boxes()
-        count: int | None = None if unseen else sizes.count(call, known.sure, known.not_zero)
+        count: int | None = None if unseen else sizes.count(call, values.sure, values.not_zero)
         if count is not None:
             for tensor in masks or tensors(call.args):
                 self._decides(tensor)
             return count
         if call.name == "aten::nonzero" and branches.divides_product():
-            known.selects(call.argument("self"), 0)
+            values.selects(call.argument("self"), 0)
             self._list("no factor of a product is taken to be zero where its gradient asks for them")
             return 0
         few = branches.counted() if call.name == "aten::nonzero" else None
-        most: int | None = few[0] if few else sizes.most(call, known.counts.at_most)
+        most: int | None = few[0] if few else sizes.most(call, values.counts.at_most)
         assert most is not None
         if few:
             self._list(few[1])
@@ -228,15 +228,15 @@ class ProcessValues:
                 f"the size of {call.name[6:]}'s result depends on data: taken to be the largest, {most:,}"
             )
         if masks:
-            known.counts.taken(masks[0], most)
+            values.counts.taken(masks[0], most)
         return most
 
     def _decides(self, tensor: torch.Tensor) -> None:
         """Note that the program, or a size, follows from this known value."""
-        if tensor.is_cuda and self._known.asked(tensor):
+        if tensor.is_cuda and self._known.note_decision(tensor):
             self._list("decided by numbers that a CPU computes, with random ones of its own")
 
-    def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
+    def _values_read_by(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
         """Return what a kernel reads of its own: that no number is infinite, no deviation negative; of an
         exponential that all matrices need the highest degree, are scaled alike and squared once, before which
         the norm of one alone is read: a large one."""
@@ -250,7 +250,7 @@ class ProcessValues:
     def _extremes(self, tensor: torch.Tensor) -> list[int]:
         """Return the least, of which a type without a sign has none to be asked for, and the largest of
         these; both 0 where that is not known."""
-        assumed, value = self._told(
+        assumed, value = self._assumed_size(
             tensor, "the size of bincount's result depends on data: taken to be what its minlength says"
         )
         ends = [0, 0] if assumed is None else [0, int(assumed) - 1]
@@ -260,7 +260,7 @@ class ProcessValues:
 
     def _repeated(self, counts: torch.Tensor) -> list[int]:
         """Return the sum of the counts, and that none is negative, which is asked next."""
-        assumed, value = self._told(
+        assumed, value = self._assumed_size(
             counts,
             "the size of repeat_interleave's result depends on data, and nothing bounds it: taken to be"
             f" one of each, {counts.numel():,}; memory may be more",
@@ -273,7 +273,7 @@ class ProcessValues:
         """Return how many places a sparse tensor has entries at."""
         indices = tensor._indices()
         entries = indices.shape[1]
-        assumed, value = self._told(
+        assumed, value = self._assumed_size(
             indices,
             "how many places a sparse tensor has entries at depends on data: as many as entries,"
             f" {entries:,}",
@@ -282,7 +282,7 @@ class ProcessValues:
             return entries if value is None else slices(value, 1)[0].shape[1]
         return int(assumed)
 
-    def _told(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
+    def _assumed_size(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
         """Return what the user assumes of a size, and the value that decides it; `otherwise` is listed
         where there is neither."""
         assumed, value = self._assumption(), self._known.sure(tensor)
@@ -328,22 +328,22 @@ class ProcessValues:
         result.copy_(value.expand(result.shape) if value.dim() else value)
         return result
 
-    def _scalar(self, source: torch.Tensor, found: Any, tainted: bool, falls: bool) -> Any:
+    def _scalar(self, source: torch.Tensor, value: Any, tainted: bool, falls: bool) -> Any:
         """Return what `item()` returns of a tensor that holds this, or for which it stands in."""
         if not tainted:
-            if isinstance(found, bool):
+            if isinstance(value, bool):
                 self._decides(source)
-            return found
-        if falls and isinstance(found, float):
+            return value
+        if falls and isinstance(value, float):
             return 1 / next(self._falling)
         length = None if is_number(source) else branches.longest()
         if length is not None:
-            return isinstance(found, bool) or length
-        branch = branches.assumed() if isinstance(found, bool) else None
+            return isinstance(value, bool) or length
+        branch = branches.assumed() if isinstance(value, bool) else None
         if branch is not None:
             return branch[0]
-        self._wait(found)
-        return found
+        self._wait(value)
+        return value
 
     def _equal(self, first: torch.Tensor, second: torch.Tensor, tainted: bool) -> bool:
         """Return whether two tensors hold the same; where that is not known, only if the program asserts it
@@ -381,15 +381,15 @@ class ProcessValues:
     def _list(self, what: str) -> None:
         self.reads[f"{self._line()}: {what}"] += 1
 
-    def _wait(self, found: Any) -> None:
+    def _wait(self, result: Any) -> None:
         """Raises Stuck where a loop waits for this value, and it has been the same for long."""
         line = self._line()
-        if self._waited != (line, found):
-            self._waited = (line, found)
+        if self._waited != (line, result):
+            self._waited = (line, result)
             self._waits[line] = 0
         self._waits[line] += 1
         if self._waits[line] >= MOST_WAITS and checks.decides_a_loop(line):
             raise Stuck(
-                f"{line}: the loop waits for a value that is not computed; it has been {found} for"
+                f"{line}: the loop waits for a value that is not computed; it has been {result} for"
                 f" {MOST_WAITS:,} reads"
             )

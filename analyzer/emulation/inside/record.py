@@ -65,16 +65,16 @@ def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
     """Return numbers that C++ code had wrapped as tensors, and that arrive here bare, as tensors again: of a
     type that leaves the result's what it is (`wrapped_scalar_tensor`, aten/src/ATen/ScalarOps.h)."""
     other = next((args[i] for i in plain if i < len(args) and isinstance(args[i], torch.Tensor)), None)
-    found = list(args)
+    values = list(args)
     for i in plain:
         if i < len(args) and isinstance(args[i], (int, float, complex)):
             dtype = None
             if other is not None and func is not torch.ops.aten.copy_.default:
                 dtype = torch.result_type(other, args[i])
-            found[i] = torch.tensor(
+            values[i] = torch.tensor(
                 args[i], dtype=dtype or (torch.float64 if isinstance(args[i], float) else None), device="cpu"
             )
-    return tuple(found)
+    return tuple(values)
 
 
 def _parts(tensor: Any) -> Iterator[torch.Tensor]:
@@ -304,14 +304,14 @@ class OperatorRecorder:
 
     def _roles(self, parameters: Any, states: Any = (), buffers: Any = ()) -> None:
         """Record tensors' categories by address: {request count: {address: category}}."""
-        found: dict[int, str] = {}
+        roles: dict[int, str] = {}
         for p in parameters:
-            found |= dict.fromkeys(_addresses(p), "parameters")
-            found |= dict.fromkeys(_addresses(p.grad), "gradients")
+            roles |= dict.fromkeys(_addresses(p), "parameters")
+            roles |= dict.fromkeys(_addresses(p.grad), "gradients")
         for kind, wholes in (("optimizer state", states), ("buffers", buffers)):
-            for whole in wholes:
-                found |= dict.fromkeys(_addresses(whole), kind)
-        self.roles.setdefault(str(self.count()), {}).update(found)
+            for owner in wholes:
+                roles |= dict.fromkeys(_addresses(owner), kind)
+        self.roles.setdefault(str(self.count()), {}).update(roles)
 
     def _met(self, root: torch.nn.Module) -> None:
         """Remember an outermost module, which may be dead at the end."""

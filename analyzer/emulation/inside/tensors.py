@@ -10,10 +10,10 @@ import torch
 
 def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
     """Return the tensors among the values, also in nested lists and tuples."""
-    found = []
+    in_order = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            in_order.append(value)
         elif isinstance(value, (list, tuple)):
-            found += tensors(value)
-    return found
+            in_order += tensors(value)
+    return in_order

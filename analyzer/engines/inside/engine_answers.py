@@ -68,13 +68,13 @@ def answer_opened(library: Any, path: str | None) -> None:
         has = hasattr(answered, function.name)
         if not has and not hasattr(own, function.name):
             continue
-        found = getattr(answered if has else own, function.name)
-        found.restype, found.argtypes = function.restype, function.argtypes
-        functions[function.name] = found
+        original = getattr(answered if has else own, function.name)
+        original.restype, original.argtypes = function.restype, function.argtypes
+        functions[function.name] = original
     library.path_to_library_cache[path] = answered
     library.path_to_dict_mapping.setdefault(path, {})
-    for known in library.path_to_dict_mapping.values():  # one that was made before keeps its own
-        known.update(functions)
+    for wrapper in library.path_to_dict_mapping.values():  # one that was made before keeps its own
+        wrapper.update(functions)
 
 
 def answer_cuda_python() -> None:
@@ -160,7 +160,7 @@ def answer_benchmarks() -> None:
 
     @functools.wraps(timed)
     def benchmark_gpu(self: Any, *arguments: Any, **named: Any) -> Any:
-        found = timed(self, *arguments, **{**named, **_SELDOM})
-        return [1.0] * len(found) if isinstance(found, list) else 1.0
+        seconds = timed(self, *arguments, **{**named, **_SELDOM})
+        return [1.0] * len(seconds) if isinstance(seconds, list) else 1.0
 
     benchmarker.benchmark_gpu = benchmark_gpu

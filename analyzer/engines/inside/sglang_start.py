@@ -197,8 +197,8 @@ def watch_runners() -> list[Any]:
 
 def cache_bytes(runner: Any) -> int:
     """Return the bytes of a runner's keys and values."""
-    found = runner.token_to_kv_pool.get_kv_size_bytes()
-    return int(sum(found) if isinstance(found, tuple) else found)
+    sizes = runner.token_to_kv_pool.get_kv_size_bytes()
+    return int(sum(sizes) if isinstance(sizes, tuple) else sizes)
 
 
 def run_scheduler(args: Any) -> None:

@@ -134,7 +134,8 @@ def _check_declared(structure: Structure, actual: Inferred, binding: Binding) ->
             binding.symbols.get(size, size) if isinstance(size, str) else size for size in declared.shape
         ]
         if len(bound) != len(value.shape) or any(
-            isinstance(size, int) and size != found for size, found in zip(bound, value.shape, strict=True)
+            isinstance(size, int) and size != inferred
+            for size, inferred in zip(bound, value.shape, strict=True)
         ):
             wrong.append(
                 f"{display(name)} as {display_shape(declared.shape)}, it is {display_shape(value.shape)}"
@@ -151,11 +152,11 @@ def _continued(probes: list[Inferred], batch: int) -> Inferred:
         {}, [note + f" (at batch {_PROBE * len(probes)})" for note in last.notes], inexact=last.inexact
     )
     for name, value in last.types.items():
-        known = [probe.types.get(name) for probe in probes]
-        if all(item is not None and item.shape is None for item in known):
+        types = [probe.types.get(name) for probe in probes]
+        if all(item is not None and item.shape is None for item in types):
             result.types[name] = value
             continue
-        shapes = [item.shape for item in known if item is not None and item.shape is not None]
+        shapes = [item.shape for item in types if item is not None and item.shape is not None]
         if value.shape is None or len({len(shape) for shape in shapes}) != 1 or len(shapes) != len(probes):
             raise InputError(
                 f"the rank of {display(name)!r} depends on the batch", f"use a batch up to {LARGEST_DIRECT}"

@@ -138,11 +138,11 @@ def _described(
             _bind_symbol(symbols, name, sizes[0], f"--input {display(name)}")
             continue
         if name not in declared:
-            known = ", ".join(display(other) for other in declared) or "none"
+            names = ", ".join(display(other) for other in declared) or "none"
             named = ", ".join(sorted(map(display, dimensions)))
             raise InputError(
                 f"the model has no input {display(name)!r}",
-                f"its inputs are: {known}" + (f"; its named dimensions: {named}" if named else ""),
+                f"its inputs are: {names}" + (f"; its named dimensions: {named}" if named else ""),
             )
         value = declared[name]
         if dtype and value.dtype and dtype != value.dtype:
@@ -191,8 +191,8 @@ def _refused(declared: Mapping[str, ValueType], shapes: Mapping[str, ValueType])
     for name, value in shapes.items():
         fixed = declared[name].shape
         if fixed is not None and any(
-            isinstance(size, int) and size != given
-            for size, given in zip(fixed, value.shape or (), strict=True)
+            isinstance(size, int) and size != bound
+            for size, bound in zip(fixed, value.shape or (), strict=True)
         ):
             notes.append(
                 f"{display(name)} is described as {display_shape(value.shape)}, the file fixes"

@@ -97,17 +97,17 @@ def _delegated(node: Any, inputs: _Inputs, delegate: _Delegate) -> _Results:
     target, which = DELEGATES[node.op_type]
     names = list(node.input)
     chosen = names[which] if isinstance(which, slice) else [names[i] for i in which if i < len(names)]
-    known = onnx.defs.get_schema(target).attributes
+    attributes = onnx.defs.get_schema(target).attributes
     stand_in = onnx.NodeProto(op_type=target, name=node.name, input=chosen, output=node.output[:1])
-    stand_in.attribute.extend(attribute for attribute in node.attribute if attribute.name in known)
-    found = delegate(stand_in).get(node.output[0])
-    if found is None:
+    stand_in.attribute.extend(attribute for attribute in node.attribute if attribute.name in attributes)
+    result = delegate(stand_in).get(node.output[0])
+    if result is None:
         return []
-    dtype = found.dtype
+    dtype = result.dtype
     if node.op_type in _FLOAT_RESULTS:
         scale = next((item for item in inputs[2:] if item is not None), None)
         dtype = scale.dtype if scale is not None else "float32"
-    return [ValueType(dtype, found.shape)]
+    return [ValueType(dtype, result.shape)]
 
 
 def _integer(node: Any, name: str, default: int = 0) -> int:
@@ -123,7 +123,7 @@ def _shape(inputs: _Inputs, position: int) -> tuple[Dim, ...] | None:
     return item.shape if item is not None else None
 
 
-def _over(size: Dim, by: int) -> Dim:
+def _divided(size: Dim, by: int) -> Dim:
     return size // by if isinstance(size, int) and by else ""
 
 
@@ -188,8 +188,8 @@ def _embed_layer_norm(_node: Any, inputs: _Inputs) -> _Results:
     ids, table = _shape(inputs, 0), inputs[2] if len(inputs) > 2 else None
     if ids is None or table is None or not table.shape or len(ids) < 2:
         return []
-    whole = ValueType(table.dtype, (ids[0], ids[1], table.shape[-1]))
-    return [whole, ValueType("int32", (ids[0],)), whole]
+    embedded = ValueType(table.dtype, (ids[0], ids[1], table.shape[-1]))
+    return [embedded, ValueType("int32", (ids[0],)), embedded]
 
 
 def _attention(node: Any, inputs: _Inputs) -> _Results:
@@ -198,7 +198,7 @@ def _attention(node: Any, inputs: _Inputs) -> _Results:
     if first is None or first.shape is None or not weight or len(first.shape) < 3:
         return []
     sizes = _integers(node, "qkv_hidden_sizes")
-    value: Dim = sizes[2] if len(sizes) == 3 else _over(weight[-1], 3)
+    value: Dim = sizes[2] if len(sizes) == 3 else _divided(weight[-1], 3)
     heads = _integer(node, "num_heads", 1)
     batch, length = first.shape[0], first.shape[1]
     dtype = first.dtype
@@ -207,7 +207,7 @@ def _attention(node: Any, inputs: _Inputs) -> _Results:
         dtype = scale.dtype if scale is not None else "float32"
     past = _shape(inputs, 8 if node.op_type == "QAttention" else 4)
     total: Dim = _plus(past[3], length) if past and len(past) == 5 else length
-    present = ValueType(dtype, (2, batch, heads, total, _over(value, heads)))
+    present = ValueType(dtype, (2, batch, heads, total, _divided(value, heads)))
     return [ValueType(dtype, (batch, length, value)), present]
 
 
@@ -233,7 +233,7 @@ def _multi_head_attention(node: Any, inputs: _Inputs) -> _Results:
         length = key[1] if len(key) != 4 else key[2]
     past = _shape(inputs, 6)
     total: Dim = _plus(past[2], length) if past and len(past) == 4 else length
-    present = ValueType(query.dtype, (query.shape[0], heads, total, _over(hidden, heads)))
+    present = ValueType(query.dtype, (query.shape[0], heads, total, _divided(hidden, heads)))
     return [ValueType(query.dtype, (query.shape[0], query.shape[1], hidden)), present, present]
 
 
@@ -245,9 +245,9 @@ def _group_query_attention(node: Any, inputs: _Inputs) -> _Results:
     heads, groups = _integer(node, "num_heads", 1), _integer(node, "kv_num_heads", 1)
     key = _shape(inputs, 1)
     hidden: Dim = query.shape[2]
-    size = _over(hidden, heads)
+    size = _divided(hidden, heads)
     if key is None:
-        size = _over(hidden, heads + 2 * groups)
+        size = _divided(hidden, heads + 2 * groups)
         hidden = size * heads if isinstance(size, int) else ""
     past = _shape(inputs, 3)
     room: Dim = past[2] if past and len(past) == 4 else query.shape[1]
@@ -283,7 +283,7 @@ def _bias_split_gelu(_node: Any, inputs: _Inputs) -> _Results:
     first = inputs[0]
     if first is None or not first.shape:
         return []
-    return [ValueType(first.dtype, (*first.shape[:-1], _over(first.shape[-1], 2)))]
+    return [ValueType(first.dtype, (*first.shape[:-1], _divided(first.shape[-1], 2)))]
 
 
 RULES: dict[str, Callable[[Any, _Inputs], _Results]] = {

@@ -144,11 +144,11 @@ def _infer_loop(
     )
 
     def run(values: list[ValueType]) -> Inferred:
-        given = _captured(body, result)
-        given[formal[0]] = ValueType("int64", ())
-        given[formal[1]] = ValueType("bool", ())
-        given |= dict(zip(formal[2:], values, strict=True))
-        return infer(body, given, context, result.values)
+        outer_values = _captured(body, result)
+        outer_values[formal[0]] = ValueType("int64", ())
+        outer_values[formal[1]] = ValueType("bool", ())
+        outer_values |= dict(zip(formal[2:], values, strict=True))
+        return infer(body, outer_values, context, result.values)
 
     child = run(carried)
     after = [child.types[name] for name in body.outputs[1 : 1 + carried_count]]
@@ -204,7 +204,7 @@ def _infer_scan(
         return False
     input_axes = _axes(attributes, "scan_input_axes", scan_count)
     output_axes = _axes(attributes, "scan_output_axes", len(node.output) - state_count)
-    given = _captured(body, result)
+    outer_values = _captured(body, result)
     length: int | str = ""
     for position, (formal, name) in enumerate(zip(body.inputs, node.input, strict=True)):
         value = result.types.get(name)
@@ -216,8 +216,8 @@ def _infer_scan(
             axis = input_axes[position - state_count] % len(value.shape)
             length = value.shape[axis]
             value = ValueType(value.dtype, (*value.shape[:axis], *value.shape[axis + 1 :]))
-        given[formal] = value
-    child = infer(body, given, context, result.values)
+        outer_values[formal] = value
+    child = infer(body, outer_values, context, result.values)
     result.children[place] = {"body": child}
     for position, (name, inner) in enumerate(zip(node.output, body.outputs, strict=False)):
         value = child.types[inner]
@@ -243,8 +243,8 @@ def _trip_count(node: Any, result: Inferred) -> int | None:
 
 
 def _axes(attributes: dict[str, Any], name: str, count: int) -> list[int]:
-    given = list(attributes[name].ints) if name in attributes else []
-    return (given + [0] * count)[:count]
+    axes = list(attributes[name].ints) if name in attributes else []
+    return (axes + [0] * count)[:count]
 
 
 def _with_axis(value: ValueType, length: int | str, axis: int) -> ValueType:

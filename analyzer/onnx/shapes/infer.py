@@ -48,13 +48,13 @@ class Inferred:
 
 
 def infer(
-    structure: Structure, given: Mapping[str, ValueType], context: Context, outer: Values | None = None
+    structure: Structure, input_types: Mapping[str, ValueType], context: Context, outer: Values | None = None
 ) -> Inferred:
-    """Types of all values. `given`: inputs, and for a subgraph the outer values it reads.
+    """Types of all values. `input_types`: inputs, and for a subgraph the outer values it reads.
 
     Raises AnalyzerError for a node whose inputs contradict each other.
     """
-    result = Inferred(dict(given))
+    result = Inferred(dict(input_types))
     for name, tensor in structure.initializers.items():
         result.types[name] = tensor_type(tensor)
     # ONNX Runtime does not look into initializers that a caller may override; for this analysis the default
@@ -133,20 +133,20 @@ def _control(structure: Structure, place: int, result: Inferred, context: Contex
     return control.infer_control(structure, place, result, context, infer)
 
 
-def _merged(found: ValueType, declared: ValueType | None) -> ValueType:
+def _merged(inferred: ValueType, declared: ValueType | None) -> ValueType:
     """Inferred, with the file's names for dimensions that inference says nothing of: what comes back from
     integers, which the file says nothing of, has the names it had before quantization. Recorded: ViT,
     DistilBERT and an encoder, quantized, on both providers; behind other operators the names are not taken
     up."""
     if (
         declared is None
-        or found.shape is None
+        or inferred.shape is None
         or declared.shape is None
-        or len(found.shape) != len(declared.shape)
+        or len(inferred.shape) != len(declared.shape)
     ):
-        return found
-    pairs = zip(found.shape, declared.shape, strict=True)
-    return ValueType(found.dtype, tuple(old if new == "" else new for new, old in pairs))
+        return inferred
+    pairs = zip(inferred.shape, declared.shape, strict=True)
+    return ValueType(inferred.dtype, tuple(old if new == "" else new for new, old in pairs))
 
 
 def _repair_node(node: Any, structure: Structure, result: Inferred, context: Context) -> None:
@@ -157,7 +157,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
     outputs = list(node.output)
     inputs = [types.get(name) if name else None for name in node.input]
     inexact = any(name in result.inexact for name in node.input)
-    found: dict[str, ValueType] = {}
+    repaired: dict[str, ValueType] = {}
     problem = ""
 
     def delegate(stand_in: Any) -> dict[str, ValueType]:
@@ -165,16 +165,18 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
 
     try:
         if node.domain in DEFAULT_DOMAINS and not contrib.overrides(node):
-            found = delegate(node)
+            repaired = delegate(node)
         else:
-            found = contrib.infer_contrib(node, inputs, delegate)
+            repaired = contrib.infer_contrib(node, inputs, delegate)
     except NodeError as error:
         problem = str(error)
     if context.symbolic:
         for name in filter(None, outputs):
-            if name in found:
+            if name in repaired:
                 back = node.op_type == "DequantizeLinear"
-                types[name] = _merged(found[name], structure.declared.get(name)) if back else found[name]
+                types[name] = (
+                    _merged(repaired[name], structure.declared.get(name)) if back else repaired[name]
+                )
             elif name not in types and name in structure.declared:
                 types[name] = structure.declared[name]
         return
@@ -184,7 +186,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
     for position, name in enumerate(outputs):
         if not name:
             continue
-        value = found.get(name)
+        value = repaired.get(name)
         if value is None or not value.known:
             exact = result.values.get(name) if result.values is not None and value is not None else None
             if exact is not None and value is not None:

@@ -66,14 +66,16 @@ def infer_graph(
     if context.symbolic:
         declared = {name: value for name, value in structure.declared.items() if name in structure.producers}
         names |= dimension_names(declared.values())
-    found = _run_nodes(structure, structure.nodes, types, context, declared=declared)
-    if not context.symbolic and any(not found[name].known for name in structure.producers if name in found):
+    inferred = _run_nodes(structure, structure.nodes, types, context, declared=declared)
+    if not context.symbolic and any(
+        not inferred[name].known for name in structure.producers if name in inferred
+    ):
         nodes = [
-            node for node in structure.nodes if any(_propagates(found.get(name)) for name in node.output)
+            node for node in structure.nodes if any(_propagates(inferred.get(name)) for name in node.output)
         ]
-        more = _run_nodes(structure, nodes, {**types, **found}, context, data_prop=True)
-        found |= {name: value for name, value in more.items() if value.known}
-    return {name: without_made_up_names(value, names) for name, value in found.items()}
+        more = _run_nodes(structure, nodes, {**types, **inferred}, context, data_prop=True)
+        inferred |= {name: value for name, value in more.items() if value.known}
+    return {name: without_made_up_names(value, names) for name, value in inferred.items()}
 
 
 def _propagates(value: ValueType | None) -> bool:
@@ -164,15 +166,15 @@ def infer_node(
             graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
     inferred = _infer(graph, context, strict=True, data_prop=False)
-    found = {}
+    result = {}
     # A name that means something came with an operand; one made up for this node may be spelt like another
     # value's.
-    given = dimension_names(types[name] for name in node.input if types.get(name) is not None)
+    symbols = dimension_names(types[name] for name in node.input if types.get(name) is not None)
     for item in (*inferred.graph.value_info, *inferred.graph.output):
-        value = without_made_up_names(from_type_proto(item.type), given.intersection(names))
+        value = without_made_up_names(from_type_proto(item.type), symbols.intersection(names))
         if value.dtype or value.proto is not None:
-            found[item.name] = value
-    return found
+            result[item.name] = value
+    return result
 
 
 def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> Any:

@@ -69,13 +69,13 @@ def savings(
         ("enable_mem_pattern=0", without_pattern, True),
         ("cudnn_conv_algo_search=DEFAULT", by_default, _convolves(sessions)),
     )
-    found = []
+    cheaper = []
     for name, changed, again in changes:
         if changed != options:
             events = record(sessions, changed, device).events if again else recorded
             session = simulate_session(events, changed)
-            found.append(Saving(name, session.peak_in_use, session.held))
-    return tuple(found)
+            cheaper.append(Saving(name, session.peak_in_use, session.held))
+    return tuple(cheaper)
 
 
 def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:
@@ -104,10 +104,8 @@ def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
     if not names:
         return ()
     return (
-        (
-            f"convolutions of shapes that were not measured ({len(names)}) take the workspace of the nearest"
-            " that was: memory may be more, or less"
-        ),
+        f"convolutions of shapes that were not measured ({len(names)}) take the workspace of the nearest"
+        " that was: memory may be more, or less",
     )
 
 

@@ -27,11 +27,10 @@ from analyzer.parametric.numbers import NotTheSame, Numbers
 from analyzer.releases import Release
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures, ParametricCapture
-from analyzer.runtimes.onnxruntime.frame import Frame, frame
+from analyzer.runtimes.onnxruntime.frame import Frame, frame, rewritten
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.resized import ResizedSession, Runs
-from analyzer.runtimes.onnxruntime.runtime import rewritten
 
 # A shape as a function of the batch, or of many (`Lanes`).
 Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
@@ -70,8 +69,8 @@ class SessionBatches:
         """parametric: of a file, captured at three batches at least. Raises NotTheSame, AnalyzerError."""
         self._naive = parametric.naive
         release = profile.releases["onnxruntime"]
-        known = parametric.known.get((settings, release))
-        self._sessions: Sessions = known or Sessions(parametric, settings, release)
+        sessions = parametric.known.get((settings, release))
+        self._sessions: Sessions = sessions or Sessions(parametric, settings, release)
         parametric.known[settings, release] = self._sessions
         self._sessions.resize(parametric.batches[0])  # another device's batches may have gone before
         self._session = ResizedSession(self._sessions.frame, settings, profile)
@@ -91,8 +90,8 @@ class SessionBatches:
                 return {}
             return {batch: (runs, lane) for lane, batch in enumerate(together.tolist())}
 
-        for _, found in in_parts(np.array(batches, np.int64), recorded):
-            self.prepared |= found
+        for _, sessions in in_parts(np.array(batches, np.int64), recorded):
+            self.prepared |= sessions
 
     def prediction(self, batch: int) -> None:
         """Say nothing: a file is asked about again."""
@@ -106,10 +105,12 @@ class SessionBatches:
         if limit is not None:
             raise ArithmeticError("a session under a limit is analysed")
         runs, lane = self.prepared.get(batch) or (self._recorded(batch), 0)
-        found = None if runs is None else self._session.figures(runs, lane)
-        if found is None:
+        figures = None if runs is None else self._session.figures(runs, lane)
+        if figures is None:
             raise ArithmeticError(f"the session at batch {batch} is analysed")
-        return Figures(batch, found.peak_in_use, found.held, found.device_bytes, self._naive(batch).total)
+        return Figures(
+            batch, figures.peak_in_use, figures.held, figures.device_bytes, self._naive(batch).total
+        )
 
     def _recorded(self, batch: int | Lanes, lane_count: int = 0) -> Runs | None:
         """Return the session's requests at a batch. Raises as `Polynomial.at` and `ResizedSession.runs`."""

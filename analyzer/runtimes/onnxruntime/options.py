@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from analyzer.allocators.onnxruntime_bfc import StreamArena
 from analyzer.devices import parse_size
 from analyzer.errors import OptionError, did_you_mean
 
@@ -121,6 +122,15 @@ class SessionOptions:
     use_env_allocators: bool = _option(False, _switch)
     shared_with: tuple[str, ...] = _option((), _files)
     threads: int = _option(1, _count, "intra_op_num_threads")
+
+    def arena(self, device_bytes: int | None = None) -> StreamArena:
+        """Return a session's unused arena. device_bytes: of the device's memory; None: no end."""
+        return StreamArena(
+            arena_extend_strategy=self.arena_extend_strategy,
+            gpu_mem_limit=self.gpu_mem_limit,
+            device_bytes=device_bytes,
+            enable_memory_arena_shrinkage=self.enable_memory_arena_shrinkage,
+        )
 
 
 _OPTIONS = {item.name: item for item in fields(SessionOptions)}

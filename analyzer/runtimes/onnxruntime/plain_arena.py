@@ -50,21 +50,21 @@ def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count
     where sizes may be `Lanes` (`parametric/lanes.py`)."""
     if not AVAILABLE or options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
         return None
-    found: list[tuple[int, int, int]] = []
+    rows: list[tuple[int, int, int]] = []
     units: list[Any] = []
     for event in events:
         if isinstance(event, Malloc):
             if event.apart:
                 return None
-            found.append((event.key, len(units), event.stream is not None))
+            rows.append((event.key, len(units), event.stream is not None))
             units.append(-(-event.nbytes // ROUND_BYTES))
         elif isinstance(event, Free):
-            found.append((event.key, FREE, 0))
+            rows.append((event.key, FREE, 0))
         elif isinstance(event, Event):
-            found.append((0, OVER, 0))
+            rows.append((0, OVER, 0))
         else:
             return None
-    numbered = np.array(found, np.int64).reshape(-1, 3)
+    numbered = np.array(rows, np.int64).reshape(-1, 3)
     try:
         if not lane_count:
             return Steps(numbered, np.array(units, np.int64))

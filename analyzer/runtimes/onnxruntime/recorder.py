@@ -115,11 +115,11 @@ class SessionRecorder:
         """Return the kernel's scratch, in order."""
         if not self.counts(node.provider == "cpu"):
             return []
-        known = self.takes.get((id(graph), node.index))
-        if known is None:
-            known = taken(scratch, node, graph, self.settings, self.lane_count), unknown(node)
-            self.takes[id(graph), node.index] = known
-        takes, is_unknown = known
+        requests = self.takes.get((id(graph), node.index))
+        if requests is None:
+            requests = taken(scratch, node, graph, self.settings, self.lane_count), unknown(node)
+            self.takes[id(graph), node.index] = requests
+        takes, is_unknown = requests
         if is_unknown and number == FIRST_RUN:
             self.unknown[node.operator] = self.unknown.get(node.operator, 0) + 1
         rule = scratch_rule(node)

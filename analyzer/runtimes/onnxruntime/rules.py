@@ -150,8 +150,8 @@ def names_of(operator: str) -> tuple[str, ...]:
 
     op = operator.rpartition(".")[2]
     # Asked for by the name alone, one of ONNX Runtime's own is found too.
-    known = {operator} if "." in operator else {operator, f"com.microsoft.{op}"}
-    own = tuple(rule.name for rule in rules() if known & set(rule.operators))
+    names = {operator} if "." in operator else {operator, f"com.microsoft.{op}"}
+    own = tuple(rule.name for rule in rules() if names & set(rule.operators))
     if not own and not onnx.defs.has(op) and op not in IN_DEFAULT_DOMAIN:
         return ()
     return (*own, "ort-kernel-output")

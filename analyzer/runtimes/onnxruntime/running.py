@@ -68,16 +68,16 @@ class Running:
         self.planner: PatternPlanner | LanesPlanner | None = None
         if not recorder.options.enable_mem_pattern or iteration:
             return
-        known = patterns.get(path)
-        if known is None:
+        pattern = patterns.get(path)
+        if pattern is None:
             self.planner = LanesPlanner(recorder.lane_count) if recorder.lane_count else PatternPlanner()
             return
-        self.members = known.members
-        if known.size_bytes:
+        self.members = pattern.members
+        if pattern.size_bytes:
             key = recorder.take(
-                known.size_bytes, Category.ACTIVATION, "memory pattern", rule="ort-memory-pattern"
+                pattern.size_bytes, Category.ACTIVATION, "memory pattern", rule="ort-memory-pattern"
             )
-            recorder.contents[key] = (self.graph, known.fullest)
+            recorder.contents[key] = (self.graph, pattern.fullest)
             self.block.append(key)
 
     def allocate(self, name: str, operator: int) -> None:

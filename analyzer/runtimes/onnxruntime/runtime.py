@@ -17,23 +17,22 @@ from analyzer.allocators.onnxruntime_bfc import SESSION
 from analyzer.devices import DeviceProfile
 from analyzer.onnx.model import ShapedModel, read
 from analyzer.options import Options
-from analyzer.releases import RECORDED, Release
+from analyzer.releases import Release
 from analyzer.runtimes.base import Capped, Description, Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import advice, outside
-from analyzer.runtimes.onnxruntime.frame import Frame, frame
+from analyzer.runtimes.onnxruntime.batches import SessionBatches
+from analyzer.runtimes.onnxruntime.frame import Frame, prepare
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
-from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.recorder import Recording
-from analyzer.runtimes.onnxruntime.rewrite import optimise, unmodelled
+from analyzer.runtimes.onnxruntime.rewrite import unmodelled
 from analyzer.runtimes.onnxruntime.session import RUNS, record
 from analyzer.runtimes.onnxruntime.simulation import (
     ArenaRegion,
     RunFigures,
     SessionFailure,
-    session_arena,
     typical,
 )
 
@@ -67,31 +66,6 @@ class SessionPrediction(Prediction):
     settings: SessionOptions
     graph: RuntimeGraph
     run_graphs: tuple[RuntimeGraph, ...]
-
-
-def prepare(
-    path_or_model: Any,
-    batch: int | None,
-    options: SessionOptions,
-    inputs: Any = None,
-    release: Release = RECORDED["onnxruntime"],
-) -> Frame:
-    """Load, optimise as a release does, and plan. Raises TargetError and InputError."""
-    return frame(rewritten(path_or_model, batch, options, inputs, release), options)
-
-
-def rewritten(
-    path_or_model: Any,
-    batch: int | None,
-    options: SessionOptions,
-    inputs: Any = None,
-    release: Release = RECORDED["onnxruntime"],
-) -> RuntimeGraph:
-    """Load and optimise. Raises as `prepare`."""
-    graph = load(path_or_model, batch, inputs)
-    level, nhwc = options.graph_optimization_level, options.prefer_nhwc
-    optimise(graph, options.provider, level, nhwc=nhwc, release=release)
-    return graph
 
 
 def predict(
@@ -148,8 +122,8 @@ def predict(
     ran = tuple(stages.items())
     return SessionPrediction(
         events=simulation.events,
-        allocator=lambda: session_arena(settings, room),
-        device_used=lambda whole: max(pages, whole.peak_reserved) + beyond,
+        allocator=lambda: settings.arena(room),
+        device_used=lambda simulated: max(pages, simulated.peak_reserved) + beyond,
         unknown=recording.unknown,
         notes=tuple(dict.fromkeys(notes)),
         describe=_describer(recording),
@@ -240,9 +214,9 @@ class OnnxRuntime(Runtime):
 
     def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
         """The CPU provider's figures depend on ONNX Runtime alone."""
-        found = super().modelled(prediction, profile)
+        releases = super().modelled(prediction, profile)
         assert isinstance(prediction, SessionPrediction)
-        return found if prediction.settings.provider == "cuda" else {self.name: found[self.name]}
+        return releases if prediction.settings.provider == "cuda" else {self.name: releases[self.name]}
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
@@ -251,16 +225,18 @@ class OnnxRuntime(Runtime):
         budget = options.budget_bytes
         if budget is not None and budget < profile.usable_bytes:
             left = profile.of_memory(budget)
-            found = predict(source.model, options=options.runtime_options, device=left, runs=source.runs)
-            return found if found.settings.gpu_mem_limit is not None else replace(found, capped=None)
+            prediction = predict(source.model, options=options.runtime_options, device=left, runs=source.runs)
+            return (
+                prediction
+                if prediction.settings.gpu_mem_limit is not None
+                else replace(prediction, capped=None)
+            )
         return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)
 
     def over_batches(
         self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
     ) -> Batches | None:
         """Return figures over batches for a session that does not share its arena; else None."""
-        from analyzer.runtimes.onnxruntime.batches import SessionBatches  # which rewrites by this file
-
         settings = parse(options.runtime_options)
         if len(parametric.batches) == 1 or options.strict or settings.shared_with:
             return None

@@ -71,22 +71,22 @@ def record(
     for number in range(1, max(map(len, sessions)) + 1):
         for place, frames in enumerate(sessions):
             if number <= len(frames):
-                whole = frames[number - 1]
+                frame = frames[number - 1]
                 name = f"run {number}" + (f" of session {place + 1}" if place else "")
-                patterns[id(whole)] = _run(recorder, whole, number, patterns.get(id(whole), {}), name)
+                patterns[id(frame)] = _run(recorder, frame, number, patterns.get(id(frame), {}), name)
     return Recording(
         tuple(recorder.events), tuple(recorder.kernels), recorder.unknown, recorder.contents, recorder.graphs
     )
 
 
-def _load(recorder: SessionRecorder, whole: Frame) -> None:
+def _load(recorder: SessionRecorder, frame: Frame) -> None:
     """Load initializers one by one, then the kernels' own weights, all outside any stream."""
-    recorder.stream, recorder.graph = None, whole.graph
+    recorder.stream, recorder.graph = None, frame.graph
     keys: dict[str, int] = {}
     packed: set[tuple[str, str, int]] = set()
-    for part in whole.walk():
+    for part in frame.walk():
         _initializers(recorder, part, keys)
-    for part in whole.walk():
+    for part in frame.walk():
         _kept_weights(recorder, part.graph, keys, packed)
 
 
@@ -157,19 +157,21 @@ def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: di
         recorder.give(keys.pop(name))
 
 
-def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
+def _run(recorder: SessionRecorder, frame: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
     """Follow one run with earlier patterns of its shapes; return the patterns for later runs."""
     feeds: list[int] = []
-    recorder.graph = whole.graph
+    recorder.graph = frame.graph
     if recorder.settings.provider == "cuda":
         recorder.stream = 0
     if recorder.settings.provider == "cuda" and recorder.options.io_binding == "none":
-        for given in whole.graph.inputs:
-            if not whole.plan.placements[given].on_host:
+        for input_name in frame.graph.inputs:
+            if not frame.plan.placements[input_name].on_host:
                 feeds.append(
-                    recorder.take(whole.graph.values[given].nbytes, Category.INPUT, given, rule="ort-input")
+                    recorder.take(
+                        frame.graph.values[input_name].nbytes, Category.INPUT, input_name, rule="ort-input"
+                    )
                 )
-    running = Running(recorder, whole, number, patterns)
+    running = Running(recorder, frame, number, patterns)
     after = running.execute()
     late = running.results() if _shrinks_under_results(recorder.options) else ()
     for key in (*(key for key in running.held() if key not in late), *feeds):

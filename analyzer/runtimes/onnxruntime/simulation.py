@@ -82,31 +82,21 @@ class SimulatedSession:
     failure: SessionFailure | None = None
 
 
-def session_arena(options: SessionOptions, device_bytes: int | None = None) -> StreamArena:
-    """Return a session's unused arena. device_bytes: of the device's memory; None: no end."""
-    return StreamArena(
-        arena_extend_strategy=options.arena_extend_strategy,
-        gpu_mem_limit=options.gpu_mem_limit,
-        device_bytes=device_bytes,
-        enable_memory_arena_shrinkage=options.enable_memory_arena_shrinkage,
-    )
-
-
 def simulate_session(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None = None
 ) -> SimulatedSession:
     """Simulate the events on an unused arena of a device with so many bytes (None: no end)."""
-    arena = session_arena(options, device_bytes)
+    arena = options.arena(device_bytes)
     simulation = simulate(events, arena)
-    whole = simulation.failure is None
+    served = simulation.failure is None
     return SimulatedSession(
         events,
         arena.peak_allocated,
         arena.peak_requested,
         arena.reserved,
         arena.page_bytes,
-        _stages(simulation) if whole else {},
-        _regions(events, simulation, arena) if whole else (),
+        _stages(simulation) if served else {},
+        _regions(events, simulation, arena) if served else (),
         _failure(events, simulation),
     )
 
@@ -134,13 +124,13 @@ def _regions(
         for event, phase in zip(events, simulation.phase, strict=True)
         if isinstance(event, Malloc)
     ]
-    found = []
+    regions = []
     for extension in arena.extensions:
         event, phase = requests[extension.malloc_count]
-        found.append(
+        regions.append(
             ArenaRegion(extension.region_bytes, event.nbytes, extension.held_bytes, event.label, phase)
         )
-    return tuple(found)
+    return tuple(regions)
 
 
 def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> SessionFailure | None:

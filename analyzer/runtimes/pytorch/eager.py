@@ -1,5 +1,5 @@
-"""PyTorch in eager mode as a runtime: what it asks of the CUDA caching allocator, in order, and what its
-process holds besides.
+"""PyTorch in eager mode: what it asks of the CUDA caching allocator, in order, and what its process holds
+besides.
 
 1. A storage is requested where it is born and given back where it dies: the captured program is followed as
    it is.
@@ -39,9 +39,7 @@ from analyzer.graph import (
     StreamUse,
     StreamWait,
 )
-from analyzer.options import Options
-from analyzer.runtimes.base import Prediction, Runtime, Source
-from analyzer.runtimes.batches import Batches, ParametricCapture
+from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
@@ -50,17 +48,14 @@ from analyzer.runtimes.pytorch.scratch.script import (
     KernelAllocations,
     Output,
     Take,
-    is_known,
     kernel_allocations,
 )
 from analyzer.runtimes.pytorch.settings import (
-    alloc_conf,
     limited,
     make_allocator,
     notes_on,
     notes_on_ties,
     pool_bytes,
-    with_workspaces,
 )
 from analyzer.runtimes.rules import TENSOR
 from analyzer.runtimes.variants import Plain
@@ -296,31 +291,3 @@ def prediction_of(
         limited=lambda limit_bytes, device: limited(conf, profile, limit_bytes, device),
         plain=plain,
     )
-
-
-class PyTorch(Runtime):
-    """Eager PyTorch on the allocator that `PYTORCH_ALLOC_CONF` asks for."""
-
-    name = "pytorch"
-    frameworks = ("pytorch",)
-    depends_on = ("torch", "cuda", "cudnn")
-    takes_limits = True
-
-    def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        return with_workspaces(self.with_releases(profile, options), options.runtime_options, module)
-
-    def describes(self, operator: str) -> bool:
-        return is_known(operator)
-
-    def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
-        if source.answer is not None:
-            return source.answer
-        conf = alloc_conf(options.runtime_options)
-        return prediction_of(requests(source.graph, profile), source.graph, profile, conf)
-
-    def over_batches(
-        self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
-    ) -> Batches:
-        from analyzer.runtimes.pytorch.batches.figures import EagerBatches  # which needs this file
-
-        return EagerBatches(parametric, profile, alloc_conf(options.runtime_options))

@@ -73,11 +73,11 @@ def rounds(
 ) -> tuple[list[Round], dict[int, tuple[int, int]]]:
     """Return the rounds between each two of the `starts` (positions of events), numbered from `first` on; and
     of each key requested in them the round and its place there. Raises NotExtrapolated."""
-    found: list[Round] = []
+    result: list[Round] = []
     places: dict[int, tuple[int, int]] = {}
     for number, (begin, end) in enumerate(pairwise(starts), first):
-        found.append(_round(number, events[begin:end], operators, places))
-    return found, places
+        result.append(_round(number, events[begin:end], operators, places))
+    return result, places
 
 
 def _round(
@@ -89,7 +89,7 @@ def _round(
     """Return one round's events as numbered items, with sizes and the operators' steps."""
     items: list[tuple[Any, ...]] = []
     sizes: list[int] = []
-    found: dict[int, tuple[Operator, tuple[Step, ...]]] = {}
+    steps_of: dict[int, tuple[Operator, tuple[Step, ...]]] = {}
     plain: dict[int, Operator] = {}
 
     def requested(event: Malloc) -> None:
@@ -100,7 +100,7 @@ def _round(
         part = [event for event, _ in group]
         if any(isinstance(event, Malloc) and event.storage < 0 for event in part):
             results = [event for event in part if isinstance(event, Malloc) and event.storage >= 0]
-            found[len(items)] = operators[operator], tuple(_steps_of_events(part))
+            steps_of[len(items)] = operators[operator], tuple(_steps_of_events(part))
             streams = {event.stream or 0 for event in part if isinstance(event, Malloc)}
             if len(streams) > 1:
                 raise NotExtrapolated("an operator that takes memory on several streams")
@@ -116,7 +116,7 @@ def _round(
                 requested(each)
             else:
                 items.append(("give", *_freed_at(each, number, places)))
-    return Round(number, tuple(items), tuple(sizes), found, plain)
+    return Round(number, tuple(items), tuple(sizes), steps_of, plain)
 
 
 def _requests_and_frees(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
@@ -199,14 +199,14 @@ def _loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
     )
     steps: dict[int, tuple[Step, ...]] = {}
     kinds: dict[int, int] = {}
-    known: dict[Any, Callable[[int], tuple[Step, ...]] | None] = {}
+    rule_of: dict[Any, Callable[[int], tuple[Step, ...]] | None] = {}
     rules: list[Callable[[int], tuple[Step, ...]]] = []
     for place in first.operators:
         calls = [sample.operators[place] for sample in samples]
         shown = tuple(_shown(operator) for operator, _ in calls)
-        if shown not in known:
-            known[shown] = _rule(numbers, [operator for operator, _ in calls], shown, profile)
-        rule = known[shown]
+        if shown not in rule_of:
+            rule_of[shown] = _rule(numbers, [operator for operator, _ in calls], shown, profile)
+        rule = rule_of[shown]
         if rule is None:
             if any(answer != calls[0][1] for _, answer in calls):
                 raise NotExtrapolated(f"{calls[0][0].name} takes other memory for the same shapes")
@@ -264,7 +264,7 @@ def _rule(
 ) -> Callable[[int], tuple[Step, ...]] | None:
     """Return a function from a round's number to an operator's allocation steps at that round's shapes, from
     its calls; None if no number of it varies. Raises NotTheSame, NotExtrapolated."""
-    like, known = calls[0], dict[int, tuple[Step, ...]]()
+    like, steps_at = calls[0], dict[int, tuple[Step, ...]]()
     if any((name, settings) != (like.name, like.settings) for name, _, _, _, settings, _ in shown):
         raise NotExtrapolated("an operator is called in another way")
     at = numbers.operator(
@@ -277,13 +277,13 @@ def _rule(
         return None
 
     def steps_of(number: int) -> tuple[Step, ...]:
-        if number not in known:
+        if number not in steps_at:
             made = at(number)
             operator = replace(like, arguments=made.arguments, keywords=made.keywords, outputs=made.outputs)
-            known[number] = tuple(_ruled_steps(operator, profile))
-            if len(known[number]) > 2 * _MOST_TAKEN:
+            steps_at[number] = tuple(_ruled_steps(operator, profile))
+            if len(steps_at[number]) > 2 * _MOST_TAKEN:
                 raise NotExtrapolated(f"{like.name} takes memory many times")
-        return known[number]
+        return steps_at[number]
 
     return steps_of
 
@@ -378,8 +378,8 @@ def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
 
 
 def _values(size: Polynomial, numbers: range) -> Integers:
-    value, whole = size.at_many(numbers)
-    if not whole.all():
+    value, integral = size.at_many(numbers)
+    if not integral.all():
         raise NotExtrapolated("a size is no whole number everywhere")
     return value
 

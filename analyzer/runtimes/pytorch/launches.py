@@ -34,19 +34,19 @@ _ASSERTING = (
 
 def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
     """Return what the operator's PyTorch kernel needs of the driver; None if it has none."""
-    given = [tensor for tensor in operator.inputs if program.storages[tensor.storage].on_device]
-    known = {tensor.storage for tensor in given}
+    on_device = [tensor for tensor in operator.inputs if program.storages[tensor.storage].on_device]
+    inputs = {tensor.storage for tensor in on_device}
     made = [
         output
         for output in operator.outputs
-        if output is not None and output.storage not in known and program.storages[output.storage].on_device
+        if output is not None and output.storage not in inputs and program.storages[output.storage].on_device
     ]
-    into = made or [tensor for tensor in given if tensor.storage in operator.writes]
+    into = made or [tensor for tensor in on_device if tensor.storage in operator.writes]
     library, _, name = operator.name.rpartition("::")
     if not into or library.endswith("c10d_functional") or library == "c10d":
         return None
     if name.startswith(_COPIES):
-        source = next((tensor for tensor in given if tensor.storage != into[0].storage), None)
+        source = next((tensor for tensor in on_device if tensor.storage != into[0].storage), None)
         return None if source is None or _seen(source) == _seen(into[0]) else KernelNeeds.STACK
     return kernel_named(name)
 

@@ -29,7 +29,7 @@ from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.pytorch import extrapolation
 from analyzer.runtimes.pytorch.eager import AnyProgram, Eager, GrowingProgram
 from analyzer.runtimes.pytorch.launches import kernel_of
-from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, others
+from analyzer.runtimes.pytorch.orders import Look, Reading, order_of, other_orders
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import limited, make_allocator, notes_on, pool_bytes
@@ -83,7 +83,7 @@ class Live:
         # unwritten.
         self._apart: list[AllocationEvent] | None = None
         self._kept: Eager | None = None
-        self._extrapolated_peaks, self._is_whole = (0, 0), True
+        self._extrapolated_peaks, self._has_all_events = (0, 0), True
         self._readings: list[Reading] = []
         self._watched: list[Look] = []
         self._peaks = (0, 0, 0)
@@ -222,7 +222,6 @@ class Live:
         self._ended = self._failed is not None
 
     # -- what repeats
-    # --------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
@@ -290,7 +289,7 @@ class Live:
             )
         except OutOfMemoryError as error:
             raise NotExtrapolated("memory runs out") from error
-        self._is_whole = False
+        self._has_all_events = False
         now = {}
         for key in taken:
             number, place = places[key]
@@ -394,7 +393,7 @@ class Live:
         """Bytes of the device's memory as NVML lists it."""
         return max(self._profile.listed_bytes, self._profile.capacity_bytes)
 
-    def answer(self, graph: Graph) -> Prediction:
+    def prediction(self, graph: Graph) -> Prediction:
         """Return the prediction of the whole program, with the categories its graph assigns to storages."""
         assert self._eager is not None
         storages = graph.storages
@@ -416,9 +415,9 @@ class Live:
         return Prediction(
             events=events,
             simulation=simulation_of_states(events, self._states, failure),
-            others=partial(others, events, tuple(self._readings), tuple(self._watched)),
+            other_orders=partial(other_orders, events, tuple(self._readings), tuple(self._watched)),
             order=order_of(self._readings, self._watched),
-            whole=self._is_whole,
+            has_all_events=self._has_all_events,
             allocator=self.fresh,
             limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),
             device_used=lambda simulation: (

@@ -50,13 +50,13 @@ class Look:
     seen: frozenset[int]
 
 
-def others(
+def other_orders(
     events: Sequence[AllocationEvent], readings: Sequence[Reading], watched: Sequence[Look] = ()
 ) -> Iterator[tuple[AllocationEvent, ...]]:
     """Yield the events in the other orders; those alone that are other ones. watched: a watchdog's looks."""
-    found = [tuple(events)]
-    if (late := _late(events, watched)) != found[0]:
-        found.append(late)
+    orders = [tuple(events)]
+    if (late := _late(events, watched)) != orders[0]:
+        orders.append(late)
         yield late
     for beyond in (*BEYOND, None):
         other = list(events)
@@ -64,9 +64,9 @@ def others(
             if beyond is not None or _slow(events, reading):
                 ahead = len(reading.pieces) if beyond is None else beyond
                 other[: reading.end] = _ordered(other[: reading.end], reading, ahead)
-        if tuple(other) not in found:
-            found.append(tuple(other))
-            yield found[-1]
+        if tuple(other) not in orders:
+            orders.append(tuple(other))
+            yield orders[-1]
 
 
 def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:

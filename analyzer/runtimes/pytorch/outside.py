@@ -55,11 +55,11 @@ def device_used(
 
 def notes_on_nccl(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Iterator[str]:
     """Yield notes on figures of a rank's communicators that are not measured."""
-    found = nccl.taken(communicators, profile)
-    if found.stands_in:
+    memory = nccl.taken(communicators, profile)
+    if memory.stands_in:
         count = sum(use.size > 1 for use in communicators.values())
         yield (
-            f"NCCL bounded: {found.nbytes / 2**20:,.0f} MiB are counted for {count}"
-            f" communicator{'s' * (count != 1)}, as measured for {found.stands_in}; other topologies have"
+            f"NCCL bounded: {memory.nbytes / 2**20:,.0f} MiB are counted for {count}"
+            f" communicator{'s' * (count != 1)}, as measured for {memory.stands_in}; other topologies have"
             " other channels (analyze calibrate --ranks N measures them)"
         )

@@ -40,9 +40,9 @@ def rules() -> tuple[Rule, ...]:
 def names_of(operator: str) -> tuple[str, ...]:
     """Return the rules of an operator ("aten::mm", "mm", "mylib::op"), () if it has none."""
     for name in (operator, f"aten::{operator}"):
-        found = rule_for(name)
-        if found is not None:
-            return (found.name, *_parts(found.code), TENSOR)
+        scratch_rule = rule_for(name)
+        if scratch_rule is not None:
+            return (scratch_rule.name, *_parts(scratch_rule.code), TENSOR)
         if "::" in name and inert.is_inert(name):
             return ("inert", TENSOR)
     return ()

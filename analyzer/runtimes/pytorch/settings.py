@@ -30,10 +30,10 @@ _SMALL_WORKSPACE_BYTES = 8_519_680
 KNOWN = ("cublas_workspace", "alloc_conf")
 
 
-def alloc_conf(given: Mapping[str, Any]) -> str:
+def alloc_conf(options: Mapping[str, Any]) -> str:
     """Return the caching allocator's settings: the option, else PyTorch's own environment variables."""
     variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
+    return str(options.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
 
 
 def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorchAllocator:
@@ -69,7 +69,7 @@ def _cublas_variable(model: Any) -> str | None:
     return value if not started_with.exists() or own in started_with.read_bytes().split(b"\0") else None
 
 
-def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any = None) -> DeviceProfile:
+def with_workspaces(device: DeviceProfile, options: Mapping[str, Any], model: Any = None) -> DeviceProfile:
     """Return the profile with the cuBLAS workspace the user configured.
 
     `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own
@@ -78,13 +78,13 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
     an H200, with 2 MiB of kernels: 2 MiB at :0:0 and :16:8, 10 at :4096:2:16:8, 34 at :4096:8, against 66 at
     the default).
     """
-    for name in given:
+    for name in options:
         if name not in KNOWN:
             raise OptionError(
                 f"unknown runtime option {name!r} for pytorch",
                 f"{did_you_mean(name, KNOWN)}one of {', '.join(KNOWN)}",
             )
-    text = given.get("cublas_workspace", _cublas_variable(model))
+    text = options.get("cublas_workspace", _cublas_variable(model))
     if text is None or text == "":
         return _by_release(device)
     if isinstance(text, int):
@@ -124,11 +124,9 @@ def notes_on_ties(profile: DeviceProfile, libraries: Collection[str]) -> tuple[s
     if not libraries or release == RECORDED["torch"] or ties_of(release) != "address":
         return ()
     return (
-        (
-            f"torch {written(release)} takes the free block at the lower address of two that are equal, and"
-            " addresses depend on the handles of cuBLAS and cuDNN too, which are not simulated: reserved may"
-            " be one segment more (2 MiB)"
-        ),
+        f"torch {written(release)} takes the free block at the lower address of two that are equal, and"
+        " addresses depend on the handles of cuBLAS and cuDNN too, which are not simulated: reserved may"
+        " be one segment more (2 MiB)",
     )
 
 
@@ -139,5 +137,5 @@ def pool_bytes(conf: str, streams: bool = False) -> int:
 
     streams: the program asks for one.
     """
-    asked = streams or settings_from_conf(conf).backend == "cudaMallocAsync"
-    return STREAM_POOL_BYTES if asked else 0
+    uses_stream = streams or settings_from_conf(conf).backend == "cudaMallocAsync"
+    return STREAM_POOL_BYTES if uses_stream else 0

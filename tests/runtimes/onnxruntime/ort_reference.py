@@ -22,7 +22,6 @@ import onnx
 from analyzer import devices
 from analyzer.runtimes.onnxruntime import parse, prepare
 from analyzer.runtimes.onnxruntime.session import RUNS, record
-from analyzer.runtimes.onnxruntime.simulation import session_arena
 from analyzer.runtimes.timeline import simulate
 from tests.paths import DATA
 
@@ -90,7 +89,7 @@ def predicted(model: Any, batch: int | None, options: dict[str, Any], provider: 
     """The prediction with initializers in the file's order."""
     parsed = parse({**options, "provider": provider})
     recording = record(prepare(model, batch, parsed), parsed, devices.load("h200"))
-    arena = session_arena(parsed)
+    arena = parsed.arena()
     simulation = simulate(recording.events, arena)
     peaks = list(accumulate(simulation.allocated, max))
     rows: dict[int, list[Row]] = {number: [] for number in RUNS}

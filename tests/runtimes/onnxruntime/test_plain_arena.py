@@ -14,7 +14,6 @@ from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.onnxruntime import plain_arena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
-from analyzer.runtimes.onnxruntime.simulation import session_arena
 from analyzer.runtimes.timeline import simulate
 from tests.allocators.compiled import compiled
 
@@ -51,7 +50,7 @@ def sessions(draw: st.DrawFn) -> tuple[AllocationEvent, ...]:
 def test_it_is_the_arena(strategy: str, events: tuple[AllocationEvent, ...], room: int | None) -> None:
     options = SessionOptions(arena_extend_strategy=strategy)
     with mock.patch.object(plain_arena, "Chunks", compiled().Chunks):
-        arena, plain = session_arena(options, room), PlainArena(options, room)
+        arena, plain = options.arena(room), PlainArena(options, room)
     simulation = steps(events, options)
     assert simulation is not None
     half = len(simulation.events) // 2

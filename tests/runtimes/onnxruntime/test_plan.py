@@ -20,7 +20,6 @@ from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topolog
 from analyzer.runtimes.onnxruntime.plan.pattern import LanesPlanner, PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, plan, same_size
 from analyzer.runtimes.onnxruntime.rewrite import optimise
-from analyzer.runtimes.onnxruntime.simulation import session_arena
 
 
 def _graph(
@@ -218,19 +217,19 @@ def test_patterns_of_many_batches_are_each_ones_own(steps: list[tuple[int, int |
 
 def test_arena_joins_stream_memory_only_after_the_run() -> None:
     """A rest left by a weight does not join what the run freed beside it, until the run is over."""
-    arena = session_arena(SessionOptions())
+    arena = SessionOptions().arena()
     arena.malloc(256 << 10, stream=None)
-    arena.over("session")
+    arena.end_event("session")
     block = arena.malloc(256 << 10, stream=0)
     arena.free(block)
     assert len(arena.snapshot()[0].chunks) == 3
-    arena.over("run 1")
+    arena.end_event("run 1")
     assert len(arena.snapshot()[0].chunks) == 2
 
 
 def test_requests_outside_a_stream_leave_its_chunks_alone() -> None:
     """What the stream has freed serves the stream again, but no request made outside it before the run is over."""
-    arena = session_arena(SessionOptions())
+    arena = SessionOptions().arena()
     arena.malloc(512 << 10, stream=None)
     block = arena.malloc(512 << 10, stream=0)
     arena.free(block)
@@ -242,18 +241,18 @@ def test_requests_outside_a_stream_leave_its_chunks_alone() -> None:
 
 def test_shrinkage_gives_idle_regions_back_after_each_run() -> None:
     """The second region (4 MiB for 3) is idle after the run; the session's end does not shrink, nor does the default."""
-    arena = session_arena(SessionOptions(enable_memory_arena_shrinkage=True))
+    arena = SessionOptions(enable_memory_arena_shrinkage=True).arena()
     arena.malloc(1 << 10, stream=None)
     block = arena.malloc(3 << 20, stream=0)
     assert arena.reserved == 5 << 20
     arena.free(block)
-    arena.over("session")
+    arena.end_event("session")
     assert arena.reserved == 5 << 20
-    arena.over("run 1")
+    arena.end_event("run 1")
     assert arena.reserved == 1 << 20
-    plain = session_arena(SessionOptions())
+    plain = SessionOptions().arena()
     plain.free(plain.malloc(3 << 20))
-    plain.over("run 1")
+    plain.end_event("run 1")
     assert plain.reserved == 4 << 20
 
 
@@ -265,11 +264,11 @@ def test_shrinkage_gives_idle_regions_back_after_each_run() -> None:
 )
 def test_arena_stays_whole(steps: list[tuple[bool, int, int, int | None]]) -> None:
     """Chunks tile their regions whatever the tags, and bytes in use are those of the living chunks."""
-    arena = session_arena(SessionOptions())
+    arena = SessionOptions().arena()
     living: dict[int, int] = {}
     for end, slot, nbytes, stream in steps:
         if end and slot == 0:
-            arena.over("run 1")
+            arena.end_event("run 1")
         elif slot in living:
             arena.free(living.pop(slot))
         else:

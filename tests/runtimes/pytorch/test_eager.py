@@ -21,7 +21,8 @@ from analyzer.graph import (
 from analyzer.options import Options
 from analyzer.runtimes.base import Source
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.pytorch.eager import PyTorch, requests
+from analyzer.runtimes.pytorch.eager import requests
+from analyzer.runtimes.pytorch.runtime import PyTorch
 from analyzer.runtimes.timeline import simulate
 from tests.schemas import called
 from tests.values import not_values

@@ -13,7 +13,7 @@ from analyzer.devices import load
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.runtimes.pytorch import settings
-from analyzer.runtimes.pytorch.eager import PyTorch
+from analyzer.runtimes.pytorch.runtime import PyTorch
 from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on_ties, with_workspaces
 
 H200 = load("h200")

@@ -28,7 +28,7 @@ state = State()
 
 
 @contextlib.contextmanager
-def at_work() -> Iterator[None]:
+def autocast_off() -> Iterator[None]:
     """While open, switch autocast off for what an autocast kernel calls."""
     state.depth += 1
     try:

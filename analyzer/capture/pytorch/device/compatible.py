@@ -29,14 +29,14 @@ class CompatibleDevices:
         self.known: Callable[[Any], Any] = lambda _: None
         self.device = device
         self._own = device.compute_capability
-        self.capabilities = _known()
+        self.capabilities = _known_capabilities()
 
     def decided(self, decide: Callable[[Architecture], _Answer]) -> _Answer:
         """Return `decide` of the device's architecture; drop capabilities with other answers."""
         others = {number: decide(architecture_of(number)) for number in self.capabilities - {self._own}}
-        found = decide(self.device.architecture)
-        self.capabilities -= {capability for capability, other in others.items() if other != found}
-        return found
+        decision = decide(self.device.architecture)
+        self.capabilities -= {capability for capability, other in others.items() if other != decision}
+        return decision
 
     def alone(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function whose call limits the program to this device."""
@@ -49,6 +49,6 @@ class CompatibleDevices:
 
 
 @cache
-def _known() -> frozenset[tuple[int, int]]:
+def _known_capabilities() -> frozenset[tuple[int, int]]:
     """Return the compute capabilities of the known GPUs."""
     return frozenset(load(name).compute_capability for name in names())

@@ -29,14 +29,14 @@ _NONE: frozenset[str] = frozenset()
 def convolution_settings() -> frozenset[str]:
     """Return the cuDNN settings that differ from PyTorch's defaults."""
     of = torch._C
-    found = [] if of._get_cudnn_enabled() else ["no_cudnn"]
+    settings = [] if of._get_cudnn_enabled() else ["no_cudnn"]
     if of._get_cudnn_benchmark():
-        found.append("benchmark")
+        settings.append("benchmark")
     if of._get_cudnn_deterministic() or of._get_deterministic_algorithms():
-        found.append("deterministic")
+        settings.append("deterministic")
     if not _allows_tf32():
-        found.append("no_tf32")
-    return frozenset(found) if found else _NONE
+        settings.append("no_tf32")
+    return frozenset(settings) if settings else _NONE
 
 
 def _allows_tf32() -> bool:

@@ -44,7 +44,7 @@ class Current:
         else:
             self._here.node_stream = number
 
-    def made(self, sequence: int) -> None:
+    def note_node(self, sequence: int) -> None:
         """Note the stream of a new autograd node; the default stream is not stored."""
         number = self.now()
         if number:

@@ -58,6 +58,6 @@ def _whole(tensor: torch.Tensor, copies: dict[tuple[int, torch.dtype], torch.Ten
     key = storage._cdata, tensor.dtype
     if key not in copies:
         count = storage.nbytes() // tensor.element_size()
-        whole = tensor if tensor.numel() == count else tensor.as_strided((count,), (1,), 0)
-        copies[key] = whole.clone()
+        flat = tensor if tensor.numel() == count else tensor.as_strided((count,), (1,), 0)
+        copies[key] = flat.clone()
     return copies[key]

@@ -61,7 +61,7 @@ class DeviceThread:
             ):
                 return run(outputs, gradients, retain, create, *args, **kwargs)
             return self._worker.submit(
-                lambda: self._on_it(lambda: run(outputs, gradients, retain, create, *args, **kwargs))
+                lambda: self._run_on_thread(lambda: run(outputs, gradients, retain, create, *args, **kwargs))
             ).result()
 
         try:
@@ -70,7 +70,7 @@ class DeviceThread:
         finally:
             self._worker.shutdown()
 
-    def _on_it(self, run: Callable[[], Any]) -> Any:
+    def _run_on_thread(self, run: Callable[[], Any]) -> Any:
         """Run a function on this thread, counted and under the capture's modes."""
         self._there = True
         self._count()

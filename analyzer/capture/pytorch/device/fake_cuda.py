@@ -133,12 +133,12 @@ class FakeCuda(TorchFunctionMode):
                 return large
         for kind in types:
             if kind.__module__ == _NESTED and func != self._nested:
-                return self._of_nested(kind, func, types, args, kwargs)
+                return self._run_jagged(kind, func, types, args, kwargs)
         if self._host is not None and torch.is_grad_enabled():
             args, kwargs = self._host.together(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _of_nested(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _run_jagged(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Run a jagged tensor's own Python, which asks for devices and may call the function again."""
         before, self._nested = self._nested, func
         try:
@@ -295,8 +295,8 @@ class FakeCuda(TorchFunctionMode):
             real: torch.device = device.__get__(storage)
             if real.type != "meta":
                 return real
-            known = self._recorder.storages.place_of(storage)
-            return real if known is None else self._recorder.gpu if known else torch.device("cpu")
+            place = self._recorder.storages.place_of(storage)
+            return real if place is None else self._recorder.gpu if place else torch.device("cpu")
 
         def to_device(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
             """Return a copy on the GPU; what it holds is not followed."""

@@ -68,7 +68,7 @@ class _Current(contextlib.nullcontext[None]):
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, `torch.cuda` describes `device`, and the recorder's memory if it has one."""
-    found = {
+    replacements = {
         **build.answers(),
         **_attention(AttentionChoice(recorder.compatible)),
         **_Answers(device, recorder).functions(),
@@ -82,9 +82,9 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         **Pinned().functions(),
     }
     if device.releases["torch"] in KEEPS_PROJECTIONS:
-        found["jit.is_scripting"] = is_scripting
+        replacements["jit.is_scripting"] = is_scripting
     if recorder.memory is not None:
-        found |= MemoryAnswers(recorder.memory, recorder.storages.happened).functions()
+        replacements |= MemoryAnswers(recorder.memory, recorder.storages.happened).functions()
     resize = torch.UntypedStorage.resize_
 
     def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
@@ -92,10 +92,10 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         recorder.storages.resized(storage)
         return storage
 
-    found |= {"UntypedStorage.resize_": resized, "Generator": generator_class(recorder)}
+    replacements |= {"UntypedStorage.resize_": resized, "Generator": generator_class(recorder)}
     with default_tensor_type() as choose:
-        found["set_default_tensor_type"] = choose
-        with replaced({f"torch.{name}": answer for name, answer in found.items()}):
+        replacements["set_default_tensor_type"] = choose
+        with replaced({f"torch.{name}": answer for name, answer in replacements.items()}):
             yield
 
 
@@ -139,7 +139,7 @@ class _Answers:
             **{f"{module}to_dlpack": self._export for module in ("", "utils.dlpack.")},
             **{f"{module}from_dlpack": self._bring_in for module in ("", "utils.dlpack.")},
             **self._of_the_device(),
-            **self._of_its_libraries(),
+            **self._library_answers(),
             **{f"cuda.{name}": _says(value) for name, value in _SENSORS.items()},
             **self._of_the_accelerator(),
             "cuda.default_generators": defaults(recorder.gpu_count),
@@ -189,7 +189,7 @@ class _Answers:
             ),
         }
 
-    def _of_its_libraries(self) -> dict[str, Any]:
+    def _library_answers(self) -> dict[str, Any]:
         """Return what answers for library handles, snapshots and NVTX ranges, which take no device memory."""
         depth = itertools.count(1)
         return {

@@ -98,8 +98,8 @@ class HostMemory:
 
     def touched(self, tensor: torch.Tensor, index: Any) -> bool:
         """Rows or elements of a tensor without memory are taken or written: whether it is a real one now."""
-        known = self._untouched.pop(id(tensor), None)
-        if known is None or known[0]() is not tensor or not self.here():
+        place = self._untouched.pop(id(tensor), None)
+        if place is None or place[0]() is not tensor or not self.here():
             return False
         nbytes = tensor.numel() * tensor.element_size()
         if tensor._version or not _single(index) or nbytes > self._room:
@@ -107,7 +107,7 @@ class HostMemory:
         if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > _ALONE:
             return False  # others look at its memory
         self._room -= nbytes
-        func = known[1]
+        func = place[1]
         drawn = {"generator": self._numbers} if func in _DRAWN else {}
         with _disable_current_modes():
             real = func(tensor.shape, dtype=tensor.dtype, **drawn)

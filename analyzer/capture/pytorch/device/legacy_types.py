@@ -34,7 +34,7 @@ class _LegacyType(type):
         return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype is cls.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return _made(cls.dtype, *args, **kwargs)
+        return _tensor_of_type(cls.dtype, *args, **kwargs)
 
     def __str__(cls) -> str:
         return f"<class 'torch.cuda.{cls.__name__}'>"
@@ -42,7 +42,7 @@ class _LegacyType(type):
     __repr__ = __str__
 
 
-def _made(dtype: torch.dtype, *args: Any, size: Any = None, device: Any = None) -> torch.Tensor:
+def _tensor_of_type(dtype: torch.dtype, *args: Any, size: Any = None, device: Any = None) -> torch.Tensor:
     """Return the tensor that a call of a legacy type (`torch.cuda.FloatTensor(...)`) makes."""
     where = "cuda" if device is None else device
     if size is not None:
@@ -76,7 +76,7 @@ def default_tensor_type() -> Iterator[Callable[[Any], None]]:
 
     def new(*args: Any, **kwargs: Any) -> Any:  # without names: PyTorch's compiler compares them with its own
         if on_gpu and args[0] is torch.Tensor and not kwargs:
-            return _made(torch.get_default_dtype(), *args[1:])
+            return _tensor_of_type(torch.get_default_dtype(), *args[1:])
         return make(*args, **kwargs)
 
     def choose(t: Any) -> None:

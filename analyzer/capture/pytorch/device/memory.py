@@ -185,24 +185,24 @@ class MemoryAnswers:
         return lambda *_, **__: int(getattr(self._memory.allocator, name))
 
     def _statistics(self, *_: Any, **__: Any) -> dict[str, int]:
-        memory, found = self._memory, dict[str, int]()
+        memory, statistics = self._memory, dict[str, int]()
         for kind in ("allocated", "reserved", "requested"):
             now, peak = getattr(memory.allocator, kind), getattr(memory.allocator, f"peak_{kind}")
-            found |= {f"{kind}_bytes.all.current": now, f"{kind}_bytes.all.peak": peak}
+            statistics |= {f"{kind}_bytes.all.current": now, f"{kind}_bytes.all.peak": peak}
         for kind in ("current", "peak"):
-            found[f"active_bytes.all.{kind}"] = found[f"allocated_bytes.all.{kind}"]
-        return _Statistics(found, num_alloc_retries=memory.retries, num_ooms=memory.failures)
+            statistics[f"active_bytes.all.{kind}"] = statistics[f"allocated_bytes.all.{kind}"]
+        return _Statistics(statistics, num_alloc_retries=memory.retries, num_ooms=memory.failures)
 
     def _nested(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the statistics as nested dictionaries (`memory_stats_as_nested_dict`)."""
-        found: dict[str, Any] = {}
+        nested: dict[str, Any] = {}
         for name, value in self._statistics().items():
             *path, last = name.split(".")
-            place = found
+            place = nested
             for part in path:
                 place = place.setdefault(part, {})
             place[last] = value
-        return found
+        return nested
 
     def _summary(self, *_: Any, **__: Any) -> str:
         return "\n".join(f"{name}: {value:,}" for name, value in self._statistics().items())

@@ -38,14 +38,14 @@ def nvml(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         yield
         return
     library: Any = importlib.import_module("pynvml")
-    found = _answers(device, recorder)
+    answers = _answers(device, recorder)
 
     def other(_: str) -> Any:
         raise library.NVMLError(library.NVML_ERROR_NOT_SUPPORTED)
 
-    found["_nvmlGetFunctionPointer"] = other
-    before = {name: vars(library)[name] for name in found if name in vars(library)}
-    vars(library).update({name: found[name] for name in before})
+    answers["_nvmlGetFunctionPointer"] = other
+    before = {name: vars(library)[name] for name in answers if name in vars(library)}
+    vars(library).update({name: answers[name] for name in before})
     try:
         yield
     finally:

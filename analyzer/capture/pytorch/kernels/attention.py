@@ -88,13 +88,13 @@ class AttentionChoice:
 
         return self._alike.decided(decide)
 
-    def takes(self, name: str, asked: Any) -> bool:
+    def takes(self, name: str, sdpa: Any) -> bool:
         """Return whether the "cudnn", "flash" or "efficient" kernel takes a call (`SDPAParams`)."""
 
         def decide(architecture: Architecture) -> bool:
             self._architecture = architecture
-            call = (asked.query, asked.key, asked.value, asked.attn_mask, asked.dropout, asked.is_causal)
-            return bool(getattr(self, f"_{name}")(*call, asked.enable_gqa))
+            call = (sdpa.query, sdpa.key, sdpa.value, sdpa.attn_mask, sdpa.dropout, sdpa.is_causal)
+            return bool(getattr(self, f"_{name}")(*call, sdpa.enable_gqa))
 
         return self._alike.decided(decide)
 
@@ -251,7 +251,7 @@ def attention_math(
     if original in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         query, key, value = query.to(torch.float32), key.to(torch.float32), value.to(torch.float32)
     factor = (query.size(-1) ** -0.5 if scale is None else abs(scale)) ** 0.5
-    given = [query, key, value]  # which C++ keeps to the end
+    arguments = [query, key, value]  # which C++ keeps to the end
     query = aten.mul.Scalar(query, -factor if scale is not None and scale < 0 else factor)
     if is_causal:
         ones = torch.ones((query.size(-2), key.size(-2)), dtype=torch.bool, device=query.device)
@@ -276,8 +276,8 @@ def attention_math(
     del key, value
     del query
     del attn_mask
-    while given:
-        given.pop()
+    while arguments:
+        arguments.pop()
     return out, probabilities
 
 

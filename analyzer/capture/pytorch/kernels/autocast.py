@@ -137,7 +137,7 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
         return None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with autocasting.at_work():
+        with autocasting.autocast_off():
             dtype = target((args, tuple(kwargs.values())))
             if dtype is not None:
                 cast = {name: cache.cast_all(value, dtype) for name, value in reversed(kwargs.items())}
@@ -154,8 +154,8 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
                 }
                 return overload(wider[operator.__name__])(*args, **kwargs, dtype=torch.float32)
             place = names.index("dtype")
-            given = kwargs.get("dtype") or (args[place] if place < len(args) else None)
-            if half and given is None:
+            wanted_type = kwargs.get("dtype") or (args[place] if place < len(args) else None)
+            if half and wanted_type is None:
                 args = args[:place]
                 kwargs = {**kwargs, "dtype": torch.float32}
             return operator(*args, **kwargs)
@@ -167,7 +167,7 @@ def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
     """Return the kernel that copies weights to one flat float16 buffer and casts inputs."""
 
     def kernel(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, *rest: Any) -> Any:
-        with autocasting.at_work():
+        with autocasting.autocast_off():
             dtype = torch.float16
             if weights[0].dtype not in (dtype, torch.float64):
                 flat = torch.zeros(flat_rnn_count(weights, stride0), dtype=dtype, device=x.device)

@@ -74,8 +74,8 @@ def _has(func: Any, key: torch._C.DispatchKey) -> bool:
 def _overloads() -> list[Any]:
     """Return the operators of these names that the installed release has, and makes of others so."""
     split = (name.split(".") for name in NAMES)
-    found = [getattr(getattr(aten, name, None), overload, None) for name, overload in split]
-    return [func for func in found if func is not None and any(_has(func, key) for key in _KEYS)]
+    overloads = [getattr(getattr(aten, name, None), overload, None) for name, overload in split]
+    return [func for func in overloads if func is not None and any(_has(func, key) for key in _KEYS)]
 
 
 def _moments(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -92,15 +92,15 @@ def _moments(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
         result = real[0] + imaginary[0]
         if func in (aten.std.correction, aten.std_mean.correction):
             result.sqrt_()
-        found = result if func in _ALONE else (result, torch.complex(real[1], imaginary[1]))
+        moments = result if func in _ALONE else (result, torch.complex(real[1], imaginary[1]))
         for parts in (imaginary, real):  # in the order of C++
             while parts:
                 parts.pop()
-        return found
+        return moments
 
 
-def _each(found: Any) -> tuple[Any, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def _each(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _contiguous_weight(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> Any:

@@ -68,7 +68,7 @@ ASKED = frozenset(
 )  # fmt: skip
 
 
-def made(compressed: Any, plain: Any, values: Any, shape: Any, layout: Any) -> torch.Tensor:
+def compressed_tensor(compressed: Any, plain: Any, values: Any, shape: Any, layout: Any) -> torch.Tensor:
     """Return the compressed tensor that consists of these parts."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         return UNSAFE(  # type: ignore[no-any-return]
@@ -93,7 +93,7 @@ def _new(
         rows = compressed.shape[0] - 1
         columns = int(plain.max().item()) + 1 if plain.numel() else 0
         size = (rows, columns) if layout is torch.sparse_csr else (columns, rows)
-    return made(compressed, plain, values, size, layout)
+    return compressed_tensor(compressed, plain, values, size, layout)
 
 
 def clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ def clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     compressed, plain, values = parts(tensor)
     values = values.clone()
     plain = plain.clone()
-    return made(compressed.clone(), plain, values, tensor.shape, tensor.layout)
+    return compressed_tensor(compressed.clone(), plain, values, tensor.shape, tensor.layout)
 
 
 def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
@@ -115,7 +115,9 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     values = aten._to_copy.default(values, **kwargs)
     kwargs.pop("dtype", None)
     compressed = aten._to_copy.default(compressed, **kwargs)
-    return made(compressed, aten._to_copy.default(plain, **kwargs), values, tensor.shape, tensor.layout)
+    return compressed_tensor(
+        compressed, aten._to_copy.default(plain, **kwargs), values, tensor.shape, tensor.layout
+    )
 
 
 def host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
@@ -127,7 +129,7 @@ def host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> to
             copy if copy.is_meta else recorder.storages.host(torch.empty_like(copy, device=_META))
             for copy in copies
         ]
-    return made(copies[1], copies[2], copies[0], tensor.shape, tensor.layout)
+    return compressed_tensor(copies[1], copies[2], copies[0], tensor.shape, tensor.layout)
 
 
 def _transposed(_: Recorder, tensor: torch.Tensor, first: int = 0, second: int = 1) -> Any:
@@ -135,7 +137,7 @@ def _transposed(_: Recorder, tensor: torch.Tensor, first: int = 0, second: int =
     if first % 2 == second % 2:
         return tensor
     layout = torch.sparse_csc if tensor.layout is torch.sparse_csr else torch.sparse_csr
-    return made(*parts(tensor), reversed(tensor.shape), layout)
+    return compressed_tensor(*parts(tensor), reversed(tensor.shape), layout)
 
 
 def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
@@ -151,10 +153,10 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
     written = aten._convert_indices_from_csr_to_coo(pointers, plain, out_int32=small, transpose=True)
     _within_one_matrix(written, own, other)
     hashed = written.new_empty(count, dtype=torch.int64)  # one kernel fills it
-    known = recorder.values.known(written)
+    value = recorder.values.known(written)
     recorder.values.forget(hashed)
-    if known is not None:
-        recorder.values.learn(hashed, known[0].long() * own + known[1])
+    if value is not None:
+        recorder.values.learn(hashed, value[0].long() * own + value[1])
     order = hashed.sort()[1]
     in_order = written.index_select(1, order)
     values = values.index_select(0, order)
@@ -162,7 +164,7 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
     result = begins.new_zeros(other + 1)  # `compressed_to_batched_compressed_indices`
     result.narrow(0, 1, other).copy_(begins.narrow(0, 1, other) - begins.narrow(0, 0, 1))
     layout = torch.sparse_csc if by_rows else torch.sparse_csr
-    return made(result, in_order[1], values, tensor.shape, layout)
+    return compressed_tensor(result, in_order[1], values, tensor.shape, layout)
 
 
 def _batch_offset(compressed: Any, count: int) -> Any:
@@ -202,7 +204,7 @@ def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
         indices, values = aten._indices.default(coalesced), aten._values.default(coalesced)
     small = indices.dtype is torch.int32
     begins = aten._convert_indices_from_coo_to_csr(indices[0], coalesced.shape[0], out_int32=small)
-    return made(begins, indices[1].contiguous(), values, tensor.shape, layout)
+    return compressed_tensor(begins, indices[1].contiguous(), values, tensor.shape, layout)
 
 
 def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
@@ -211,12 +213,12 @@ def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
     mask = tensor != 0
     if not by_rows:
         mask, tensor = mask.t(), tensor.t()
-    found = mask.nonzero()
-    begins = aten._convert_indices_from_coo_to_csr(found[:, 0], mask.shape[0], out_int32=False)
+    indices = mask.nonzero()
+    begins = aten._convert_indices_from_coo_to_csr(indices[:, 0], mask.shape[0], out_int32=False)
     positions = mask.flatten().nonzero().flatten()
     values = tensor.flatten().index_select(0, positions)
     shape = tensor.shape if by_rows else tuple(reversed(tensor.shape))
-    return made(begins, found[:, 1], values, shape, layout)
+    return compressed_tensor(begins, indices[:, 1], values, shape, layout)
 
 
 def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -279,7 +281,7 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
         taken.append(products.Rows(begins.to(torch.int32), columns, values, tuple(matrix.shape)))
     offsets = offsets.to(torch.int32)
     columns, values = products.multiplied(recorder, taken[0], taken[1], offsets)
-    return made(offsets, columns, values, shape, torch.sparse_csr)
+    return compressed_tensor(offsets, columns, values, shape, torch.sparse_csr)
 
 
 def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -327,7 +329,7 @@ def _on_values(operator: Callable[..., Any]) -> Callable[..., Any]:
         compressed, plain, values = parts(tensor)
         new = operator(values, *args, **kwargs)
         plain = plain.clone()
-        return made(compressed.clone(), plain, new, tensor.shape, tensor.layout)
+        return compressed_tensor(compressed.clone(), plain, new, tensor.shape, tensor.layout)
 
     return replacement
 

@@ -307,8 +307,8 @@ def choices(compatible: CompatibleDevices) -> dict[Any, Callable[..., Any]]:
         aten.dropout.default: dropout,
         aten.batch_norm.default: batch_norm,
         **{
-            whole: keeping_input(softmax(kernel)) if keeps else softmax(kernel)
-            for whole, kernel in (
+            operator: keeping_input(softmax(kernel)) if keeps else softmax(kernel)
+            for operator, kernel in (
                 (aten.softmax.int, aten._softmax),
                 (aten.log_softmax.int, aten._log_softmax),
             )

@@ -106,12 +106,12 @@ def _in_float32(name: str) -> Callable[..., Any]:
             return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
         with torch._C._ExcludeDispatchKeyGuard(kept):
-            found = getattr(torch.ops.torchvision, name)(cast(first), *map(cast, rest))
+            result = getattr(torch.ops.torchvision, name)(cast(first), *map(cast, rest))
             if name == "nms":
-                return found
-            if isinstance(found, tuple):
-                return found[0].to(first.dtype), found[1].to(first.dtype)
-            return found.to(first.dtype)
+                return result
+            if isinstance(result, tuple):
+                return result[0].to(first.dtype), result[1].to(first.dtype)
+            return result.to(first.dtype)
 
     return call
 
@@ -145,8 +145,8 @@ def _backward_of(name: str) -> Callable[..., Any]:
 
 
 def _deform_backward(ctx: Any, grad: torch.Tensor) -> Any:
-    found = torch.ops.torchvision._deform_conv2d_backward(grad, *ctx.saved_tensors, *ctx.steps)
-    return *found, *(None for _ in ctx.steps)
+    gradients = torch.ops.torchvision._deform_conv2d_backward(grad, *ctx.saved_tensors, *ctx.steps)
+    return *gradients, *(None for _ in ctx.steps)
 
 
 def _kept_on_host(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:

@@ -93,8 +93,8 @@ class Products:
         block_size: list[int] | None, output_dtype: torch.dtype | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """`matmul_batched`: each row of (S, K) by its expert's part of (E, N, K)."""
-        whole = not _in_groups(b, scales) and _whole(block_size, b)
-        written = self._written(a) if whole else ()
+        is_whole = not _in_groups(b, scales) and _whole(block_size, b)
+        written = self._written(a) if is_whole else ()
         made = a.new_empty((a.shape[0], b.shape[1]), dtype=output_dtype)
         self._launch(
             "matmul_batched",
@@ -104,7 +104,7 @@ class Products:
             scales,
             expert_ids,
             *written,
-            key=(b.shape, None if whole else a.shape[0]),
+            key=(b.shape, None if is_whole else a.shape[0]),
         )
         return made
 

@@ -129,8 +129,8 @@ class _Attention(torch.autograd.Function):
         trained = [torch.zeros(part.shape, dtype=torch.float32, device=part.device) for part in ctx.held]
         del delta, logarithms, grad, mask
         first, third, second = grads
-        given = (part.to(held.dtype) for part, held in zip(trained, ctx.held, strict=True))
-        return first, second, third, None, None, None, *given
+        gradients = (part.to(held.dtype) for part, held in zip(trained, ctx.held, strict=True))
+        return first, second, third, None, None, None, *gradients
 
 
 def _lying_as(tensor: torch.Tensor, shape: Any) -> torch.Tensor:

@@ -60,10 +60,10 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
 
 def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tensor | None:
     """Return the mask that is the only index, padded with dimensions of one; None otherwise."""
-    given = [index for index in indices if index is not None]
-    if len(given) != 1 or not is_mask(given[0]) or recorder.storages.on_host(given[0]):
+    tensors = [index for index in indices if index is not None]
+    if len(tensors) != 1 or not is_mask(tensors[0]) or recorder.storages.on_host(tensors[0]):
         return None
-    mask: torch.Tensor = given[0]
+    mask: torch.Tensor = tensors[0]
     before = next(place for place, index in enumerate(indices) if index is not None)
     return mask[(...,) + (None,) * (target.dim() - before - mask.dim())]
 
@@ -73,11 +73,11 @@ def _spread(recorder: Recorder, target: torch.Tensor, indices: Any, values: torc
     place, mask = next((place, index) for place, index in enumerate(indices) if index is not None)
     if not is_mask(mask) or any(index is not None for index in indices[place + 1 :]):
         return values
-    known = recorder.values.known(mask)
-    if known is None:
+    value = recorder.values.known(mask)
+    if value is None:
         return values
     before, behind = target.shape[:place], target.shape[place + mask.dim() :]
-    return values.expand(*before, int(known.count_nonzero()), *behind)
+    return values.expand(*before, int(value.count_nonzero()), *behind)
 
 
 def _moved(recorder: Recorder, index: Any) -> list[Any]:
@@ -86,8 +86,8 @@ def _moved(recorder: Recorder, index: Any) -> list[Any]:
         return [index]
     if not is_mask(index) or index.device.type == "meta":
         return [to_device(recorder, index)]
-    found = to_device(recorder, index.nonzero())
-    return list(aten.unbind.int(found, 1))
+    positions = to_device(recorder, index.nonzero())
+    return list(aten.unbind.int(positions, 1))
 
 
 def as_iterated(operator: Any) -> Callable[[Any, Any], Any]:

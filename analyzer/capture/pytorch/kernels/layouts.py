@@ -89,8 +89,8 @@ def like_arguments(func: Any, text: str) -> Callable[..., Any]:
             formats = {"!": torch.contiguous_format, "~": own_format(tensor), "": torch.preserve_format}
             return torch.empty_like(tensor, dtype=dtype, device=META, memory_format=formats[layout])
 
-        found = tuple(made(*part) for part in each)
-        return found[0] if len(found) == 1 else found or None
+        results = tuple(made(*part) for part in each)
+        return results[0] if len(results) == 1 else results or None
 
     return kernel
 

@@ -34,10 +34,10 @@ class _IntoResult(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is aten.sum.dim_IntList:
             return aten.sum.IntList_out(*args, **(kwargs or {}), out=self._result)
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if self._result is None and func is aten.empty.memory_format:
-            self._result = found
-        return found
+            self._result = result
+        return result
 
 
 def _counting_in_place(operator: Any) -> Callable[..., Any]:

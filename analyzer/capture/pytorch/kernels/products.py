@@ -88,11 +88,13 @@ def multiplied(recorder: Recorder, one: Rows, other: Rows, offsets: Any) -> tupl
 
 def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
     """Count entries and pairs if all indices are known and there are not too many pairs."""
-    found = [recorder.values.known(part) for part in (one.offsets, one.columns, other.offsets, other.columns)]
-    if any(part is None for part in found):
+    values = [
+        recorder.values.known(part) for part in (one.offsets, one.columns, other.offsets, other.columns)
+    ]
+    if any(part is None for part in values):
         return None
     with _disable_current_modes(), torch._C.DisableTorchFunction():
-        begins, columns, other_begins, other_columns = (part.long() for part in found if part is not None)
+        begins, columns, other_begins, other_columns = (part.long() for part in values if part is not None)
         pairs = int(other_begins.diff()[columns].sum())
         if pairs > _MOST_COUNTED:
             return None
@@ -123,10 +125,10 @@ def _assumed(recorder: Recorder, one: Rows, other: Rows) -> tuple[int, int]:
     pairs = -(-first * second // max(1, inner))
     places = rows * columns
     even = min(pairs, math.ceil(-places * math.expm1(-pairs / max(1, places))))
-    known = recorder.values.how_many(
+    count = recorder.values.how_many(
         "entries a product of sparse matrices has",
         even,
         "as if those of both lay anywhere, none more likely than another",
     )
-    entries = even if known is None else known
+    entries = even if count is None else count
     return entries, max(entries, pairs)

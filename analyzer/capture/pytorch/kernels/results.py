@@ -49,10 +49,10 @@ def convolution(
         )
     if x.dtype != weight.dtype:
         raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
-    found = aten.convolution.default(
+    result = aten.convolution.default(
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
     )
-    sizes = found.shape[2:]
+    sizes = result.shape[2:]
     if any(size <= 0 for size in sizes):
         raise RuntimeError(
             f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}"
@@ -152,11 +152,11 @@ def laid_as_both(operator: Any) -> Callable[..., Any]:
     order."""
 
     def result(*args: Any, **kwargs: Any) -> Any:
-        found = operator(*args, **kwargs)
-        given = (one for one in args[:2] if isinstance(one, torch.Tensor))  # else numbers
-        tensors = [one.expand(found.shape) for one in given]
+        made = operator(*args, **kwargs)
+        operands = (one for one in args[:2] if isinstance(one, torch.Tensor))  # else numbers
+        tensors = [one.expand(made.shape) for one in operands]
         stride = compute_elementwise_output_strides(*tensors)
-        return torch.empty_strided(found.shape, stride, dtype=found.dtype, device=META)
+        return torch.empty_strided(made.shape, stride, dtype=made.dtype, device=META)
 
     return result
 
@@ -203,8 +203,8 @@ def group_norm_backward(
 def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
     """`transformers/cuda/attention.cu`: one buffer of three, returned as views."""
     batch, length, width = qkv.shape
-    whole = torch.empty((3, batch, heads, length, width // 3 // heads), dtype=qkv.dtype, device=META)
-    return whole[0], whole[1], whole[2]
+    qkv_heads = torch.empty((3, batch, heads, length, width // 3 // heads), dtype=qkv.dtype, device=META)
+    return qkv_heads[0], qkv_heads[1], qkv_heads[2]
 
 
 def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:

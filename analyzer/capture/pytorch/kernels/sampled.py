@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.pytorch.kernels.compressed import clone, made
+from analyzer.capture.pytorch.kernels.compressed import clone, compressed_tensor
 from analyzer.capture.pytorch.recording.parts import compressed_parts as parts
 from analyzer.capture.pytorch.recording.parts import is_compressed
 
@@ -58,7 +58,7 @@ def _sampled(
             "a sampled product cannot be followed: nobody has recorded what buffer cuSPARSE asks for"
         )
     values.mul_(beta)
-    return made(offsets, columns, values, matrix.shape, matrix.layout)
+    return compressed_tensor(offsets, columns, values, matrix.shape, matrix.layout)
 
 
 def _ones_like(_: Recorder, matrix: Any, **kwargs: Any) -> torch.Tensor:
@@ -66,7 +66,7 @@ def _ones_like(_: Recorder, matrix: Any, **kwargs: Any) -> torch.Tensor:
     compressed, plain, values = parts(matrix)
     ones = torch.ones_like(values, dtype=kwargs.get("dtype"))
     plain = plain.clone()
-    return made(compressed.clone(), plain, ones, matrix.shape, matrix.layout)
+    return compressed_tensor(compressed.clone(), plain, ones, matrix.shape, matrix.layout)
 
 
 def _masked(recorder: Recorder, matrix: Any, mask: Any) -> Any:
@@ -100,7 +100,7 @@ def _multiplied(one: Any, other: Any) -> torch.Tensor:
     columns = torch.empty_like(indices[1])
     new = torch.empty_like(values)
     del begins, values, indices, second, first  # in the order of C++
-    return made(offsets, columns, new, one.shape, one.layout)
+    return compressed_tensor(offsets, columns, new, one.shape, one.layout)
 
 
 HANDLERS: dict[Any, Callable[..., Any]] = {

@@ -65,8 +65,8 @@ def _windows(
         value if isinstance(value, (list, tuple)) else [value] * rank
         for value in (*geometry, output_padding or 0)
     )
-    found = aten.convolution.default(x, weight, None, *each, output_padding is not None, more, groups)
-    return _new(x, *found.shape)
+    result = aten.convolution.default(x, weight, None, *each, output_padding is not None, more, groups)
+    return _new(x, *result.shape)
 
 
 def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
@@ -121,13 +121,13 @@ OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
 
 def kernels() -> dict[Any, Callable[..., Any]]:
     """Return the functions that make results, by overload the installed release has."""
-    found: dict[Any, Callable[..., Any]] = {}
+    by_operator: dict[Any, Callable[..., Any]] = {}
     for name, text in LIKE.items():
         if hasattr(aten, name):
             func = getattr(aten, name).default
-            found[func] = like_arguments(func, text)
+            by_operator[func] = like_arguments(func, text)
     for name, kernel in OF_THEIR_OWN.items():
         base, _, overload = name.partition(".")
         if hasattr(aten, base):
-            found[getattr(getattr(aten, base), overload or "default")] = kernel
-    return found
+            by_operator[getattr(getattr(aten, base), overload or "default")] = kernel
+    return by_operator

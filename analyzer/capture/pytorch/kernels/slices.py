@@ -26,14 +26,14 @@ def sliced_whole(tensor: torch.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...
     """Return the index under which a newer PyTorch runs the slices an older one would."""
     counts = [_dimensions(part) for part in index]
     rest = tensor.dim() - sum(counts)
-    found, dimension = list(index), 0
+    slices, dimension = list(index), 0
     for at, part in enumerate(index):
         if isinstance(part, slice) and dimension < tensor.dim():
             begins = part.start in (None, 0) and part.step in (None, 1)
             if begins and (part.stop is None or _behind(part.stop, tensor.shape[dimension])):
-                found[at] = slice(_BELOW, part.stop, part.step)
+                slices[at] = slice(_BELOW, part.stop, part.step)
         dimension += rest if part is ... else counts[at]
-    return tuple(found)
+    return tuple(slices)
 
 
 def _behind(stop: Any, size: int) -> bool:

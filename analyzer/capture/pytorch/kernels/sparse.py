@@ -67,7 +67,7 @@ _ASKED = frozenset(
 )  # fmt: skip
 
 
-def made(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -> torch.Tensor:
+def sparse_tensor(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -> torch.Tensor:
     """Return the sparse tensor that consists of these parts."""
     dims = int(indices.shape[0])
     with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -86,7 +86,7 @@ def _is_coalesced(tensor: torch.Tensor) -> bool:
 def _make(
     _: Recorder, sparse_dim: int, dense_dim: int, size: Any, indices: Any, values: Any, **kwargs: Any
 ) -> Any:
-    return made(indices, values, size, kwargs.get("is_coalesced"))
+    return sparse_tensor(indices, values, size, kwargs.get("is_coalesced"))
 
 
 def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
@@ -101,9 +101,9 @@ def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
 
 def _differing(recorder: Recorder, indices: Any, most: int) -> int:
     """Return the number of distinct indices: counted where known, otherwise at most `most`."""
-    known = recorder.values.known(indices)
-    if known is not None:
-        return int(known.unique(dim=1).shape[1])
+    value = recorder.values.known(indices)
+    if value is not None:
+        return int(value.unique(dim=1).shape[1])
     bound = recorder.values.how_many("entries of a sparse tensor differ", most)
     return most if bound is None else bound
 
@@ -120,22 +120,22 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
     count = _differing(recorder, indices, min(entries, math.prod(shape[:dims])))
     with _disable_current_modes():
         result = torch.empty((count, *values.shape[1:]), dtype=values.dtype, device=_META)
-    known = recorder.values.known(indices)
+    value = recorder.values.known(indices)
     named = {"flat_indices": flat, "values": values, "positions": positions, "offsets": offsets}
     recorder.record(aten._coalesce.default, (), named, result)
     recorder.values.forget(flat)  # sorted now
     flat = flat.as_strided((1, count), (entries, 1))
     if dims == 1:
-        return made(flat, result, shape, True)
+        return sparse_tensor(flat, result, shape, True)
     unflat = flat.new_empty((dims, count))
     for dim in reversed(range(dims)):
         row = unflat.narrow(0, dim, 1)
         row.copy_(flat)
         flat.div_(shape[dim], rounding_mode="trunc")
         row.add_(flat, alpha=-shape[dim])
-    if known is not None:
-        recorder.values.learn(unflat, known.unique(dim=1))
-    return made(unflat, result, shape, True)
+    if value is not None:
+        recorder.values.learn(unflat, value.unique(dim=1))
+    return sparse_tensor(unflat, result, shape, True)
 
 
 def _coalesced(recorder: Recorder, tensor: torch.Tensor) -> Any:
@@ -144,9 +144,9 @@ def _coalesced(recorder: Recorder, tensor: torch.Tensor) -> Any:
 
 def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     indices, values = parts(tensor)
-    whole = indices.is_contiguous() and values.is_contiguous()
-    if whole and called_by_engine() and not torch.is_grad_enabled():
-        return made(indices, values, tensor.shape)
+    is_contiguous = indices.is_contiguous() and values.is_contiguous()
+    if is_contiguous and called_by_engine() and not torch.is_grad_enabled():
+        return sparse_tensor(indices, values, tensor.shape)
     return _copied(tensor, _is_coalesced(tensor))
 
 
@@ -154,7 +154,7 @@ def _copied(tensor: torch.Tensor, coalesced: bool) -> Any:
     """Copy values before indices: they are the later argument (`copy_into_sparse`)."""
     indices, values = parts(tensor)
     values = values.clone()
-    return made(indices.clone(), values, tensor.shape, coalesced)
+    return sparse_tensor(indices.clone(), values, tensor.shape, coalesced)
 
 
 def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
@@ -162,17 +162,17 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
     where = kwargs.get("device")
     indices, values = parts(tensor)
-    known = _is_coalesced(tensor)
+    is_coalesced = _is_coalesced(tensor)
     if where is not None and where.type == "cpu":
         return _host_copy(recorder, tensor, kwargs.get("dtype"))
     if where is None:
-        return made(indices.clone(), values.to(kwargs["dtype"]), tensor.shape, known)
+        return sparse_tensor(indices.clone(), values.to(kwargs["dtype"]), tensor.shape, is_coalesced)
     of_indices = {name: value for name, value in kwargs.items() if name != "dtype"}
-    return made(
+    return sparse_tensor(
         aten._to_copy.default(indices, **of_indices),
         aten._to_copy.default(values, **kwargs),
         tensor.shape,
-        known,
+        is_coalesced,
     )
 
 
@@ -187,7 +187,7 @@ def _host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> t
             part if part.is_meta else recorder.storages.host(torch.empty_like(part, device=_META))
             for part in (indices, values)
         )
-    return made(indices, values, tensor.shape, _is_coalesced(tensor))
+    return sparse_tensor(indices, values, tensor.shape, _is_coalesced(tensor))
 
 
 def _add_(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
@@ -216,7 +216,7 @@ def _add(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
         (first, values), (second, more) = parts(one), parts(other)
         if alpha != 1:
             more = more.mul(alpha)
-        return made(torch.cat((first, second), 1), torch.cat((values, more), 0), one.shape)
+        return sparse_tensor(torch.cat((first, second), 1), torch.cat((values, more), 0), one.shape)
     dense, sparse = (other, one) if is_sparse(one) else (one, other)
     return _add_(recorder, dense.clone(), sparse, alpha=alpha)
 
@@ -230,7 +230,7 @@ def _sparse_mask(_: Recorder, dense: Any, mask: Any) -> Any:
     copied = indices.clone()
     result = gathered.mul(ones.expand_as(values))
     del gathered, ones  # in the order of C++
-    return made(copied, result, mask.shape, _is_coalesced(mask))
+    return sparse_tensor(copied, result, mask.shape, _is_coalesced(mask))
 
 
 def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callable[..., Any]:
@@ -241,7 +241,9 @@ def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callabl
             tensor, args = args[0], (tensor,)
         tensor = _coalesced(recorder, tensor) if coalesces else tensor
         indices, values = parts(tensor)
-        return made(indices.clone(), operator(values, *args, **kwargs), tensor.shape, _is_coalesced(tensor))
+        return sparse_tensor(
+            indices.clone(), operator(values, *args, **kwargs), tensor.shape, _is_coalesced(tensor)
+        )
 
     return on_values
 
@@ -273,7 +275,7 @@ def _transposed(_: Recorder, tensor: Any, first: int = 0, second: int = 1) -> An
     indices[second].copy_(spare)
     shape = list(tensor.shape)
     shape[first], shape[second] = shape[second], shape[first]
-    return made(indices, values, shape, False)
+    return sparse_tensor(indices, values, shape, False)
 
 
 def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
@@ -303,9 +305,9 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
     offsets = torch.empty(count + 1, dtype=torch.int32, device=_META)
     rows = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[0])
     recorder.record(aten._convert_indices_from_coo_to_csr.default, (rows, count), {"out_int32": True}, ())
-    known = recorder.values.known(rows)
-    if known is not None:
-        recorder.values.learn(offsets, torch._convert_indices_from_coo_to_csr(known, count, out_int32=True))
+    value = recorder.values.known(rows)
+    if value is not None:
+        recorder.values.learn(offsets, torch._convert_indices_from_coo_to_csr(value, count, out_int32=True))
     del rows
     columns = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[1])
     return products.Rows(offsets, columns, values, tuple(matrix.shape))
@@ -321,11 +323,11 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
     columns, values = products.multiplied(recorder, *taken, offsets)
     indices = parts(one)[0].new_empty(2, columns.shape[0])
     recorder.values.forget(indices)
-    known = recorder.values.known(offsets), recorder.values.known(columns)
-    if known[0] is not None and known[1] is not None:
-        rows = torch.arange(shape[0]).repeat_interleave(known[0].diff())
-        recorder.values.learn(indices, torch.stack([rows, known[1].long()]))
-    return made(indices, values, shape, True)
+    values_known = recorder.values.known(offsets), recorder.values.known(columns)
+    if values_known[0] is not None and values_known[1] is not None:
+        rows = torch.arange(shape[0]).repeat_interleave(values_known[0].diff())
+        recorder.values.learn(indices, torch.stack([rows, values_known[1].long()]))
+    return sparse_tensor(indices, values, shape, True)
 
 
 def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: Any) -> Any:
@@ -336,25 +338,27 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
         begins, plain, values = compressed_parts(tensor)
         by_rows = tensor.layout is torch.sparse_csr
         indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
-        return made(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
-    found = tensor.nonzero().t()
-    whole = sparse_dim in (None, tensor.dim())
-    indices = found.clone() if whole else _places(recorder, found.narrow(0, 0, sparse_dim), tensor.shape)
+        return sparse_tensor(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
+    places = tensor.nonzero().t()
+    all_sparse = sparse_dim in (None, tensor.dim())
+    indices = (
+        places.clone() if all_sparse else _places(recorder, places.narrow(0, 0, sparse_dim), tensor.shape)
+    )
     values = (tensor[tuple(indices)] if tensor.dim() else tensor.unsqueeze(0)).clone()
-    del found  # at the end of the C++ function
-    return made(indices, values, tensor.shape, True)
+    del places  # at the end of the C++ function
+    return sparse_tensor(indices, values, tensor.shape, True)
 
 
 def _places(recorder: Recorder, rows: Any, shape: Any) -> Any:
     """Return the distinct index columns in `rows` (`unique_dim`)."""
-    dims, found = rows.shape
-    count = _differing(recorder, rows, min(found, math.prod(shape[:dims])))
+    dims, row_count = rows.shape
+    count = _differing(recorder, rows, min(row_count, math.prod(shape[:dims])))
     with _disable_current_modes():
         results = [torch.empty(size, dtype=rows.dtype, device=_META) for size in ((dims, count), 0, 0)]
-    known = recorder.values.known(rows)
+    value = recorder.values.known(rows)
     recorder.record(aten.unique_dim.default, (rows, 1), {}, tuple(results))
-    if known is not None:
-        recorder.values.learn(results[0], known.unique(dim=1))
+    if value is not None:
+        recorder.values.learn(results[0], value.unique(dim=1))
     return results[0]
 
 
@@ -364,7 +368,7 @@ def _sum(recorder: Recorder, tensor: Any, dims: Any, keepdim: bool = False, *, d
             "sums of sparse tensors that keep their dimensions or change their type cannot be followed"
         )
     indices, values, shape = sparse_reductions.sums(*parts(tensor), tensor.shape, dims)
-    return values if indices is None else _coalesce(recorder, made(indices, values, shape))
+    return values if indices is None else _coalesce(recorder, sparse_tensor(indices, values, shape))
 
 
 def _sum_of_all(recorder: Recorder, tensor: Any, *, dtype: Any = None) -> Any:
@@ -375,15 +379,15 @@ def _sum_backward(recorder: Recorder, grad: Any, tensor: Any, dims: Any) -> Any:
     tensor = _coalesced(recorder, tensor)
     if is_sparse(grad):
         grad = parts(_coalesced(recorder, grad))
-    found = sparse_reductions.gradient_of_sum(grad, *parts(tensor), tensor.shape, dims)
-    return made(*found, tensor.shape, True)
+    gradient = sparse_reductions.gradient_of_sum(grad, *parts(tensor), tensor.shape, dims)
+    return sparse_tensor(*gradient, tensor.shape, True)
 
 
 def _softmax(func: Any) -> Callable[..., Any]:
     def softmax(recorder: Recorder, tensor: Any, dim: int, half_to_float: bool = False) -> Any:
         tensor = _coalesced(recorder, tensor)
-        found = sparse_reductions.softmax(recorder, func, *parts(tensor), tensor.shape, dim)
-        return made(*found, tensor.shape, True)
+        result_parts = sparse_reductions.softmax(recorder, func, *parts(tensor), tensor.shape, dim)
+        return sparse_tensor(*result_parts, tensor.shape, True)
 
     return softmax
 

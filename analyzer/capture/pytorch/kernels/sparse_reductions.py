@@ -71,8 +71,8 @@ def gradient_of_sum(
         spread = new.new_zeros(values.shape)
         theirs = _numbered(grad_indices, range(len(kept)), [shape[dim] for dim in kept])
         own = _numbered(indices, kept, shape)
-        found = torch.empty_like(own)
-        del theirs, own, found
+        gradient = torch.empty_like(own)
+        del theirs, own, gradient
         new = spread
     return indices.clone(memory_format=torch.contiguous_format), new
 
@@ -97,9 +97,9 @@ def softmax(
     new, rows = torch.empty_like(values), torch.empty_like(indices)
     rows.copy_(indices)
     others = [row for row in range(sparse_dims) if row != dim]
-    known = recorder.values.known(indices)
-    if known is not None:
-        count = int(known[others].unique(dim=1).shape[1]) if others else 1
+    value = recorder.values.known(indices)
+    if value is not None:
+        count = int(value[others].unique(dim=1).shape[1]) if others else 1
     else:
         most = min(entries, math.prod(shape[row] for row in others))
         answer = recorder.values.how_many("rows of a sparse tensor have entries", most)

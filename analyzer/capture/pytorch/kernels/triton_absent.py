@@ -50,7 +50,7 @@ Launch = Callable[..., None]
 
 def release(torch: tuple[int, int]) -> str:
     """Return the release of Triton that a release of torch brings."""
-    return _RELEASES[max((known for known in _RELEASES if known <= torch), default=min(_RELEASES))]
+    return _RELEASES[max((version for version in _RELEASES if version <= torch), default=min(_RELEASES))]
 
 
 class _Anything(type):
@@ -59,9 +59,9 @@ class _Anything(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = _Anything(name, (), {})
-        setattr(cls, name, found)
-        return found
+        attribute = _Anything(name, (), {})
+        setattr(cls, name, attribute)
+        return attribute
 
     def __call__(cls, *_: Any, **__: Any) -> Any:
         return cls
@@ -76,9 +76,9 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = _Anything(name, (), {})
-        setattr(self, name, found)
-        return found
+        attribute = _Anything(name, (), {})
+        setattr(self, name, attribute)
+        return attribute
 
 
 class ConstantExpression:
@@ -215,9 +215,9 @@ class Autotuner(KernelInterface):
         named = dict(zip(self.arg_names, args, strict=False))
         config = self.configs[0]
         if len(self.configs) > 1 and not warmup:
-            given = {name: value for name, value in {**named, **kwargs}.items() if name in self.arg_names}
-            types = [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
-            key = (*(given[name] for name in self.keys if name in given), *types)
+            arguments = {name: value for name, value in {**named, **kwargs}.items() if name in self.arg_names}
+            types = [str(value.dtype) for value in arguments.values() if hasattr(value, "dtype")]
+            key = (*(arguments[name] for name in self.keys if name in arguments), *types)
             if key not in self.cache:
                 self.cache[key] = self._timed(args, named, kwargs)
             config = self.cache[key]

@@ -29,26 +29,28 @@ def matching(model: torch.nn.Module, pattern: str, what: str) -> dict[str, torch
     containers: set[str] = set()
     for path, part in model.named_modules():
         inside = any(path.startswith(f"{outer}.") for outer in matched)
-        meant = path.rpartition(".")[0] in containers or fnmatch.fnmatchcase(path, pattern)
-        if not path or inside or not meant:
+        is_match = path.rpartition(".")[0] in containers or fnmatch.fnmatchcase(path, pattern)
+        if not path or inside or not is_match:
             continue
         if not _runs(part):
             containers.add(path)
             continue
         matched[path] = part
     if not matched:
-        known = ", ".join(name for name, _ in model.named_children())
-        raise OptionError(f"no module matches the {what} pattern {pattern!r}", f"top-level modules: {known}")
+        children = ", ".join(name for name, _ in model.named_children())
+        raise OptionError(
+            f"no module matches the {what} pattern {pattern!r}", f"top-level modules: {children}"
+        )
     return matched
 
 
 def matching_any(model: torch.nn.Module, patterns: str, what: str) -> dict[str, torch.nn.Module]:
     """Path -> module of those that match one of several patterns, separated by commas; a match inside a match
     is left alone. Raises OptionError for a pattern that nothing matches."""
-    found: dict[str, torch.nn.Module] = {}
+    by_path: dict[str, torch.nn.Module] = {}
     for pattern in patterns.split(","):
-        found |= matching(model, pattern.strip(), what)
-    return _outermost({path: found[path] for path in sorted(found, key=lambda path: path.count("."))})
+        by_path |= matching(model, pattern.strip(), what)
+    return _outermost({path: by_path[path] for path in sorted(by_path, key=lambda path: path.count("."))})
 
 
 def pattern_of(model: torch.nn.Module, paths: Sequence[str]) -> str:
@@ -57,13 +59,15 @@ def pattern_of(model: torch.nn.Module, paths: Sequence[str]) -> str:
     beside: dict[str, list[str]] = {}
     for path in paths:
         beside.setdefault(path.rpartition(".")[0], []).append(path)
-    found: list[str] = []
+    patterns: list[str] = []
     for container, members in beside.items():
         inside = f"{container}." if container else ""
         names = [path.removeprefix(inside) for path in members]
         everyone = {name for name, _ in model.get_submodule(container).named_children()}
-        found += [f"{inside}*"] if everyone == set(names) else [f"{inside}{name}" for name in _ranges(names)]
-    pattern = ",".join(found)
+        patterns += (
+            [f"{inside}*"] if everyone == set(names) else [f"{inside}{name}" for name in _ranges(names)]
+        )
+    pattern = ",".join(patterns)
     if set(matching_any(model, pattern, "checkpoint")) != set(paths):
         return ",".join(paths)
     return pattern
@@ -75,7 +79,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
     for name in names:
         if name[-1:].isdecimal():
             tens.setdefault(name[:-1], []).append(name[-1])
-    found = [name for name in names if not name[-1:].isdecimal()]
+    ranges = [name for name in names if not name[-1:].isdecimal()]
     for before, digits in tens.items():
         ordered = sorted(digits)
         runs = int(ordered[-1]) - int(ordered[0]) == len(ordered) - 1
@@ -86,8 +90,8 @@ def _ranges(names: Sequence[str]) -> list[str]:
             if runs
             else f"[{''.join(ordered)}]"
         )
-        found.append(f"{before}{last}")
-    return found
+        ranges.append(f"{before}{last}")
+    return ranges
 
 
 def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
@@ -95,9 +99,9 @@ def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     named = set(getattr(model, "_no_split_modules", None) or ())
     of_class = {path: part for path, part in model.named_modules() if path and type(part).__name__ in named}
     counts = Counter(type(part) for part in of_class.values())
-    found = {path: part for path, part in of_class.items() if counts[type(part)] >= LEAST_BLOCKS}
-    if found:
-        return _outermost(found)
+    repeated_blocks = {path: part for path, part in of_class.items() if counts[type(part)] >= LEAST_BLOCKS}
+    if repeated_blocks:
+        return _outermost(repeated_blocks)
     blocks: dict[str, torch.nn.Module] = {}
     for path, part in model.named_modules():
         if is_stack(part):
@@ -107,20 +111,20 @@ def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
     """Return the blocks of every stack in the model by `--checkpoint` pattern, and similar ones together."""
-    found: dict[str, list[str]] = {}
+    by_pattern: dict[str, list[str]] = {}
     for path, part in model.named_modules():
         if is_stack(part):
             inside = f"{path}." if path else ""
-            found[f"{inside}*"] = [f"{inside}{name}" for name, _ in part.named_children()]
+            by_pattern[f"{inside}*"] = [f"{inside}{name}" for name, _ in part.named_children()]
     together: dict[str, list[str]] = {}
-    for length in {len(pattern) for pattern in found}:
-        compatible = [pattern for pattern in found if len(pattern) == length]
+    for length in {len(pattern) for pattern in by_pattern}:
+        compatible = [pattern for pattern in by_pattern if len(pattern) == length]
         columns = ("".join(dict.fromkeys(letters)) for letters in zip(*compatible, strict=True))
         pattern = "".join(letters if len(letters) == 1 else f"[{letters}]" for letters in columns)
-        blocks = [block for stack in compatible for block in found[stack]]
+        blocks = [block for stack in compatible for block in by_pattern[stack]]
         if len(compatible) > 1 and list(matching(model, pattern, "checkpoint")) == blocks:
             together[pattern] = blocks
-    return found | together
+    return by_pattern | together
 
 
 def is_stack(part: torch.nn.Module) -> bool:

@@ -156,10 +156,10 @@ def loss_for(program: Program, options: Options, batch: Batch) -> tuple[Callable
     """Return the loss of output and targets, and a list of notes on an assumed one, which may grow during the
     call."""
     notes: list[str] = []
-    function, given = _chosen_loss(program, options, batch, notes), batch.given
-    if given is None:
+    function, targets_of = _chosen_loss(program, options, batch, notes), batch.given
+    if targets_of is None:
         return function, notes
-    return lambda output, *targets: function(output, *given(targets)), notes
+    return lambda output, *targets: function(output, *targets_of(targets)), notes
 
 
 def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[str]) -> Callable[..., Any]:
@@ -177,14 +177,14 @@ def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[s
 
     def own(output: Any, *_: Any) -> Any:
         """Return the loss the model computed itself: `output.loss`, or the sum of a dictionary of losses."""
-        found = getattr(output, "loss", None)
-        if found is None and isinstance(output, Mapping):
-            found = output.get("loss")
+        loss = getattr(output, "loss", None)
+        if loss is None and isinstance(output, Mapping):
+            loss = output.get("loss")
             parts = list(output.values())
-            if found is None and parts and all(getattr(part, "shape", None) == () for part in parts):
-                found = sum(parts)
-        if found is not None:
-            return found
+            if loss is None and parts and all(getattr(part, "shape", None) == () for part in parts):
+                loss = sum(parts)
+        if loss is not None:
+            return loss
         if not notes:
             notes.append("no loss and no targets were given: the sum of the output is assumed")
         return loss_named("sum")(output)
@@ -218,9 +218,9 @@ def optimizer_named(name: str) -> Callable[..., torch.optim.Optimizer]:
     if wanted in ("sgdm", "momentum", "sgd_momentum"):
         wanted, options = "sgd", {**options, "momentum": 0.9}
     if wanted not in _CLASSES:
-        known = optimizer_names()
+        names = optimizer_names()
         raise OptionError(
-            f"unknown optimizer {name!r}", f"{did_you_mean(wanted, known)}known: {', '.join(known)}"
+            f"unknown optimizer {name!r}", f"{did_you_mean(wanted, names)}known: {', '.join(names)}"
         )
     return lambda parameters: _CLASSES[wanted](parameters, lr=1e-3, **options)
 
@@ -231,17 +231,17 @@ def _of_8_bits(name: str, wanted: str) -> Callable[..., torch.optim.Optimizer]:
         from bitsandbytes import optim
     except ImportError as error:
         raise OptionError(f"{name} needs bitsandbytes: {error}", "pip install bitsandbytes") from error
-    known = {
+    classes = {
         key.lower().removesuffix("8bit"): cls for key, cls in vars(optim).items() if key.endswith("8bit")
     }
-    known = {key: cls for key, cls in known.items() if not key.startswith("paged")}
+    classes = {key: cls for key, cls in classes.items() if not key.startswith("paged")}
     options = {"momentum": 0.9} if wanted in ("sgdm", "momentum", "sgd") else {}
-    chosen = known.get("sgd" if options else wanted)
+    chosen = classes.get("sgd" if options else wanted)
     if chosen is None:
-        names = ", ".join(f"{key}{_EIGHT_BITS}" for key in sorted(known))
+        names = ", ".join(f"{key}{_EIGHT_BITS}" for key in sorted(classes))
         raise OptionError(f"unknown optimizer {name!r}", f"bitsandbytes has {names}")
-    made: Callable[..., torch.optim.Optimizer] = chosen
-    return lambda parameters: made(parameters, lr=1e-3, **options)
+    optimizer_class: Callable[..., torch.optim.Optimizer] = chosen
+    return lambda parameters: optimizer_class(parameters, lr=1e-3, **options)
 
 
 def loss_named(name: str) -> Callable[..., Any]:

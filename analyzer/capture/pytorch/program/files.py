@@ -88,8 +88,8 @@ class Files:
         if storage.device.type == "cpu" and 0 < storage.nbytes() <= _KNOWN_BYTES:
             with torch._C.DisableTorchFunction():
                 held = torch.empty(0, dtype=torch.uint8).set_(storage)
-                told = bool(held.any())
-            if told:
+                is_known = bool(held.any())
+            if is_known:
                 made.copy_(held)
         return made.untyped_storage()
 

@@ -138,12 +138,12 @@ class _Counted(TorchFunctionMode):
         self._tokens, self._more = tokens, more
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if self._more and func == _SHAPE and args[0] is self._tokens:
-            length = _Length(found[1])
+            length = _Length(result[1])
             length.more = self._more
-            return (found[0], length)
-        return found
+            return (result[0], length)
+        return result
 
 
 class Tokens:
@@ -171,11 +171,11 @@ class Tokens:
         """Return the replacement of `GenerationMixin._sample`, which extrapolates long generations."""
 
         @functools.wraps(original)
-        def _sample(model: torch.nn.Module, input_ids: torch.Tensor, *given: Any, **named: Any) -> Any:
-            prompt = _prompt(model, input_ids, named) if self._phases.looking and not given else None
+        def _sample(model: torch.nn.Module, input_ids: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+            prompt = _prompt(model, input_ids, named) if self._phases.looking and not arguments else None
             call = _Call(original, model, {"input_ids": input_ids, **named}, prompt or ())
             if prompt is None or call.new_tokens < WORTH_EXTRAPOLATING:
-                return original(model, input_ids, *given, **named)
+                return original(model, input_ids, *arguments, **named)
             self._phases.looking = False
             try:
                 return self._generate(call)
@@ -263,7 +263,7 @@ class Tokens:
         """Run with a prompt longer by `longer` and drop its record; return its rounds and live storages.
         Raises NotExtrapolated."""
         before = self._recorder.position()
-        found: list[tuple[list[Any], _Lives]] = []
+        stretches: list[tuple[list[Any], _Lives]] = []
 
         def begin() -> None:
             long, made = call.longer(longer)
@@ -275,7 +275,7 @@ class Tokens:
                 _release(made)
                 rounds, _ = self._memory.iterations([place.events for place in places[1:]], longer + 1)
                 lives = self._lives(before.storages, there.storages, places[1].storages - there.storages)
-                found.append((rounds[_SETTLING:], lives))
+                stretches.append((rounds[_SETTLING:], lives))
                 raise _Ended
 
             _run(long, self._recorder, enough)
@@ -296,15 +296,15 @@ class Tokens:
         else:
             self._memory.discard_speculation()
             self._recorder.cut(before, {})
-        if left or not found:
+        if left or not stretches:
             raise NotExtrapolated("the model keeps what a prompt made" if left else why)
-        return found[0]
+        return stretches[0]
 
     def _lives(self, before: int, since: int, loop: int) -> _Lives:
         """Return the live storages by a key that is the same for any prompt length: of those older than
         `before` the distance to it; of the first `loop` since `since` their order; of later ones the number
         made after them."""
-        storages, found, rank = self._recorder.storages.all, {}, count()
+        storages, lives, rank = self._recorder.storages.all, {}, count()
         for storage in sorted(self._recorder.storages.alive()):
             if storage < before:
                 key = "older", storage - before
@@ -312,8 +312,8 @@ class Tokens:
                 key = "prompt", next(rank)
             else:
                 key = "rounds", storage - len(storages)
-            found[key] = storage, storages[storage].nbytes if storages[storage].on_device else 0
-        return found
+            lives[key] = storage, storages[storage].nbytes if storages[storage].on_device else 0
+        return lives
 
     def _left(self, place: RecordingCursor) -> bool:
         """Return whether something made since then is still alive."""
@@ -405,10 +405,10 @@ def _between(call: _Call) -> Iterator[tuple[int, int]]:
 def _windows(cache: Any) -> set[int]:
     """Return the window lengths, in tokens, of a cache's sliding layers."""
     layers = [layer for layer in getattr(cache, "layers", ()) if getattr(layer, "is_sliding", False)]
-    found = (
+    windows = (
         getattr(layer, "sliding_window", None) or getattr(layer, "max_cache_len", None) for layer in layers
     )
-    return {window for window in found if isinstance(window, int)}
+    return {window for window in windows if isinstance(window, int)}
 
 
 def _check_alike(ours: _Lives, others: _Lives, extrapolated: Container[int]) -> None:

@@ -119,7 +119,7 @@ class Repetition:
         self._steps = 0
         self.repeated_steps = 0
 
-    def over(self) -> bool:
+    def end_segment(self) -> bool:
         """End a segment; return whether the program is steady since."""
         normal = self._normal() if self._boundaries else None
         self._assign()

@@ -181,7 +181,7 @@ class Phases:
     def _segment_over(self) -> bool:
         """End a part of the program that may repeat; return whether everything repeats now."""
         self._recorder.places.segment_over()
-        return self._repetition is not None and self._repetition.over()
+        return self._repetition is not None and self._repetition.end_segment()
 
     def after_backward(self) -> None:
         """End a backward pass: label gradients and mark the event."""
@@ -282,7 +282,7 @@ def follow(
             triton_kernels(device, recorder),
             fetched_kernels(device, recorder),
             compiled_flex(device),
-            _told(recorder, phases),
+            _places_recorded(recorder, phases),
             contextlib.nullcontext() if tokens is None else tokens.open(),
             reading_in_order(recorder),
             replaced(
@@ -339,14 +339,14 @@ def _by_itself(error: BaseException | None) -> bool:
 
 def _unreached(recorder: Recorder, phases: Phases) -> str:
     """Return a sentence on what the program never did, with an error it caught; "" if nothing."""
-    found = []
+    sentences = []
     if not any(storage.on_device for storage in recorder.storages.all):
-        found.append("put nothing on the GPU")
+        sentences.append("put nothing on the GPU")
     elif phases.optimizers and not phases.steps and phases.until is None:
-        found.append("made an optimizer and took no step")
+        sentences.append("made an optimizer and took no step")
     if caught := recorder.caught():
-        found.append(f"caught an error: {caught}")
-    return f"the program {', and '.join(found)}" if found else ""
+        sentences.append(f"caught an error: {caught}")
+    return f"the program {', and '.join(sentences)}" if sentences else ""
 
 
 @contextlib.contextmanager
@@ -378,7 +378,7 @@ def _cudnn_modes() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
+def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
     """While open, modules, backward passes and optimizers say where the program is."""
     call = torch.nn.Module.__call__
     backward = torch.autograd.backward

@@ -76,14 +76,14 @@ def tracing(recorder: Recorder) -> Callable[..., Any]:
         recorder.caveat(CAVEAT)
 
         def run() -> Any:
-            given = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (tuple(inputs), named))
-            return func(*given[0], **given[1])
+            copies = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (tuple(inputs), named))
+            return func(*copies[0], **copies[1])
 
         func(*inputs, **named)
         if check_trace:
             run()  # the second trace
-            found = [run() for _ in range(_CHECKS)]
-            del found
+            results = [run() for _ in range(_CHECKS)]
+            del results
         if not isinstance(func, torch.nn.Module):
             return func
         return TracedModule(func, _traced_outside(trace, func, inputs, named, options))

@@ -95,8 +95,8 @@ def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
 def _to_copy(recorder: Recorder, _: Any, args: Any, kwargs: Any) -> Any:
     """Handle a copy to the host where a whole program is followed."""
     (tensor,) = args
-    asked = recorder.values.stands_in and kwargs.get("device") == _CPU
-    if asked and tensor.is_meta and not recorder.storages.in_host_memory(tensor):
+    reads_value = recorder.values.stands_in and kwargs.get("device") == _CPU
+    if reads_value and tensor.is_meta and not recorder.storages.in_host_memory(tensor):
         return to_host(recorder, tensor, kwargs.get("dtype"))
     return NotImplemented
 

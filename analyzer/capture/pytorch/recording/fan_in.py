@@ -133,12 +133,12 @@ class FanIn:
             kwargs["dtype"] = accumulated(node, kwargs["dtype"])
         if func is aten.add.Tensor and self._accumulates_in_place(node, *args[:2]):
             return aten.add_.Tensor, args
-        found = in_place(func, node, previous, lambda: self._is_own(args[0]))
-        if found is func or not called_by_engine():
+        formula = in_place(func, node, previous, lambda: self._is_own(args[0]))
+        if formula is func or not called_by_engine():
             return func, args
-        if isinstance(found, torch._ops.OpOverload):
-            return found, args
-        return Formula(func, lambda _, given: found(*given)), args
+        if isinstance(formula, torch._ops.OpOverload):
+            return formula, args
+        return Formula(func, lambda _, arguments: formula(*arguments)), args
 
     def _instead(self, otherwise: Otherwise, node: Any, func: Any, args: tuple[Any, ...]) -> Formula:
         """Return the call CUDA makes here where a formula takes another path: nothing, or for the formula's
@@ -158,8 +158,8 @@ class FanIn:
     ) -> torch.Tensor:
         """Return a formula's next result; all are computed for the first."""
         if not self._results:
-            found = otherwise.formula(node, values, self._begun or args)
-            self._results = [*found] if otherwise.results > 1 else [found]
+            result = otherwise.formula(node, values, self._begun or args)
+            self._results = [*result] if otherwise.results > 1 else [result]
         return self._results.pop(0)  # type: ignore[no-any-return]
 
     def _accumulates_in_place(self, node: Any, first: Any, second: Any) -> bool:

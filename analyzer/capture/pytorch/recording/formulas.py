@@ -87,8 +87,8 @@ def in_place(func: Any, node: Any, previous: Any, is_own: Callable[[], bool]) ->
     if by_node is None:
         return func
     name = node.name()
-    found = by_node.get(name, by_node.get(""))
-    if found is None:
+    formula = by_node.get(name, by_node.get(""))
+    if formula is None:
         return func
     # Until torch 2.14 these fill a copy of the gradient; of `aminmax` the engine may make the sum.
     if name in (*_LARGER_OR_SMALLER, "AminmaxBackward0") and not is_own():
@@ -102,7 +102,7 @@ def in_place(func: Any, node: Any, previous: Any, is_own: Callable[[], bool]) ->
     # multiplies `-input` to another tensor.
     if name in _CLASSIFIES and (torch.is_grad_enabled() or not is_own() or previous is aten.neg.default):
         return func
-    return found
+    return formula
 
 
 def accumulated(node: Any, dtype: torch.dtype | None) -> torch.dtype | None:
@@ -139,22 +139,22 @@ def _product(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
     searched."""
     grad, source, result = args[0], node._saved_self, node._saved_result
     zeros = source == 0
-    known = values.known(zeros)
-    if known is None:
+    zeros_known = values.known(zeros)
+    if zeros_known is None:
         values.selects(zeros, 0)
-    count = 0 if known is None else int(known.sum())
+    count = 0 if zeros_known is None else int(zeros_known.sum())
     places = zeros.nonzero()
     del zeros
     if count > 1 and not torch.is_grad_enabled():
-        found = torch.zeros_like(source, memory_format=torch.contiguous_format)
+        gradient = torch.zeros_like(source, memory_format=torch.contiguous_format)
     elif count:
-        found = _beside_zeros(grad, source.contiguous().view(-1), 0).view_as(source)
+        gradient = _beside_zeros(grad, source.contiguous().view(-1), 0).view_as(source)
     else:
         quotient = result / source
-        found = grad.reshape(()) * quotient.conj_physical()
+        gradient = grad.reshape(()) * quotient.conj_physical()
         del quotient
     del places
-    return found
+    return gradient
 
 
 def _product_along(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
@@ -166,15 +166,15 @@ def _product_along(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> A
     zeros = source == 0
     counts = zeros.sum(dim, True)
     counts.sum()
-    known = values.known(zeros)
-    if known is not None and known.any():
-        found = _beside_zeros(grad, source, dim)
+    zeros_known = values.known(zeros)
+    if zeros_known is not None and zeros_known.any():
+        gradient = _beside_zeros(grad, source, dim)
     else:
         quotient = (result if node._saved_keepdim else result.unsqueeze(dim)) / source
-        found = grad * quotient.conj_physical()
+        gradient = grad * quotient.conj_physical()
         del quotient
     del counts, zeros  # in the order of C++
-    return found
+    return gradient
 
 
 def _beside_zeros(grad: Any, source: Any, dim: int) -> Any:
@@ -192,9 +192,9 @@ def _beside_zeros(grad: Any, source: Any, dim: int) -> Any:
     behind = running.flip(dim)
     del running
     product = before * behind
-    found = grad * product.conj_physical()
+    result = grad * product.conj_physical()
     del product, behind, other, before, shifted
-    return found
+    return result
 
 
 def _dimension(node: Any) -> int:
@@ -220,12 +220,12 @@ def _with_gradient(node: Any, _values: ProgramValues, begun: tuple[Any, ...]) ->
     which is filled with zeros and written into instead of joined."""
     grad, matrix = begun[1][1], node._saved_self.mT  # conjugated by the copy itself
     size = matrix.shape[-1]
-    whole = torch.zeros(
+    stack = torch.zeros(
         (*matrix.shape[:-2], 2 * size, 2 * size), dtype=grad.dtype, layout=grad.layout, device=grad.device
     )
     for row, column, part in ((0, 0, matrix), (size, size, matrix), (0, size, grad)):
-        whole.narrow(-2, row, size).narrow(-1, column, size).copy_(part)
-    return whole
+        stack.narrow(-2, row, size).narrow(-1, column, size).copy_(part)
+    return stack
 
 
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default})
@@ -247,8 +247,8 @@ def otherwise_of(node: Any) -> Otherwise | None:
     """Return the formula of a node, where that is another one on CUDA."""
     if node.name() in ("ProdBackward0", "ProdBackward1"):
         return _of_product(node)
-    found = OTHERWISE.get(node.name())
-    return None if found is None or (found.writes and torch.is_grad_enabled()) else found
+    other = OTHERWISE.get(node.name())
+    return None if other is None or (other.writes and torch.is_grad_enabled()) else other
 
 
 def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
@@ -258,9 +258,9 @@ def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
     weighted = output.conj_physical() * grad
     zeros = x == 0
     zeros.any()
-    found = _summed_from_the_end(weighted, dim).div(x.conj_physical())
+    gradient = _summed_from_the_end(weighted, dim).div(x.conj_physical())
     del zeros, weighted  # in the order of C++
-    return found
+    return gradient
 
 
 def _summed_from_the_end(x: Any, dim: int) -> Any:

@@ -43,11 +43,11 @@ class MetaCache:
             return func(*args, **kwargs)
         key = tuple(parts)
         try:
-            known = self._known.get(key)
+            result = self._known.get(key)
         except TypeError:  # an argument that cannot be told from others
             return func(*args, **kwargs)
-        if known is not None:
-            _, kind, made = known
+        if result is not None:
+            _, kind, made = result
             if kind is _ASKED:
                 return func(*args, **kwargs)
             if kind is torch.Tensor:

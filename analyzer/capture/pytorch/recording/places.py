@@ -69,9 +69,9 @@ class Places:
         if self.phase is Phase.BACKWARD and not self.modules:  # no checkpointed module that runs again
             node = torch._C._current_autograd_node()
             if node is not None:
-                known = self._origin.get(node._sequence_nr())
-                if known is not None:
-                    return known
+                origin = self._origin.get(node._sequence_nr())
+                if origin is not None:
+                    return origin
         place = (self.modules[-1] if self.modules else "", self.line())
         if torch.is_grad_enabled():
             # Any node this operator belongs to has been made just before the call arrives here.
@@ -80,7 +80,7 @@ class Places:
                 sequence not in self._origin
             ):  # else the node was made by an operator before this one, on its stream
                 self._origin[sequence] = place
-                self._streams.made(sequence)
+                self._streams.note_node(sequence)
         return place
 
     def checkpointed(self, regions: int, calls: int) -> None:
@@ -89,8 +89,8 @@ class Places:
 
     def checkpointing(self) -> tuple[int, int]:
         """Return regions and calls since the last query (`Operator.checkpointing`)."""
-        found, self.checkpoints = self.checkpoints, (0, 0)
-        return found
+        counts, self.checkpoints = self.checkpoints, (0, 0)
+        return counts
 
     def segment_over(self) -> None:
         """Forget the origin of autograd nodes older than the last segment, taken to be gone."""
@@ -100,13 +100,13 @@ class Places:
     def line(self) -> str:
         """Return "file:line" of the running user code, "" without; module calls keep their caller's."""
         frame: FrameType | None = sys._getframe(1)
-        known, callers = self._user_code, self.here.callers
+        user_code, callers = self._user_code, self.here.callers
         depth, source = len(callers), ""
         while frame is not None:
             code = frame.f_code
-            file_of = known.get(id(code))
+            file_of = user_code.get(id(code))
             if file_of is None:
-                file_of = known[id(code)] = (self._user_name(code.co_filename), code)
+                file_of = user_code[id(code)] = (self._user_name(code.co_filename), code)
             if file_of[0]:
                 source = f"{file_of[0]}:{frame.f_lineno}"
                 break

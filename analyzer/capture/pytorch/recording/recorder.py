@@ -144,7 +144,6 @@ class Recorder(TorchDispatchMode):
             memory.attach(self.storages.all, self.operators)
 
     # -- who has needs of their own
-    # ------------------------------------------------------------------------------
 
     def choose(
         self, choices: Mapping[Any, Callable[..., Any]], by_name: Mapping[str, Callable[..., Any]]
@@ -181,7 +180,6 @@ class Recorder(TorchDispatchMode):
         self.places.libraries(folders)
 
     # -- what the step tells
-    # -------------------------------------------------------------------------------------
 
     @property
     def phase(self) -> Phase:
@@ -216,7 +214,6 @@ class Recorder(TorchDispatchMode):
         return self.values.refused or ("" if failed is None else failed.message)
 
     # -- what PyTorch tells
-    # --------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(unwraps_itself, types)):
@@ -354,7 +351,6 @@ class Recorder(TorchDispatchMode):
         return schema
 
     # -- what is written down
-    # ------------------------------------------------------------------------------------
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Record an operator that has run; changed values are known already."""
@@ -401,8 +397,8 @@ class Recorder(TorchDispatchMode):
             nowhere = any(t.device.type == "meta" and storages.nowhere(t) for t in inputs)
             storages.made_on_host(results, nowhere)
             return
-        known = self._twins.known or self._known.counts.keys
-        if values and (known or not inputs or schema.from_nothing or schema.decides):
+        keys = self._twins.known or self._known.counts.keys
+        if values and (keys or not inputs or schema.from_nothing or schema.decides):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self.values.follow(schema, args, kwargs, inputs, tensors, written)
         if storages.bounds and not storages.bounded:
@@ -433,7 +429,6 @@ class Recorder(TorchDispatchMode):
         storages.happened(Run(operator.index))
 
     # -- what repeats, and the result
-    # ----------------------------------------------------------------------------
 
     def position(self) -> RecordingCursor:
         """Return the lengths of all lists now."""

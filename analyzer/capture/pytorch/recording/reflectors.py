@@ -44,13 +44,13 @@ def _gradients(matrix: Any, tau: Any, begun: tuple[Any, ...], flipped: bool) -> 
     _reflect(turned, order[0], vectors, sigma, not flipped)
     gradient, of_tau = torch.zeros_like(matrix), torch.zeros_like(tau)
     for i, following in zip(order, [*order[1:], None], strict=True):
-        found, scale = _of_one(turned, i, vectors, tau)
-        gradient.narrow(-1, i, 1).copy_(found)
+        own_gradient, scale = _gradient_of_one(turned, i, vectors, tau)
+        gradient.narrow(-1, i, 1).copy_(own_gradient)
         of_tau.narrow(-1, i, 1).copy_(scale)
         if following is not None:
             _reflect(turned, following, vectors, sigma, not flipped)
             _reflect(turned, i, vectors, tau, flipped)
-        del found, scale  # in the order of C++
+        del own_gradient, scale  # in the order of C++
     del turned, sigma, squared, vectors
     return gradient, of_tau
 
@@ -61,7 +61,7 @@ def _one(i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
     return vector, scales.narrow(-1, i, 1).unsqueeze(-1)
 
 
-def _of_one(turned: Any, i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
+def _gradient_of_one(turned: Any, i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
     """Return the gradients of one reflector and its scale (`update_grad`)."""
     vector, scale = _one(i, vectors, scales)
     rows = turned.shape[-1]
@@ -70,12 +70,12 @@ def _of_one(turned: Any, i: int, vectors: Any, scales: Any) -> tuple[Any, Any]:
     scaled = scale * right  # the later operand comes first
     negative = -scale
     other = negative * left
-    found = other.conj_physical().squeeze(-2) - scaled.squeeze(-1)
+    gradient = other.conj_physical().squeeze(-2) - scaled.squeeze(-1)
     del other, negative, scaled
     product = left.narrow(-1, i, rows - i).matmul(vector)
     of_scale = -product.conj_physical()
     del product, right, left
-    return found.unsqueeze(-1), of_scale.squeeze(-1)
+    return gradient.unsqueeze(-1), of_scale.squeeze(-1)
 
 
 def _reflect(turned: Any, i: int, vectors: Any, scales: Any, from_left: bool) -> None:

@@ -63,5 +63,5 @@ _BEGIN = {
 
 def reason(name: str) -> str | None:
     """Return why an operator ("aten::_cslt_compress") is not supported; None if that is not intended."""
-    found = [begin for begin in _BEGIN if name.startswith(begin)]
-    return _BEGIN[max(found, key=len)] if found else None
+    prefixes = [begin for begin in _BEGIN if name.startswith(begin)]
+    return _BEGIN[max(prefixes, key=len)] if prefixes else None

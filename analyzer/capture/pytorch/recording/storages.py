@@ -91,7 +91,6 @@ class Storages:
         self._closed = False
 
     # -- moments
-    # -------------------------------------------------------------------------------------------------
 
     def happened(self, moment: Moment) -> None:
         """Append a moment of the program. Raises torch.OutOfMemoryError if the device is full."""
@@ -126,7 +125,6 @@ class Storages:
             self.happened(StreamUse(index, stream))
 
     # -- where tensors lie
-    # ---------------------------------------------------------------------------------------
 
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Register a meta tensor that stands for one in host memory; returns it."""
@@ -161,7 +159,6 @@ class Storages:
             self.makes_nowhere = before
 
     # -- births and deaths
-    # ---------------------------------------------------------------------------------------
 
     def count(self) -> int:
         """Number of storages made so far."""
@@ -230,7 +227,6 @@ class Storages:
                 storage.name = name
 
     # -- tensors of operators
-    # ------------------------------------------------------------------------------------
 
     def meta(self, tensor: torch.Tensor, name: str, born: bool = True) -> TensorMeta:
         """Return the tensor as an operator sees it: storage, shape, strides, type. born: it is a result."""
@@ -249,19 +245,19 @@ class Storages:
             conjugated=tensor.dtype.is_complex and tensor.is_conj(),
         )
 
-    def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
-        """Return an argument as the operator stores it. found, seen: tensors so far, as stored."""
+    def argument(self, value: Any, tensors: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
+        """Return an argument as the operator stores it. tensors, seen: tensors so far, as stored."""
         if type(value) in _PLAIN:
             return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
             meta = self.meta(value, "" if value.is_meta else "host tensor", born=False)
             seen.append(meta)
             return meta
         if isinstance(value, (bool, int, float, str, complex)):
             return value
         if isinstance(value, (list, tuple)):
-            return tuple([self.argument(part, found, seen) for part in value])
+            return tuple([self.argument(part, tensors, seen) for part in value])
         if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):  # whose text is its contents
             return type(value).__name__
         return str(value)
@@ -275,7 +271,6 @@ class Storages:
                     self._nowhere.add(index)
 
     # -- bounds
-    # --------------------------------------------------------------------------------------------------
 
     def bound(self, most: int) -> None:
         """Register a size as an upper bound, which new storages may have."""
@@ -294,7 +289,6 @@ class Storages:
         )
 
     # -- what repeats, and the end
-    # -------------------------------------------------------------------------------
 
     def alive(self) -> Iterable[int]:
         """Return the numbers of all live storages."""

@@ -197,8 +197,8 @@ class ProgramValues:
     def item(self, tensor: torch.Tensor) -> Any:
         """Return the value of `tensor.item()`: known, given by `--assume`, or assumed with a note."""
         self._storages.wait_here()
-        if self._twins.get(tensor) is None and (given := self._assumption()) is not None:
-            return torch.tensor(given, dtype=tensor.dtype, device="cpu").item()
+        if self._twins.get(tensor) is None and (assumption := self._assumption()) is not None:
+            return torch.tensor(assumption, dtype=tensor.dtype, device="cpu").item()
         if self._twins.get(tensor) is None:
             if tensor.is_floating_point() and falls():
                 self._note("the losses that L-BFGS reads are assumed to fall from step to step")
@@ -260,7 +260,7 @@ class ProgramValues:
 
     def _decides(self, tensor: torch.Tensor) -> None:
         """Record that the program, or a size, depends on this known value."""
-        if self._known.asked(tensor):
+        if self._known.note_decision(tensor):
             self._note(BY_NUMBERS)
 
     # -- sizes

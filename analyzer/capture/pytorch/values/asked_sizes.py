@@ -54,9 +54,9 @@ class _Size(int):
     tree: Tree
     asked: AskedSizes
 
-    def __new__(cls, value: int, tree: Tree, asked: AskedSizes) -> _Size:
+    def __new__(cls, value: int, tree: Tree, sizes: AskedSizes) -> _Size:
         made = super().__new__(cls, value)
-        made.tree, made.asked = tree, asked
+        made.tree, made.asked = tree, sizes
         return made
 
     def __bool__(self) -> bool:

@@ -11,7 +11,7 @@ from analyzer.values.budget import LIMIT
 class Twins:
     """A `Store`. known: CPU twins by the keys of storages."""
 
-    whole = True
+    by_storage = True
 
     def __init__(self) -> None:
         self.known: dict[int, torch.UntypedStorage] = {}
@@ -51,8 +51,8 @@ class Twins:
 
     def lack(self, tensors: list[torch.Tensor]) -> bool:
         """Return whether the value of any of these is unknown."""
-        known = self.known
-        return any(tensor.is_meta and tensor.untyped_storage()._cdata not in known for tensor in tensors)
+        twins = self.known
+        return any(tensor.is_meta and tensor.untyped_storage()._cdata not in twins for tensor in tensors)
 
     def resized(self, key: int, nbytes: int) -> bool:
         """Resize the twin; added elements are zeros. Returns whether it is still known."""

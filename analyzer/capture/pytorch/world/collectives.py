@@ -232,9 +232,9 @@ class Collectives:
     def _reduce_scatter_from(
         self, func: Any, outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        for output, whole in zip(_listed(outputs), _listed(inputs), strict=True):
-            if self._recorder.values.known(whole) is not None:
-                _copy(output, whole.flatten().chunk(_size(group))[_rank(group)].view(output.shape))
+        for output, source in zip(_listed(outputs), _listed(inputs), strict=True):
+            if self._recorder.values.known(source) is not None:
+                _copy(output, source.flatten().chunk(_size(group))[_rank(group)].view(output.shape))
         return self._done(func, (outputs, inputs, group, *args), kwargs, outputs)
 
     def _gather(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:

@@ -69,7 +69,7 @@ class Communicators:
         backend = group._get_backend(torch.device("cuda"))
         return any(backend is one for one in self.nccl)
 
-    def made(self, group: Any) -> None:
+    def record_group(self, group: Any) -> None:
         """Record a process group; one bound to a device makes its communicator now."""
         if group.bound_device_id is not None and self._is_nccl(group):
             self.uses.setdefault(group.group_name, Communicator(group.size()))
@@ -192,19 +192,19 @@ def _replacements(
 
     def rendezvous(url: str, own: int = -1, size: int = -1, **_: Any) -> Iterator[tuple[Store, int, int]]:
         del url
-        found = (
+        store = (
             own if own >= 0 else int(os.environ.get("RANK", rank.rank)),
             size if size > 0 else int(os.environ.get("WORLD_SIZE", rank.world_size)),
         )
-        if not 0 <= found[0] < found[1]:
+        if not 0 <= store[0] < store[1]:
             raise CaptureError(
-                f"init_process_group is told of rank {found[0]} of {found[1]}",
+                f"init_process_group is told of rank {store[0]} of {store[1]}",
                 f"it should use RANK and WORLD_SIZE of the environment, which are {rank.rank} and"
                 f" {rank.world_size}",
             )
-        _enough(rank, found[1], f"init_process_group waits for {found[1]} ranks", "started")
+        _enough(rank, store[1], f"init_process_group waits for {store[1]} ranks", "started")
         made.append(Store("rendezvous", post, recorder.places.line))
-        yield made[-1], *found
+        yield made[-1], *store
 
     batch = dist.batch_isend_irecv
 
@@ -220,7 +220,7 @@ def _replacements(
 
     def register(name: str, group: Any) -> None:
         enter(name, group)
-        used.made(group)
+        used.record_group(group)
 
     def split(parent_pg: Any = None, split_ranks: Any = None, **named: Any) -> Any:
         """Return the sub-group this rank belongs to: a group like any other, where NCCL would split a

@@ -90,14 +90,14 @@ class Messages:
         """Write the value another rank sent into the tensor; forget the tensor's values if none came."""
         value = None
         if self._post is not None and self._carried(tensor):
-            asked = torch.distributed.get_global_rank(group, source)
-            value = self._post.receive(asked, channel, self._recorder.places.line())
+            sender = torch.distributed.get_global_rank(group, source)
+            value = self._post.receive(sender, channel, self._recorder.places.line())
         if value is None or len(value) != tensor.numel() * tensor.element_size():
             self._recorder.values.forget(tensor)
             return
         with _disable_current_modes():
-            found = torch.frombuffer(bytearray(value), dtype=tensor.dtype).view(tensor.shape)
-        self._recorder.values.learn(tensor, found)
+            received = torch.frombuffer(bytearray(value), dtype=tensor.dtype).view(tensor.shape)
+        self._recorder.values.learn(tensor, received)
 
     def _carried(self, tensor: torch.Tensor) -> bool:
         shapes = tensor.device.type != "meta" or not (tensor.is_floating_point() or tensor.is_complex())
@@ -106,8 +106,8 @@ class Messages:
 
     def _value(self, tensor: torch.Tensor) -> bytes | None:
         """Return a tensor's known values as bytes, None if unknown."""
-        known = self._recorder.values.known(tensor)
-        if known is None:
+        value = self._recorder.values.known(tensor)
+        if value is None:
             return None
         with _disable_current_modes():
-            return known.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            return value.contiguous().flatten().view(torch.uint8).numpy().tobytes()

@@ -96,19 +96,19 @@ class Objects:
         self._real_gather_all(object_list, obj, group)
         self._exchange(group or dist.GroupMember.WORLD, obj, object_list)
 
-    def _exchange(self, within: Any, own: Any, found: list[Any] | None) -> None:
-        """Put into `found`, if given, what other ranks gather besides this one's `own`."""
+    def _exchange(self, within: Any, own: Any, objects: list[Any] | None) -> None:
+        """Put into `objects`, if given, what other ranks gather besides this one's `own`."""
         if self._post is None or not _differs():
             return
         channel = self._messages.channel(f"{within.group_name} gathered objects")
         self._post.send(f"{channel} of {within.rank()}", pickle.dumps(own))
-        for rank in range(within.size()) if found else ():
+        for rank in range(within.size()) if objects else ():
             if rank != within.rank():
                 message = self._post.receive(
                     dist.get_global_rank(within, rank), f"{channel} of {rank}", self._recorder.places.line()
                 )
-                assert found is not None and message is not None
-                found[rank] = pickle.loads(message)
+                assert objects is not None and message is not None
+                objects[rank] = pickle.loads(message)
 
     def _broadcast_state(self, obj: Any, src_rank: int, group: Any = None, device: Any = None) -> Any:
         """`_broadcast_object` of `zero_redundancy_optimizer.py`: the object's length, then its bytes."""

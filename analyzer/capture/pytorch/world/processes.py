@@ -119,7 +119,7 @@ class _Tells:
 def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorder, place: str) -> None:
     """Start a process that is not followed; its use of the GPU is a CaptureError of the program."""
     name = process._target.__code__.co_name
-    heard, told = Pipe(duplex=False)
+    receiver, sender = Pipe(duplex=False)
 
     def ended(*_: Any) -> None:
         raise CaptureError(
@@ -130,7 +130,7 @@ def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorde
 
     def listen() -> None:
         try:
-            heard.recv()
+            receiver.recv()
         except EOFError:
             return
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
@@ -138,9 +138,9 @@ def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorde
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGUSR2, ended)
         threading.Thread(target=listen, daemon=True).start()
-    process._target = _Tells(process._target, told, recorder)
+    process._target = _Tells(process._target, sender, recorder)
     start(process)
-    told.close()
+    sender.close()
 
 
 def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], None]) -> dict[str, Any]:

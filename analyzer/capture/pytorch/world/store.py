@@ -39,15 +39,15 @@ class Store(dist.Store):  # type: ignore[misc, name-defined]
     def get(self, key: str) -> bytes:
         """Read. Raises CaptureError for what no rank writes."""
         if key not in self._values:
-            reads, found = f"{self._where() or 'the program'} reads {key!r} from the store", None
+            reads, value = f"{self._where() or 'the program'} reads {key!r} from the store", None
             if self._post is not None:
-                found = self._post.receive(None, self._channel(key), f"{reads} and")
-            if found is None:
+                value = self._post.receive(None, self._channel(key), f"{reads} and")
+            if value is None:
                 raise CaptureError(
                     f"{reads}, which another rank would have written",
                     "follow it as one rank of a job (--nproc-per-node), or let every rank write it",
                 )
-            self._values[key] = found
+            self._values[key] = value
         return self._values[key]
 
     def add(self, key: str, amount: int) -> int:

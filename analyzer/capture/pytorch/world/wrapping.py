@@ -173,19 +173,19 @@ class TensorParallel(OneGpu):
         super().__init__(model)
         size, wrap = parallel.size, parallel.settings.get("wrap")
         inside = None if wrap is None else tuple(matching(model, wrap, "wrap"))
-        found = [
+        pairs = [
             entry
             for entry in linear_pairs(model)
             if inside is None or any(f"{entry[0]}.".startswith(f"{path}.") for path in inside)
         ]
-        if not found:
+        if not pairs:
             raise OptionError(
                 f"{type(model).__name__} has no linear layers of the names tensor parallelism is known for",
                 "such as q_proj, k_proj, v_proj and o_proj; write a plan for parallelize_module in a script,"
                 f" and follow it: analyze run --nproc-per-node {size} SCRIPT",
             )
         mesh = init_device_mesh("cuda", (size,))
-        for path, columns, row in found:
+        for path, columns, row in pairs:
             part = model.get_submodule(path)
             if columns[0] in _ATTENTION:
                 _divide_heads(part, path, columns, size)
@@ -194,7 +194,7 @@ class TensorParallel(OneGpu):
             parallelize_module(part, mesh, plan)
         layers = dict.fromkeys(
             f"{patterns([path])[0]}.{name}".lstrip(".")
-            for path, names, row in found
+            for path, names, row in pairs
             for name in (*names, row)
         )
         note(f"tensor parallelism: {', '.join(layers)} are split, everything else is whole on every rank")
@@ -204,21 +204,21 @@ class TensorParallel(OneGpu):
 
         parameters = list(self.model.parameters())
         split = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
-        whole = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
-        return make([{"params": group} for group in (split, whole) if group])
+        unsharded = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
+        return make([{"params": group} for group in (split, unsharded) if group])
 
 
 def linear_pairs(model: nn.Module) -> list[tuple[str, tuple[str, ...], str]]:
     """Return (module's path, its column-split layers, its row-split layer); each layer once."""
-    found, taken = list[tuple[str, tuple[str, ...], str]](), set[int]()
+    pairs, taken = list[tuple[str, tuple[str, ...], str]](), set[int]()
     for path, part in model.named_modules():
         below: Mapping[str, nn.Module] = dict(part.named_modules())
         for columns, row in (*PAIRS, *_in_sequence(part)):
             layers = [below.get(name) for name in (*columns, row)]
             if all(type(layer) is nn.Linear and id(layer) not in taken for layer in layers):
                 taken.update(map(id, layers))
-                found.append((path, columns, row))
-    return found
+                pairs.append((path, columns, row))
+    return pairs
 
 
 def _in_sequence(part: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:

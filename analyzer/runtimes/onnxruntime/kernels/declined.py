@@ -28,8 +28,8 @@ def declines(node: Node) -> bool:
         return False
     if any(name in node.attributes for name in ("activation_alpha", "activation_beta", "clip")):
         return True
-    given = [str(name).lower() for name in node.attributes.get("activations", ())]
-    if any(name != own[place % len(own)] for place, name in enumerate(given)):
+    activations = [str(name).lower() for name in node.attributes.get("activations", ())]
+    if any(name != own[place % len(own)] for place, name in enumerate(activations)):
         return True
     if node.op == "GRU":
         return int(node.attributes.get("linear_before_reset", 0)) != 1

@@ -73,14 +73,14 @@ def _by_parameter(
     outputs: Sequence[str],
 ) -> dict[str, str]:
     """Type parameters and operands' names -> the element type the node has there."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for declared, actual in zip(formals, (inputs, outputs), strict=True):
         for place, dtype in enumerate(actual):
             if declared and dtype:
                 name, parameter = declared[min(place, len(declared) - 1)]
-                found.setdefault(name, dtype)
-                found.setdefault(parameter, dtype)
-    return found
+                types.setdefault(name, dtype)
+                types.setdefault(parameter, dtype)
+    return types
 
 
 @lru_cache(maxsize=1)

@@ -100,8 +100,8 @@ class LanesPlanner:
 
     def allocate(self, name: str, nbytes: int | Lanes) -> None:
         """Place a tensor in the smallest gap that holds it, else after the last live one."""
-        asked: Any = nbytes.values if isinstance(nbytes, Lanes) else nbytes
-        size = self._nothing[0] + aligned(asked)
+        sizes: Any = nbytes.values if isinstance(nbytes, Lanes) else nbytes
+        size = self._nothing[0] + aligned(sizes)
         begins = np.array([*(begin for begin, _ in self._living.values()), self._size])
         ends = np.array([self._nothing[0], *(end for _, end in self._living.values())])
         # Blocks that live together do not overlap: in order of their beginnings they are in order of their

@@ -78,13 +78,13 @@ def locations(graph: RuntimeGraph) -> dict[str, bool]:
         for place, name in enumerate(node.outputs):
             if name:
                 on_host[name] = declared.output_on_host(node.provider, node.kernel, place)
-    given = {*graph.inputs, *graph.initializers}
+    outside = {*graph.inputs, *graph.initializers}
     for node in graph.nodes.values():
         for place, name in enumerate(node.inputs):
-            if name in given and name not in on_host:
+            if name in outside and name not in on_host:
                 on_host[name] = declared.input_on_host(node.provider, node.kernel, place)
         for name in node.implicit:
-            if name in given and name not in on_host:
+            if name in outside and name not in on_host:
                 on_host[name] = node.provider == "cpu"
     return on_host
 

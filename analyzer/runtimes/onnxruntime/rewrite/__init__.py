@@ -93,9 +93,9 @@ def optimise(
             if editor.changes == before:
                 break
     editor = Editor(graph)
-    known = set(graph.nodes)
+    indices = set(graph.nodes)
     bodies.expand(editor, provider)
-    for index in graph.nodes.keys() - known:
+    for index in graph.nodes.keys() - indices:
         for body in graph.nodes[index].bodies.values():
             optimise(body, provider, 0, release=release)
     editor.drop_unread()

@@ -65,11 +65,11 @@ def _replace(editor: Editor, node: Node) -> bool:
     body = _body(graph, node)
     if body is None:
         return False
-    given = {*node.inputs, *node.outputs, ""}
+    outside_names = {*node.inputs, *node.outputs, ""}
     stem = f"{node.op}_{node.index}/"
-    names = {name: name if name in given else graph.fresh(stem + name) for name in (*body.values, "")}
+    names = {name: name if name in outside_names else graph.fresh(stem + name) for name in (*body.values, "")}
     for name, value in body.values.items():
-        if name not in given:
+        if name not in outside_names:
             renamed = Value(
                 names[name],
                 value.dtype,
@@ -100,19 +100,19 @@ def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
     import onnx
     import onnx.inliner
 
-    whole = onnx.GraphProto(name="call", node=[_with_defaults(proto_of(node), graph.opset)])
+    call_graph = onnx.GraphProto(name="call", node=[_with_defaults(proto_of(node), graph.opset)])
     actual: dict[str, ValueType] = {}
     seen: dict[str, ValueType] = {}
     for name in dict.fromkeys(filter(None, node.inputs)):
         value = graph.values[name]
         actual[name] = ValueType(value.dtype, value.shape)
         seen[name] = ValueType(value.dtype, value.symbols)
-        whole.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(actual[name])))
+        call_graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(actual[name])))
     for name in filter(None, node.outputs):
         kind = to_type_proto(ValueType(graph.values[name].dtype, graph.values[name].shape))
-        whole.output.append(onnx.ValueInfoProto(name=name, type=kind))
+        call_graph.output.append(onnx.ValueInfoProto(name=name, type=kind))
     opsets = {"": graph.opset}
-    model = onnx.ModelProto(ir_version=onnx.IR_VERSION, graph=whole)
+    model = onnx.ModelProto(ir_version=onnx.IR_VERSION, graph=call_graph)
     model.opset_import.extend([onnx.OperatorSetIdProto(domain="", version=graph.opset)])
     try:
         inlined = onnx.inliner.inline_selected_functions(
@@ -124,8 +124,8 @@ def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
         structure = prepare(inlined.graph, graph.opset)
         common = Context(opsets, OVERRIDABLE_IR)
         types = infer(structure, {name: actual[name] for name in structure.inputs}, common)
-        known = {name: seen[name] for name in structure.inputs}
-        symbols = infer(structure, known, Context(opsets, OVERRIDABLE_IR, symbolic=True))
+        input_types = {name: seen[name] for name in structure.inputs}
+        symbols = infer(structure, input_types, Context(opsets, OVERRIDABLE_IR, symbolic=True))
         graph.notes.extend(note for note in types.notes if note not in graph.notes)
         return build(structure, types, symbols, graph.opset)
     except (AnalyzerError, RuntimeError, ValueError, TypeError, onnx.checker.ValidationError):
@@ -136,10 +136,10 @@ def _with_defaults(call: Any, opset: int) -> Any:
     """Return the call with the attributes it leaves to the operator's definition: the body may read them."""
     import onnx
 
-    given = {attribute.name for attribute in call.attribute}
+    names = {attribute.name for attribute in call.attribute}
     schema: Any = onnx.defs.get_schema(call.op_type, max_inclusive_version=opset, domain="")
     for name, attribute in schema.attributes.items():
-        if name not in given and attribute.default_value.name:
+        if name not in names and attribute.default_value.name:
             call.attribute.append(attribute.default_value)
     return call
 
@@ -148,9 +148,9 @@ def _fill(body: Any, graph: RuntimeGraph) -> None:
     """Make small constants among a body's inputs its initializers, to infer shapes from them."""
     import onnx
 
-    given = list(body.input)
+    inputs = list(body.input)
     del body.input[:]
-    for item in given:
+    for item in inputs:
         data = graph.constant(item.name)
         if data is not None and data.size <= _LARGEST_CONSTANT:
             body.initializer.append(onnx.numpy_helper.from_array(data, item.name))

@@ -48,10 +48,12 @@ def inline(editor: Editor, node: Node) -> bool:
 
 def _names(graph: RuntimeGraph, body: RuntimeGraph, node: Node) -> dict[str, str]:
     """Return the branch's value names in the graph; outer values and results keep theirs."""
-    given = dict(zip(body.outputs, node.outputs, strict=False))
+    outer_names = dict(zip(body.outputs, node.outputs, strict=False))
     names = {"": ""}
     for name in body.values:
         names[name] = (
-            name if name in body.outer else given.get(name) or graph.fresh(f"{node.name or node.op}/{name}")
+            name
+            if name in body.outer
+            else outer_names.get(name) or graph.fresh(f"{node.name or node.op}/{name}")
         )
     return names

@@ -31,7 +31,7 @@ def insert(editor: Editor, *, fold: bool) -> None:
     _free_lonely(editor)
     made: dict[str, str] = {}
     for node in editor.order():
-        halves = [name for name in dict.fromkeys(node.inputs) if _is(editor, name, _HALF)]
+        halves = [name for name in dict.fromkeys(node.inputs) if _has_dtype(editor, name, _HALF)]
         if node.provider or node.bodies or not halves:
             continue
         node.provider = "cpu"
@@ -42,17 +42,17 @@ def insert(editor: Editor, *, fold: bool) -> None:
                 if item == name:
                     editor.set_input(node, place, made[name])
         for place, name in enumerate(node.outputs):
-            if _is(editor, name, _HALF):
+            if _has_dtype(editor, name, _HALF):
                 _result(editor, node, place)
     _remove_duplicates(editor)
 
 
-def _is(editor: Editor, name: str, dtype: str) -> bool:
+def _has_dtype(editor: Editor, name: str, dtype: str) -> bool:
     return bool(name) and editor.value(name).dtype == dtype
 
 
 def _needs_cast(editor: Editor, node: Node) -> bool:
-    return not node.provider and any(_is(editor, name, _HALF) for name in node.inputs)
+    return not node.provider and any(_has_dtype(editor, name, _HALF) for name in node.inputs)
 
 
 def _free_lonely(editor: Editor) -> None:
@@ -62,12 +62,14 @@ def _free_lonely(editor: Editor) -> None:
         if node.provider != "cpu" or node.bodies or any(name in editor.final for name in node.outputs):
             continue
         sources = [
-            editor.maker[name] for name in node.inputs if _is(editor, name, _HALF) and name in editor.maker
+            editor.maker[name]
+            for name in node.inputs
+            if _has_dtype(editor, name, _HALF) and name in editor.maker
         ]
-        results = [name for name in node.outputs if _is(editor, name, _HALF)]
+        results = [name for name in node.outputs if _has_dtype(editor, name, _HALF)]
         readers = [user for name in results for user in editor.users(name)]
         fed = any(name in editor.maker for name in node.inputs)
-        reads = any(_is(editor, name, _HALF) for name in node.inputs)
+        reads = any(_has_dtype(editor, name, _HALF) for name in node.inputs)
         if not (fed and reads and results):
             continue
         if all(_needs_cast(editor, other) for other in (*sources, *readers)) and declared.has_kernel(
@@ -135,12 +137,12 @@ def _loses(source: str, result: str, node: Node) -> bool:
     """Return whether a Cast may lose precision; those inserted here do not count."""
     if source not in _BITS or result not in _BITS:
         return True
-    floating, whole = "float" in source, "float" not in result
+    floating, integral = "float" in source, "float" not in result
     unsigned = result.startswith("uint") and not (source == "bool" or source.startswith("uint"))
-    if unsigned or (floating and whole):
+    if unsigned or (floating and integral):
         return True
     if (source.startswith("uint") and result.startswith("int")) or (
-        not floating and source != "bool" and not whole
+        not floating and source != "bool" and not integral
     ):
         return _BITS[result] <= _BITS[source]
     if {source, result} == {_HALF, "bfloat16"}:

@@ -50,10 +50,10 @@ def refresh(editor: Editor) -> None:
             if name
         }
         try:
-            found = infer_node(proto_of(node), types, constants, context, names - {""})
+            inferred = infer_node(proto_of(node), types, constants, context, names - {""})
         except NodeError:
             continue
-        for name, kind in found.items():
+        for name, kind in inferred.items():
             value = graph.values[name]
             if kind.kind == "tensor" and kind.shape is not None and value.shape is not None:
                 merged = _merged(value.symbols, kind.shape)
@@ -78,11 +78,11 @@ def _open(graph: RuntimeGraph, name: str) -> bool:
     return symbols is None or "" in symbols
 
 
-def _merged(known: Symbols | None, found: Symbols) -> Symbols:
+def _merged(declared: Symbols | None, inferred: Symbols) -> Symbols:
     """Merge shapes: found numbers replace names and unknowns (`mergeInShapeInfo` of ONNX)."""
-    if known is None or len(known) != len(found):
-        return found if known is None else known
+    if declared is None or len(declared) != len(inferred):
+        return inferred if declared is None else declared
     return tuple(
         new if old == "" or (isinstance(old, str) and isinstance(new, int)) else old
-        for old, new in zip(known, found, strict=True)
+        for old, new in zip(declared, inferred, strict=True)
     )

@@ -45,15 +45,15 @@ class Groups:
         self.changes = 0
         self.class_of: list[int] = []
         self.members: list[tuple[Operator, AtBatch | None]] = []
-        known: dict[Signature, int] = {}
+        numbers: dict[Signature, int] = {}
         for operator in program.first.operators:
             ruled = rule_for(operator.name) is not None
             signature: Signature = (operator.name, len(operator.outputs))
             if ruled:
                 signature = tuple(map(_signature, program.calls(operator.index)))
-            number = known.get(signature)
+            number = numbers.get(signature)
             if number is None:
-                number = known[signature] = len(self.members)
+                number = numbers[signature] = len(self.members)
                 self.members.append((operator, program.operator(operator.index) if ruled else None))
             self.class_of.append(number)
 
@@ -98,8 +98,8 @@ class Classes:
                 if len(lanes) == 1:
                     return kernel_allocations(operator(int(batches[lanes[0]])), self._profile)
                 call = operator(Lanes(batches[lanes]))  # type: ignore[arg-type]
-                found = rule_for(call.name)
-                if found is None or not found.code.__module__.startswith("analyzer."):
+                scratch_rule = rule_for(call.name)
+                if scratch_rule is None or not scratch_rule.code.__module__.startswith("analyzer."):
                     raise NotTogether
                 return kernel_allocations(call, self._profile)
             except ArithmeticError:
@@ -109,12 +109,12 @@ class Classes:
             if allocations is not None:
                 yield lanes, allocations
 
-    def learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> None:
+    def learn(self, allocations_by_class: Sequence[tuple[int, KernelAllocations]]) -> None:
         """Take these as the classes' allocations, and count a change where steps or libraries are new."""
-        for number, allocations in found:
-            known, self.latest[number] = self.latest[number], allocations
+        for number, allocations in allocations_by_class:
+            before, self.latest[number] = self.latest[number], allocations
             merged = _merged(self.steps[number], allocations.steps)
-            if merged is not self.steps[number] or allocations.libraries != known.libraries:
+            if merged is not self.steps[number] or allocations.libraries != before.libraries:
                 self.steps[number] = merged
                 self._groups.changes += 1
 
@@ -129,10 +129,10 @@ class Classes:
 
     def sizes(self) -> list[int]:
         """Return all step sizes, class by class, at the last batch; 0 for an absent step."""
-        found: list[int] = []
+        every: list[int] = []
         for allocations, steps in zip(self.latest, self.steps, strict=True):
-            found += _sizes(allocations, steps)
-        return found
+            every += _sizes(allocations, steps)
+        return every
 
     def sizes_at(
         self, classes: Sequence[tuple[int, list[Variant]]], batch_count: int
@@ -143,30 +143,30 @@ class Classes:
         """
         last: list[Any] = self.sizes()
         same = [0 if isinstance(size, Lanes) else size for size in last]
-        found = np.repeat(np.array(same, np.int64)[:, None], batch_count, axis=1)
+        every = np.repeat(np.array(same, np.int64)[:, None], batch_count, axis=1)
         begins = [0, *itertools.accumulate(sum(_has_size(step) for step in steps) for steps in self.steps)]
         holds = np.ones(batch_count, np.bool_)
         for number, variants in classes:
             steps, begin = self.steps[number], begins[number]
-            whole = np.zeros(batch_count, np.bool_)
+            integral = np.zeros(batch_count, np.bool_)
             for lanes, allocations in variants:
                 in_order = _merged(steps, allocations.steps) is steps
-                whole[lanes] = in_order and allocations.libraries == self.latest[number].libraries
+                integral[lanes] = in_order and allocations.libraries == self.latest[number].libraries
                 for place, size in enumerate(_sizes(allocations, steps)):
-                    found[begin + place, lanes] = size.values if isinstance(size, Lanes) else size
-            holds &= whole
-        return found, holds
+                    every[begin + place, lanes] = size.values if isinstance(size, Lanes) else size
+            holds &= integral
+        return every, holds
 
     def taken(self, first: int) -> dict[int, Take]:
         """Return what is taken at the last batch by the number of its size, counted from `first`."""
-        found: dict[int, Take] = {}
+        steps_by_size: dict[int, Take] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             by_name = {_step_key(step): step for step in allocations.steps if isinstance(step, Take)}
             for name in [_step_key(step) for step in steps if _has_size(step)]:
                 if name in by_name:
-                    found[first] = by_name[name]
+                    steps_by_size[first] = by_name[name]
                 first += 1
-        return found
+        return steps_by_size
 
 
 def _has_size(step: Step) -> bool:
@@ -207,12 +207,12 @@ def _structure(step: Step) -> Signature:
     )
 
 
-def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return `known` with the missing steps of `seen` inserted; `seen` if their orders contradict."""
-    if len(known) == len(seen) and all(map(_alike, known, seen)):
-        return known
+def _merged(before: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return `before` with the missing steps of `seen` inserted; `seen` if their orders contradict."""
+    if len(before) == len(seen) and all(map(_alike, before, seen)):
+        return before
     merged: list[Step] = []
-    left, right = list(known), list(seen)
+    left, right = list(before), list(seen)
     while left and right:
         here, there = _step_key(left[0]), _step_key(right[0])
         if here == there:
@@ -229,7 +229,7 @@ def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]
     # A result is never left out: without one it is another variant.
     if any(name[0] == "output" for name in left_out):
         return seen
-    return known if len(merged) == len(known) else tuple(merged)
+    return before if len(merged) == len(before) else tuple(merged)
 
 
 def _signature(operator: Operator) -> Signature:

@@ -113,15 +113,15 @@ class EagerBatches:
         classes = list(self._classes.at_many(batches))
         for number, variants in classes:
             self._learn([(number, allocations) for _, allocations in variants])
-        found, holds = self._classes.sizes_at(classes, len(batches))
+        kernel_sizes, holds = self._classes.sizes_at(classes, len(batches))
         storages = np.repeat(np.array(self._storages, np.int64)[:, None], len(batches), axis=1)
         try:
             for index, polynomial in self._program.storages.items():
-                storages[index], whole = polynomial.at_many(batches)
-                holds &= whole
+                storages[index], integral = polynomial.at_many(batches)
+                holds &= integral
         except NotTogether:
             return
-        every = np.concatenate([storages, found])
+        every = np.concatenate([storages, kernel_sizes])
         for place in np.flatnonzero(holds).tolist():
             self._prepared[batches[place]] = every[:, place]
 
@@ -137,11 +137,11 @@ class EagerBatches:
         sizes = self._prepared.get(batch) if batch not in self._asked else None
         if sizes is None:
             sizes = self._sizes(batch).sizes
-        found = self._compiled(batch, sizes, limit)
-        if found is not None and found.fails and limit is not None and self._made.plans:
-            asked = self._sizes(batch)
-            found = self._compiled(batch, asked.sizes, limit, asked.smaller)
-        return found or self._simulated(batch, limit)[0]
+        figures = self._compiled(batch, sizes, limit)
+        if figures is not None and figures.fails and limit is not None and self._made.plans:
+            question = self._sizes(batch)
+            figures = self._compiled(batch, question.sizes, limit, question.smaller)
+        return figures or self._simulated(batch, limit)[0]
 
     def failed(self, batch: int, limit: Limit) -> Failed | None:
         self._renumber()
@@ -154,10 +154,10 @@ class EagerBatches:
             return None
         requests = [request for request in made.taken if request.nbytes in taken]
         numbers = np.array([request.nbytes for request in requests], np.int64)
-        events = tuple([_of_step(request, taken[request.nbytes]) for request in requests])
+        events = tuple([_request_of_step(request, taken[request.nbytes]) for request in requests])
         plain = Plain(made.rows, sizes, numbers, len(made.events))
-        asked = Requests(events, made.libraries, made.unknown)
-        return prediction_of(asked, self._graph, self._profile, self._conf, plain)
+        program = Requests(events, made.libraries, made.unknown)
+        return prediction_of(program, self._graph, self._profile, self._conf, plain)
 
     @property
     def _made(self) -> _Template:
@@ -177,21 +177,21 @@ class EagerBatches:
         if self._made.rows is None:
             return None
         plans = None if smaller is None else NumberedPlans(self._made.plans, smaller)
-        found = self._made.rows.peaks(sizes, limit, plans=plans)
-        returned = found.returned or bool(found.refused)
+        peaks = self._made.rows.peaks(sizes, limit, plans=plans)
+        returned = peaks.returned or bool(peaks.refused)
         return self._figures(
-            batch, found.allocated, found.reserved, fails=not found.served, returned=returned
+            batch, peaks.allocated, peaks.reserved, fails=not peaks.served, returned=returned
         )
 
     def _simulated(self, batch: int, limit: Limit | None) -> tuple[Figures, Failed | None]:
         """Return the figures by simulation, under a limit with the fallback plans of this batch, and the
         request that found no room."""
-        asked, smaller = self._sizes(batch), dict[int, Sequence[int]]()
+        question, smaller = self._sizes(batch), dict[int, Sequence[int]]()
         if limit is None:
             allocator = make_allocator(self._conf, self._profile)
         else:
-            allocator, smaller = limited(self._conf, self._profile, *limit), asked.smaller
-        failure, refused = _simulate(self._made, asked.sizes.tolist(), smaller, allocator)
+            allocator, smaller = limited(self._conf, self._profile, *limit), question.smaller
+        failure, refused = _simulate(self._made, question.sizes.tolist(), smaller, allocator)
         figures = self._figures(
             batch,
             allocator.peak_allocated,
@@ -225,9 +225,9 @@ class EagerBatches:
         self._asked[batch] = _Asked(every, self._classes.taken(len(self._storages)))
         return self._asked[batch]
 
-    def _learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> None:
+    def _learn(self, allocations: Sequence[tuple[int, KernelAllocations]]) -> None:
         """Take these as the classes' allocations."""
-        self._classes.learn(found)
+        self._classes.learn(allocations)
         self._renumber()
 
     def _renumber(self) -> None:
@@ -245,9 +245,9 @@ class EagerBatches:
         key = (self._classes.structure(), has_fast_path(allocator))
         if key not in self._templates:
             self._templates[key] = self._new_template(allocator)
-        known = self._templates[key]
+        template = self._templates[key]
         return dataclasses.replace(
-            known, rows=known.rows and known.rows._replace(settings=allocator.settings)
+            template, rows=template.rows and template.rows._replace(settings=allocator.settings)
         )
 
     def _new_template(self, allocator: PyTorchAllocator) -> _Template:
@@ -258,17 +258,17 @@ class EagerBatches:
             for allocations, steps in zip(self._classes.latest, self._classes.steps, strict=True)
         ]
         storages = tuple([dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages])
-        asked = requests(
+        program = requests(
             dataclasses.replace(self._graph, storages=storages),
             self._profile,
             lambda operator: numbered[self._classes.class_of[operator.index]],
         )
-        events, setup_count = asked.events, iteration_start(asked.events) + 1
+        events, setup_count = program.events, iteration_start(program.events) + 1
         compiled = rows(events, lambda event: event.nbytes, allocator)
         taken = {event.nbytes: event for event in events if isinstance(event, Malloc) and event.storage < 0}
         plans = {number: request.plan for number, request in taken.items() if request.plan}
         return _Template(
-            events, setup_count, asked.libraries, asked.unknown, tuple(taken.values()), plans, compiled
+            events, setup_count, program.libraries, program.unknown, tuple(taken.values()), plans, compiled
         )
 
 
@@ -287,16 +287,16 @@ def _simulate(
             try:
                 server.serve(event, nbytes, smaller.get(event.nbytes, ()))
             except OutOfMemoryError as error:
-                asked = dataclasses.replace(event, nbytes=nbytes)
-                return Failure.of(position, asked, error), server.plans.refused
+                failed = dataclasses.replace(event, nbytes=nbytes)
+                return Failure.of(position, failed, error), server.plans.refused
         elif isinstance(event, Event):
-            allocator.over(event.name, event.value)
+            allocator.end_event(event.name, event.value)
         else:
             server.serve(event)
     return None, server.plans.refused
 
 
-def _of_step(request: Malloc, step: Take) -> Malloc:
+def _request_of_step(request: Malloc, step: Take) -> Malloc:
     """Return the request as the step of a batch asks for it."""
     return dataclasses.replace(
         request, nbytes=step.nbytes, basis=step.basis.value, rule=step.rule, plan=step.plan,

@@ -80,10 +80,10 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
         smallest = script.torch_release in _SMALLEST_COUNT
         signs = script.temporary(0 if smallest else count)
         kind = counts.dtype if smallest else "bool"
-        found = script.temporary(dtype_bytes(kind))
+        total = script.temporary(dtype_bytes(kind))
         kernel = ReductionKernel(dtype_bytes(kind))
         reduce(script, device, replace(counts, dtype=kind), frozenset({0}), (kind,), kernel=kernel)
-        script.release(found, signs)
+        script.release(total, signs)
     script.outputs()
 
 

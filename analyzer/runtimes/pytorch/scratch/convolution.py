@@ -71,8 +71,8 @@ class _Geometry:
 def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
     """Return padding, stride and dilation, one number per spatial dimension, or one for all."""
 
-    def expanded(given: tuple[int, ...] | None, default: int) -> tuple[int, ...]:
-        values = given or (default,)
+    def expanded(sizes: tuple[int, ...] | None, default: int) -> tuple[int, ...]:
+        values = sizes or (default,)
         return values * spatial_count if len(values) == 1 else values
 
     stride = expanded(operator.integers("stride"), 1)
@@ -199,14 +199,17 @@ def _workspace(
         (tried,) = choices.workspaces([call], settings, trial=True)
         basis = Basis.BOUNDED if tried.source == UNKNOWN else Basis.MEASURED
         script.trials(tried.nbytes, basis, plan, tried.nbytes - tried.low_bytes)
-    found = choices.workspace(call, settings)
-    if kept := choices.local_memory(call, settings, found.nbytes):
+    workspace = choices.workspace(call, settings)
+    if kept := choices.local_memory(call, settings, workspace.nbytes):
         script.library(kept)
-    basis = Basis.BOUNDED if found.source == UNKNOWN else Basis.MEASURED
-    following = NextPlans(choices, call, settings, found.nbytes)
-    half = found.nbytes // 2 if device.releases["torch"] in _CUDNN_8 else 0
-    more, less = (max(end, half) for end in (found.high_bytes - found.nbytes, found.nbytes - found.low_bytes))
-    return script.temporary(found.nbytes, basis, plan, following, more, less)
+    basis = Basis.BOUNDED if workspace.source == UNKNOWN else Basis.MEASURED
+    following = NextPlans(choices, call, settings, workspace.nbytes)
+    half = workspace.nbytes // 2 if device.releases["torch"] in _CUDNN_8 else 0
+    more, less = (
+        max(end, half)
+        for end in (workspace.high_bytes - workspace.nbytes, workspace.nbytes - workspace.low_bytes)
+    )
+    return script.temporary(workspace.nbytes, basis, plan, following, more, less)
 
 
 def _at_batches(
@@ -216,11 +219,11 @@ def _at_batches(
     others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
     if settings.benchmark or any(isinstance(size, Lanes) for size in others):
         raise NotTogether
-    found = choices.workspaces(
+    workspaces = choices.workspaces(
         [replace(call, x_shape=(batch, *call.x_shape[1:])) for batch in batches.values.tolist()], settings
     )
-    basis = Basis.BOUNDED if any(each.source == UNKNOWN for each in found) else Basis.MEASURED
-    return Lanes(np.array([each.nbytes for each in found], np.int64)), basis
+    basis = Basis.BOUNDED if any(each.source == UNKNOWN for each in workspaces) else Basis.MEASURED
+    return Lanes(np.array([each.nbytes for each in workspaces], np.int64)), basis
 
 
 @rule("aten::convolution", "aten::_convolution")

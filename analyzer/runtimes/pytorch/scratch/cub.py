@@ -157,8 +157,8 @@ def radix_sort_bytes(
         return aliased_bytes(spine * 8, count * key_bytes, count * value_bytes)
     passes = -(-key_bits // 8)
     buffers = (count * key_bytes, count * value_bytes) if passes > 1 else ()
-    known = {8: tiles.pairs, 0: tiles.keys}.get(value_bytes, {})
-    tile = known.get(key_bytes, tiles.pairs[8])
+    items_by_width = {8: tiles.pairs, 0: tiles.keys}.get(value_bytes, {})
+    tile = items_by_width.get(key_bytes, tiles.pairs[8])
     if floats and (key_bytes, value_bytes) == (4, 0):
         tile = tiles.float_keys
     return aliased_bytes(passes * _BINS * 8, -(-count // tile) * _BINS * 4, *buffers, passes * 4)

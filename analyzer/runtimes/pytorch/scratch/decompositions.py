@@ -49,10 +49,10 @@ _LOGIC = ReductionKernel(1)
 
 def _all(script: Script, device: DeviceProfile, elements: int) -> None:
     """Allocate for the test whether all of so many flags are set."""
-    found = script.temporary(_ONE_BYTE)
+    flag = script.temporary(_ONE_BYTE)
     flags = TensorMeta(0, (elements,), (1,), "bool", 0)
     reduce(script, device, flags, reduced_dims(flags, None), ("bool",), kernel=_LOGIC)
-    script.release(found)
+    script.release(flag)
 
 
 def _complex_bytes(matrix: TensorMeta) -> int:
@@ -238,15 +238,15 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
 def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
     """Allocate for the test whether every element is finite: of complex ones both parts."""
     elements, parts = matrix.element_count, 2 if _is_complex(matrix) else 1
-    found = []
+    flags = []
     for _ in range(parts):
         size = script.temporary(bytes_of(matrix) // parts)
         first, second = script.temporary(elements), script.temporary(elements)
-        found.append(script.temporary(elements))
+        flags.append(script.temporary(elements))
         script.release(second, first, size)
-    script.release(*found[1:])
+    script.release(*flags[1:])
     _all(script, device, elements)
-    script.release(found[0])
+    script.release(flags[0])
 
 
 @rule("aten::_linalg_svd", name="singular-values", sure=_SURE)

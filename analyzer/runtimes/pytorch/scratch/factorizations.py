@@ -155,9 +155,9 @@ def at_once(rows: int, count: int) -> bool:
 
 def typed(operator: Operator, *names: str) -> TensorMeta:
     """Return a call's matrices. Raises AbsentError if there are none of a type cuSOLVER has."""
-    if (found := present(operator, *names)).dtype not in ELEMENTS:
+    if (tensor := present(operator, *names)).dtype not in ELEMENTS:
         raise AbsentError
-    return found
+    return tensor
 
 
 def solvable(operator: Operator, *names: str) -> TensorMeta:
@@ -371,20 +371,20 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     at once, from two arrays of addresses, or matrix after matrix with a work area and its own report of what
     went wrong; then so is Q."""
     script.outputs()
-    whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
+    is_qr, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
     matrix, q, scales = typed(operator, "A", "self", "input"), present(operator, 0), operator.tensor("tau")
     if scales is not None and not (matrix.element_count and scales.shape[-1]):
         return
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
     script.temporary(
-        count * reflectors * dtype_bytes(matrix.dtype) if whole else contiguous_copy_bytes(scales)
+        count * reflectors * dtype_bytes(matrix.dtype) if is_qr else contiguous_copy_bytes(scales)
     )
     if not product and at_once(rows, count):
         addressed(script, device, count if matrix.element_count else 0, 2)
     elif not product:
         reported(script, count, cusolver.geqrf_bytes(of, rows, columns))
-    if product or (whole and 0 not in q.shape[-2:]):
+    if product or (is_qr and 0 not in q.shape[-2:]):
         if scales is not None:
             reflectors = scales.shape[-1]
         reported(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))

@@ -140,7 +140,7 @@ def _complex(transform: _Transform, source: TensorMeta, dims: tuple[int, ...]) -
 
 def _from_real(transform: _Transform, source: TensorMeta, dims: tuple[int, ...], onesided: bool) -> None:
     dtype, last = _COMPLEX[source.dtype], dims[-1]
-    half = _with(source.shape, last, source.shape[last] // 2 + 1)
+    half = _with_dim(source.shape, last, source.shape[last] // 2 + 1)
     shape = half if onesided else source.shape
     if _at_once(dims):
         transform.script.output(0)
@@ -178,8 +178,10 @@ def _run_aligned(
 
 def _to_real(transform: _Transform, source: TensorMeta, dims: tuple[int, ...], last_size: int) -> None:
     script = transform.script
-    shape = _with(source.shape, dims[-1], last_size)
-    dtype = next((real for real, whole in _COMPLEX.items() if whole == source.dtype), source.dtype)
+    shape = _with_dim(source.shape, dims[-1], last_size)
+    dtype = next(
+        (real for real, complex_type in _COMPLEX.items() if complex_type == source.dtype), source.dtype
+    )
     script.output(0)
     script.temporary(bytes_of(source))
     if _at_once(dims):
@@ -221,7 +223,7 @@ def _strides_in(order: list[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides[order.index(dim)] for dim in range(len(shape)))
 
 
-def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
+def _with_dim(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
     return (*shape[:dim], size, *shape[dim + 1 :])
 
 
@@ -232,13 +234,13 @@ def transforms(operators: Iterable[Operator]) -> list[Operator]:
 
 def notes_on_transforms(operators: Iterable[Operator]) -> Iterator[str]:
     """Yield notes on transforms unlike any recorded, with their sizes."""
-    found = dict.fromkeys(
+    notes = dict.fromkeys(
         sizes
         for operator in transforms(operators)
         for sizes in _tell(operator, Script(len(operator.outputs)))
     )
-    if found:
-        others = ["x".join(map(str, sizes)) for sizes in found]
+    if notes:
+        others = ["x".join(map(str, sizes)) for sizes in notes]
         named = ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
         yield (
             f"Fourier transforms of {named}: what cuFFT takes for them was not measured and is carried over"

@@ -147,11 +147,11 @@ def _index_tensors(operator: Operator) -> tuple[TensorMeta | None, ...]:
 
 def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> None:
     """Make several indices of different strides contiguous (`AdvancedIndex`)."""
-    given = tuple(index for index in indices if index is not None)
-    if len(given) < 2:
+    tensors = tuple(index for index in indices if index is not None)
+    if len(tensors) < 2:
         return
-    shape = broadcast_shape(given)
-    alike = [expanded(index, shape) for index in given]
+    shape = broadcast_shape(tensors)
+    alike = [expanded(index, shape) for index in tensors]
     if len({index.stride for index in alike}) > 1:
         for index in alike:
             script.copies(index)
@@ -183,8 +183,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     target, values = present(operator, "self"), present(operator, "values")
     script.outputs()
     indices = _index_tensors(operator)
-    given = tuple(index for index in indices if index is not None)
-    if not given:
+    tensors = tuple(index for index in indices if index is not None)
+    if not tensors:
         return
     unsafe = operator.integer("unsafe")  # `_unsafe_index_put` is not: it calls `index_put`
     accumulates = operator.integer("accumulate")
@@ -193,11 +193,11 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     if accumulates:
         script.copies(operator.outputs[0] or target)
     indices, held = looked_through(script, device, indices, count)
-    given = tuple(index for index in indices if index is not None)
+    tensors = tuple(index for index in indices if index is not None)
     if not accumulates:
         _match_strides(script, indices)
         return
-    shape = broadcast_shape(given)
+    shape = broadcast_shape(tensors)
     count = math.prod(shape)
     if not count:
         return
@@ -211,7 +211,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     own = operator.phase is Phase.BACKWARD and operator.name != "aten::_unsafe_index_put"
     checked = not unsafe and not own
     linear = None
-    for entry in given:
+    for entry in tensors:
         if checked:
             _check_bounds(script, device, expanded(entry, shape))
         wrapped = script.temporary(array)
@@ -229,7 +229,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     if places[-1] - places[0] >= len(places):  # not side by side: what they index is turned to the front
         copies.append(script.temporary(bytes_of(target)))
     # The linear index lies as the indices do, and its flat copy lives as long (`linearIndex.reshape(-1)`).
-    turned = all(is_dense(entry) and not is_contiguous(entry) for entry in given)
+    turned = all(is_dense(entry) and not is_contiguous(entry) for entry in tensors)
     if turned and linear is not None:
         script.temporary(array)
         script.release(linear)
@@ -247,8 +247,8 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
         script.release(*extremes)
         return
     for _ in range(2):
-        found = extreme(script, device, entry)
-        script.release(script.temporary(1), found)
+        bound = extreme(script, device, entry)
+        script.release(script.temporary(1), bound)
 
 
 @rule("aten::index_reduce", "aten::index_reduce_", name="index-reduce")

@@ -25,8 +25,7 @@ from __future__ import annotations
 from functools import cache
 
 _BY_MECHANISM = {
-    "pointwise": (
-        """
+    "pointwise": """
         acos acosh add addr addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift
         bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clip clone
         conj_physical copysign cos cosh deg2rad digamma div elu elu_backward eq erf erfc erfinv exp exp2 expm1
@@ -53,18 +52,14 @@ _BY_MECHANISM = {
         special_ndtri special_xlog1py special_zeta __ilshift__ __irshift__ __ixor__ __lshift__ __rshift__
         __xor__ __and__ __or__ __iand__ __ior__ masked_scale _masked_scale _fused_dropout complex polar real
         imag view_as_real view_as_complex
-    """
-    ),
-    "views": (
-        """
+    """,
+    "views": """
         alias as_strided chunk detach diagonal expand expand_as flatten lift lift_fresh movedim narrow permute
         reshape _reshape_alias select slice split split_with_sizes squeeze swapaxes swapdims t transpose
         unbind unflatten unfold unsqueeze view view_as _unsafe_view _conj _neg_view set_ set_data unsafe_split
         unsafe_chunk _nested_view_from_buffer mT mH T H resize_ resize_as_ as_strided_
-    """
-    ),
-    "factories and copies": (
-        """
+    """,
+    "factories and copies": """
         arange binomial cauchy copy empty empty_like empty_permuted empty_strided exponential eye fill full
         full_like geometric _standard_gamma _standard_gamma_grad _dirichlet_grad poisson linspace log_normal
         logspace new_empty new_empty_strided new_full new_ones new_zeros normal_functional ones ones_like rand
@@ -76,10 +71,8 @@ _BY_MECHANISM = {
         slice_backward diagonal_backward as_strided_scatter slice_scatter select_scatter diagonal_scatter
         stack hstack vstack pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle pin_memory
         _pin_memory
-    """
-    ),
-    "gathers and scatters": (
-        """
+    """,
+    "gathers and scatters": """
         cat gather take index_select index_add index_copy index_fill scatter scatter_add
         grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
@@ -90,23 +83,18 @@ _BY_MECHANISM = {
         replication_pad3d_backward upsample_bicubic2d upsample_linear1d upsample_trilinear3d
         _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts _convert_indices_from_coo_to_csr
         _convert_indices_from_csr_to_coo
-    """
-    ),
-    "optimizers": (
-        """
+    """,
+    "optimizers": """
         _fused_adam _fused_adamw _fused_sgd _fused_adagrad _amp_foreach_non_finite_check_and_unscale
         _amp_update_scale
-    """
-    ),
-    "bookkeeping": (
-        """
+    """,
+    "bookkeeping": """
         _local_scalar_dense item is_same_size size stride numel dim is_nonzero _assert_async
         _assert_tensor_metadata _functional_assert_async _has_compatible_shallow_copy_type record_stream equal
         retain_grad requires_grad is_set_to is_coalesced _fill_mem_eff_dropout_mask _use_cudnn_ctc_loss
         q_scale q_zero_point _fused_sdp_choice sym_size sym_stride sym_numel sym_storage_offset is_pinned
         _version
-    """
-    ),
+    """,
 }
 _INERT = frozenset(name for names in _BY_MECHANISM.values() for name in names.split())
 _INERT_NAMESPACES = frozenset(

@@ -33,16 +33,16 @@ _ENTRY_BYTES = 8
 @rule("fsdp::split_with_sizes_copy", "aten::split_with_sizes_copy", name="split-table")
 def split_with_sizes_copy(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A table of addresses, sizes and blocks while the kernel is launched."""
-    whole = operator.tensor("all_gather_output", "self")
+    gathered = operator.tensor("all_gather_output", "self")
     sizes = operator.integers("all_gather_input_split_sizes", "split_sizes")
     out = tuple(tensors_in(operator.argument("out")))
     script.outputs()
-    if whole is None or sizes is None or not out:
+    if gathered is None or sizes is None or not out:
         return
-    dim = operator.integer("dim") % max(1, len(whole.shape))
-    row_bytes = math.prod(whole.shape[dim + 1 :]) * dtype_bytes(whole.dtype)
+    dim = operator.integer("dim") % max(1, len(gathered.shape))
+    row_bytes = math.prod(gathered.shape[dim + 1 :]) * dtype_bytes(gathered.dtype)
     chunk_bytes = [size * row_bytes for size in sizes]
-    chunks = math.prod(whole.shape[:dim])
+    chunks = math.prod(gathered.shape[:dim])
     blocks = sum(-(-size // _TILE_BYTES) for size in chunk_bytes)
     most = device.sm_count * device.max_threads_per_sm // 128 * 2
     factor = max(1, -(-blocks * chunks // most))

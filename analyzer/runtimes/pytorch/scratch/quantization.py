@@ -83,9 +83,9 @@ def learned_quantization_gradient(operator: Operator, device: DeviceProfile, scr
             script.temporary(0 if tensor is None else tensor.element_count * _FLOAT)
         source = replace(contiguous_like(source), dtype="float32")
     if axis >= 0:
-        whole = replace(points, dtype="int32")
-        script.temporary(bytes_of(whole))
-        script.release(*[script.temporary(dtype_bytes(whole.dtype)) for _ in range(2)])
+        integers = replace(points, dtype="int32")
+        script.temporary(bytes_of(integers))
+        script.release(*[script.temporary(dtype_bytes(integers.dtype)) for _ in range(2)])
     script.output(0)
     every = [script.temporary(bytes_of(source)) for _ in range(2)]
     dims = None if axis < 0 else tuple(place for place in range(len(source.shape)) if place != axis)

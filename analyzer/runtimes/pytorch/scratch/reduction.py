@@ -198,18 +198,18 @@ def made_contiguous(script: Script, source: TensorMeta) -> TensorMeta:
 def extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
     """Allocate a largest or smallest value, with a contiguous copy; return its token."""
     width = dtype_bytes(source.dtype)
-    found = script.temporary(width)
+    result = script.temporary(width)
     with script.function():
         read = made_contiguous(script, source)
         kernel = ReductionKernel(width)
         reduce(script, device, read, reduced_dims(read, None), (read.dtype,), kernel=kernel)
-    return found
+    return result
 
 
 def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> tuple[int, int]:
     """Return the tokens of the smallest and the largest value of all, in one pass over pairs of values."""
     width = dtype_bytes(source.dtype)
-    found = script.temporary(width), script.temporary(width)
+    results = script.temporary(width), script.temporary(width)
     both = (source.dtype, source.dtype)
     kernel = ReductionKernel(2 * width)
     with script.function():
@@ -218,7 +218,7 @@ def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> 
             script, device, source, reduced_dims(source, None), both, kernel=kernel,
             accumulates_in_result=False,
         )  # fmt: skip
-    return found
+    return results
 
 
 def sum_over(

@@ -54,13 +54,13 @@ def _staged(
     dtypes: of what is found, else the results'; keepdim: else as the call says; in_result: the results are
     added up in place."""
     source = source or operator.inputs[0]
-    found = tuple(output.dtype for output in operator.outputs if output is not None)
+    output_types = tuple(output.dtype for output in operator.outputs if output is not None)
     reduce(
         script,
         device,
         source,
         reduced_dims(source, operator.integers("dim")),
-        dtypes or found,
+        dtypes or output_types,
         kernel=kernel,
         keepdim=bool(operator.integer("keepdim")) if keepdim is None else keepdim,
         accumulates_in_result=in_result,

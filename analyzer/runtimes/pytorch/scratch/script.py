@@ -235,17 +235,17 @@ def present(operator: Operator, *names: str | int) -> TensorMeta:
     """Return an argument by its name, the first there is of several, or a result by its number. Raises
     AbsentError, which ends the rule, if it is no tensor."""
     words = [name for name in names if isinstance(name, str)]
-    found = operator.tensor(*words) if words else operator.outputs[int(names[0])]
-    if found is None:
+    tensor = operator.tensor(*words) if words else operator.outputs[int(names[0])]
+    if tensor is None:
         raise AbsentError
-    return found
+    return tensor
 
 
 def filled(operator: Operator, *names: str | int) -> TensorMeta:
     """As `present`, of a tensor that has elements."""
-    if not (found := present(operator, *names)).element_count:
+    if not (tensor := present(operator, *names)).element_count:
         raise AbsentError
-    return found
+    return tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,19 +284,19 @@ def rule(
     """
 
     def register(function: RuleCode) -> RuleCode:
-        made = ScratchRule(_named(name, function), function, operators, _bases(sure))
-        _check_name(made)
+        new_rule = ScratchRule(_named(name, function), function, operators, _bases(sure))
+        _check_name(new_rule)
         for operator in operators:
-            known = OF_OPERATOR.get(operator)
-            again = known is not None and _same(known, made)
-            if not replace and not again and (known is not None or is_inert(operator)):
+            earlier = OF_OPERATOR.get(operator)
+            again = earlier is not None and _same(earlier, new_rule)
+            if not replace and not again and (earlier is not None or is_inert(operator)):
                 raise RuleError(
-                    f"{operator} has a rule already: {known.name if known else 'inert'}",
+                    f"{operator} has a rule already: {earlier.name if earlier else 'inert'}",
                     "pass replace=True to take its place",
                 )
         for operator in operators:
-            OF_OPERATOR[operator] = made
-        BY_NAME[made.name] = made
+            OF_OPERATOR[operator] = new_rule
+        BY_NAME[new_rule.name] = new_rule
         return function
 
     return register
@@ -314,13 +314,13 @@ def part(
     """
 
     def register(function: Callable[Concatenate[Script, P], T]) -> Callable[Concatenate[Script, P], T]:
-        made = ScratchRule(name, function, (), _bases(sure), Span(since, until))
-        _check_name(made)
-        BY_NAME[name] = made
+        new_rule = ScratchRule(name, function, (), _bases(sure), Span(since, until))
+        _check_name(new_rule)
+        BY_NAME[name] = new_rule
 
         @functools.wraps(function)
         def named(script: Script, /, *arguments: P.args, **keywords: P.kwargs) -> T:
-            if script.torch_release not in made.span:
+            if script.torch_release not in new_rule.span:
                 return None  # type: ignore[return-value]
             outer, script.rule = script.rule, name
             try:
@@ -351,15 +351,17 @@ def _same(one: ScratchRule, other: ScratchRule) -> bool:
     )
 
 
-def _check_name(made: ScratchRule) -> None:
-    if not is_name(made.name):
+def _check_name(new_rule: ScratchRule) -> None:
+    if not is_name(new_rule.name):
         raise RuleError(
-            f"{made.name!r} cannot name a rule",
+            f"{new_rule.name!r} cannot name a rule",
             f"give name=... with at most {LONGEST_NAME} lower-case letters, digits and hyphens",
         )
-    known = BY_NAME.get(made.name)
-    if known is not None and not _same(known, made):
-        raise RuleError(f"there is a rule named {made.name} already, in {place(known.code)}", "give name=...")
+    earlier = BY_NAME.get(new_rule.name)
+    if earlier is not None and not _same(earlier, new_rule):
+        raise RuleError(
+            f"there is a rule named {new_rule.name} already, in {place(earlier.code)}", "give name=..."
+        )
 
 
 # -- the allocations of one call

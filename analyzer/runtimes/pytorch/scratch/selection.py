@@ -42,17 +42,17 @@ def _positions(
     copy = script.temporary(contiguous_copy_bytes(mask))
     counted = script.temporary(4)
     script.release(script.temporary(count_bytes(device, elements)))
-    found = -1
+    position = -1
     if result is not None:
         script.output(result)
     elif mask.shape:
         most = elements if count is None else count
         basis = Basis.BOUNDED if count is None else Basis.EXACT
-        found = script.temporary(most * len(mask.shape) * _POSITION_BYTES, basis)
+        position = script.temporary(most * len(mask.shape) * _POSITION_BYTES, basis)
     if mask.shape:
         script.release(script.temporary(select_bytes(device, elements)))
     script.release(counted, copy)
-    return found
+    return position
 
 
 def looked_through(
@@ -65,8 +65,10 @@ def looked_through(
             converted.append(index)
             continue
         tokens.append(_positions(script, device, index, count))
-        found = index.element_count if count is None else count
-        converted += [replace(index, shape=(found,), stride=(1,), offset=0, dtype="int64")] * len(index.shape)
+        count_through = index.element_count if count is None else count
+        converted += [replace(index, shape=(count_through,), stride=(1,), offset=0, dtype="int64")] * len(
+            index.shape
+        )
     return tuple(converted), tokens
 
 
@@ -77,9 +79,9 @@ def selected(
     values written are broadcast over all of them."""
     covered = [1 if index is None or index.dtype not in MASKS else len(index.shape) for index in indices]
     behind = len(source.shape) - sum(covered)
-    given = [place for place, index in enumerate(indices) if index is not None]
-    together = bool(given) and given[-1] - given[0] + 1 == len(given)
-    at = given[0] if together else 0  # indices that are apart come first in the result
+    dims = [place for place, index in enumerate(indices) if index is not None]
+    together = bool(dims) and dims[-1] - dims[0] + 1 == len(dims)
+    at = dims[0] if together else 0  # indices that are apart come first in the result
     rest = behind + sum(index is None for index in indices[at:])
     if len(values.shape) <= rest:
         return None
@@ -112,9 +114,9 @@ def nonzero_static(operator: Operator, device: DeviceProfile, script: Script) ->
     Source: `aten/src/ATen/native/cuda/Nonzero.cu` (`nonzero_static_cuda_out_impl`); sizes as PyTorch's own
     code asks for them (torch 2.11).
     """
-    source, found = filled(operator, "self"), present(operator, 0)
+    source, positions = filled(operator, "self"), present(operator, 0)
     script.outputs()
-    if not found.element_count:
+    if not positions.element_count:
         script.copies(source)
         return
     tiles = -(-source.element_count // _STATIC_ELEMENTS)

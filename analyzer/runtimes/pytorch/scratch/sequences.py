@@ -62,10 +62,10 @@ _NAMES = {
 @cache
 def table() -> dict[str, str]:
     """Return the steps of every kernel ("aten::mode"), of the newest recorded release."""
-    found: dict[str, str] = {}
+    sequences: dict[str, str] = {}
     for release in json.loads(PATH.read_text("utf-8")).values():
-        found |= release
-    return found
+        sequences |= release
+    return sequences
 
 
 def _named(call: Operator, name: str) -> TensorMeta | None:

@@ -75,9 +75,9 @@ def batch_norm_gather_stats(operator: Operator, _device: DeviceProfile, script: 
     """
     means = present(operator, "mean")
     kind = operator.tensor("running_mean") or present(operator, "input")
-    whole = script.temporary(8 * means.shape[0])
+    double_means = script.temporary(8 * means.shape[0])
     script.temporary(nbytes_of(means.shape[0], kind.dtype))
-    script.release(whole)
+    script.release(double_means)
     script.outputs()
 
 

@@ -137,8 +137,8 @@ def backward(
     script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
 ) -> None:
     """Allocate the wanted gradients (of input, weight, bias) and the scratch."""
-    given = (windows.source, windows.weight) if wanted[0] or wanted[1] else ()
-    copies_of_given = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in given]
+    tensors = (windows.source, windows.weight) if wanted[0] or wanted[1] else ()
+    copies_of_given = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in tensors]
     if windows.groups == 1:
         _one_backward(script, device, windows, grad, wanted, None)
     else:

@@ -118,12 +118,12 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -
             takes += [sizes.query, sizes.result]
         if (sizes.rank == 3) != past:
             takes += [sizes.key, sizes.value]
-    found: Takes = [(size, "measured") for size in takes if size]
+    requests: Takes = [(size, "measured") for size in takes if size]
     if flash:
-        found += [(size, "measured") for size in _split(sizes, settings.device.sm_count)]
+        requests += [(size, "measured") for size in _split(sizes, settings.device.sm_count)]
     elif efficient and sizes.element < 4 and sizes.value_width > _ACCUMULATED:
-        found.append((4 * sizes.batch * sizes.heads * sizes.rows * sizes.value_width, "measured"))
-    return found
+        requests.append((4 * sizes.batch * sizes.heads * sizes.rows * sizes.value_width, "measured"))
+    return requests
 
 
 def _sizes(node: Node, graph: RuntimeGraph) -> _Sizes | None:

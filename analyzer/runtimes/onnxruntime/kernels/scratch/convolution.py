@@ -68,22 +68,22 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Question | None:
 def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """conv.cc: the workspace of the first plan of the heuristics that are searched
     (`cudnn_conv_algo_search`), as cuDNN answers it (`libraries/cudnn/choices.py`)."""
-    found = convolution_of(node, graph)
-    if found is None or found.dtype not in ELEMENT_BYTES:
+    call = convolution_of(node, graph)
+    if call is None or call.dtype not in ELEMENT_BYTES:
         return []
-    if _at_many(found):
-        return _at_batches(found._replace(searcher=settings.search), settings)
-    taken = _taken(found, settings)
+    if _at_many(call):
+        return _at_batches(call._replace(searcher=settings.search), settings)
+    taken = _taken(call, settings)
     return [(taken.nbytes, "bounded" if taken.source == UNKNOWN else "measured")]
 
 
 def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
     """Return the bytes by which the workspace of a convolution cuDNN was not asked about may be larger or
     smaller. A search over many batches at once keeps no ranges."""
-    found = convolution_of(node, graph)
-    if found is None or found.dtype not in ELEMENT_BYTES or _at_many(found):
+    call = convolution_of(node, graph)
+    if call is None or call.dtype not in ELEMENT_BYTES or _at_many(call):
         return 0
-    taken = _taken(found, settings)
+    taken = _taken(call, settings)
     return max(taken.high_bytes - taken.nbytes, taken.nbytes - taken.low_bytes)
 
 
@@ -106,37 +106,37 @@ def _at_batches(question: Question, settings: KernelSettings) -> Takes:
     every = batches[0].values.tolist()
     if every != batches[1].values.tolist():
         raise NotTogether
-    found = choices_of(settings.device).frontend(
+    workspaces = choices_of(settings.device).frontend(
         [
             question._replace(x_shape=(batch, *question.x_shape[1:]), y_shape=(batch, *question.y_shape[1:]))
             for batch in every
         ]
     )
-    known = "bounded" if any(taken.source == UNKNOWN for taken in found) else "measured"
-    size: Any = Lanes(np.array([taken.nbytes for taken in found], np.int64))
-    return [(size, known)]
+    basis = "bounded" if any(taken.source == UNKNOWN for taken in workspaces) else "measured"
+    size: Any = Lanes(np.array([taken.nbytes for taken in workspaces], np.int64))
+    return [(size, basis)]
 
 
 @rule("cpu", "Conv", "com.microsoft.FusedConv")
 def _cpu_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than
     positions the whole column matrix; otherwise a part of it a thread."""
-    found = convolution_of(node, graph)
-    if found is None:
+    call = convolution_of(node, graph)
+    if call is None:
         return []
-    kernel_ones = all(size == 1 for size in found.w_shape[2:])
-    if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in found.stride):
+    kernel_ones = all(size == 1 for size in call.w_shape[2:])
+    if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in call.stride):
         return []
-    positions = math.prod(found.y_shape[2:])
-    if found.w_shape[0] // found.convolution().groups > positions:
-        return [(4 * positions * math.prod(found.w_shape[1:]), "exact")]
+    positions = math.prod(call.y_shape[2:])
+    if call.w_shape[0] // call.convolution().groups > positions:
+        return [(4 * positions * math.prod(call.w_shape[1:]), "exact")]
     return [(_COLUMN_BYTES * settings.threads, "exact")]
 
 
 @rule("cpu", "ConvTranspose")
 def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """conv_transpose.cc: the column buffer of one image."""
-    found = convolution_of(node, graph)
-    if found is None:
+    call = convolution_of(node, graph)
+    if call is None:
         return []
-    return [(4 * found.w_shape[1] * math.prod(found.w_shape[2:]) * math.prod(found.y_shape[2:]), "exact")]
+    return [(4 * call.w_shape[1] * math.prod(call.w_shape[2:]) * math.prod(call.y_shape[2:]), "exact")]

@@ -102,11 +102,11 @@ def _cpu_dft(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes
         return []
     length = shape[axis]
     if node.input(1):
-        given = graph.integers(node.inputs[1])
+        lengths = graph.integers(node.inputs[1])
         result = shape_of(graph, node.outputs[0])
         onesided = int(node.attributes.get("onesided", 0))
-        if given:
-            length = given[0]
+        if lengths:
+            length = lengths[0]
         elif result:
             length = 2 * result[axis] - 1 if onesided else result[axis]
     if length < 1 or length & (length - 1) == 0:

@@ -27,14 +27,14 @@ def taken(
         return rule(node, graph, settings)
 
     def ask(lanes: Integers) -> Takes:
-        there = graph if len(lanes) == lane_count > 1 else _at(lanes, node, graph)
+        there = graph if len(lanes) == lane_count > 1 else _graph_in_lanes(lanes, node, graph)
         return rule(node, there, settings)
 
-    found = list(in_parts(np.arange(lane_count), ask))
-    return found[0][1] if len(found) == 1 else _joined(found, lane_count)
+    by_lanes = list(in_parts(np.arange(lane_count), ask))
+    return by_lanes[0][1] if len(by_lanes) == 1 else _joined(by_lanes, lane_count)
 
 
-def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
+def _graph_in_lanes(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
     """Return the graph with the node's values as they are in these lanes alone."""
 
     def there(size: Any) -> Any:
@@ -51,11 +51,11 @@ def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
     return replace(graph, values=values)
 
 
-def _joined(found: list[tuple[Integers, Takes]], lane_count: int) -> Takes:
+def _joined(by_lanes: list[tuple[Integers, Takes]], lane_count: int) -> Takes:
     """Join the requests of all lanes, with the basis of the part that has most."""
-    takes = max((takes for _, takes in found), key=len)
+    takes = max((takes for _, takes in by_lanes), key=len)
     sizes = np.zeros((len(takes), lane_count), np.int64)
-    for lanes, there in found:
+    for lanes, there in by_lanes:
         requests: list[tuple[Any, str]] = [*there]
         for place, (nbytes, _) in enumerate(requests):
             sizes[place, lanes] = nbytes.values if isinstance(nbytes, Lanes) else nbytes

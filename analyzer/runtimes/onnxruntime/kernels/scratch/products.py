@@ -42,9 +42,9 @@ def _einsum(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """`einsum.py`; for equations it does not cover, a copy of each operand and two of the result."""
     shapes = [shape_of(graph, name) for name in node.inputs]
     size = element_bytes(graph, node.inputs[0])
-    found = temporaries(str(node.attributes.get("equation", "")), shapes, size)
-    if found is not None:
-        return [(nbytes, "exact") for nbytes in found]
+    requests = temporaries(str(node.attributes.get("equation", "")), shapes, size)
+    if requests is not None:
+        return [(nbytes, "exact") for nbytes in requests]
     operands = [(graph.values[name].nbytes, "bounded") for name in node.inputs]
     return [*operands, *[(graph.values[node.outputs[0]].nbytes, "bounded")] * 2]
 

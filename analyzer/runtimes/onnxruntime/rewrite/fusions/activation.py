@@ -33,27 +33,27 @@ def gelu(editor: Editor, node: Node) -> None:
     x = node.inputs[0]
     if not close_to(scalar(editor, node.inputs[1]), math.sqrt(2) if node.op == "Div" else 1 / math.sqrt(2)):
         return
-    found = chain(editor, node, "Erf", "Add", "Mul", "Mul") or chain(editor, node, "Erf", "Add", "Mul")
-    if found is None or not close_to(scalar(editor, other_operand(found[2], found[1].outputs[0])), 1.0):
+    nodes = chain(editor, node, "Erf", "Add", "Mul", "Mul") or chain(editor, node, "Erf", "Add", "Mul")
+    if nodes is None or not close_to(scalar(editor, other_operand(nodes[2], nodes[1].outputs[0])), 1.0):
         return
-    factor = other_operand(found[3], found[2].outputs[0])
+    factor = other_operand(nodes[3], nodes[2].outputs[0])
     rest: list[Node] = []
     if (
-        len(found) == 5
+        len(nodes) == 5
         and factor == x
-        and close_to(scalar(editor, other_operand(found[4], found[3].outputs[0])), 0.5)
+        and close_to(scalar(editor, other_operand(nodes[4], nodes[3].outputs[0])), 0.5)
     ):
         pass
     else:
-        found = found[:4]
+        nodes = nodes[:4]
         half = editor.maker.get(factor)
-        if not is_op(half, "Mul") or x not in half.inputs or editor.only_user(half) is not found[3]:
+        if not is_op(half, "Mul") or x not in half.inputs or editor.only_user(half) is not nodes[3]:
             return
         if not close_to(scalar(editor, other_operand(half, x)), 0.5):
             return
         rest = [half]
     domain = "" if editor.graph.opset >= GELU_OPSET else MICROSOFT
-    replace(editor, found[-1], [*found[:-1], *rest], "Gelu", [x], domain)
+    replace(editor, nodes[-1], [*nodes[:-1], *rest], "Gelu", [x], domain)
 
 
 @fusion(
@@ -70,10 +70,10 @@ def fast_gelu(editor: Editor, node: Node) -> None:
     if matched is None:
         return
     x, inner = matched
-    found = chain(editor, inner[-1], "Tanh", "Add", "Mul")
-    if found is None:
+    nodes = chain(editor, inner[-1], "Tanh", "Add", "Mul")
+    if nodes is None:
         return
-    tanh, one, last = found[1:]
+    tanh, one, last = nodes[1:]
     if (
         not close_to(scalar(editor, other_operand(one, tanh.outputs[0])), 1.0)
         or last.outputs[0] in editor.final
@@ -89,25 +89,25 @@ def fast_gelu(editor: Editor, node: Node) -> None:
 
 def _by_power(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
     """x and the nodes of sqrt(2/pi) (x + 0.044715 x^3), from the Pow on (`CheckSecondFormula`)."""
-    x, found = node.inputs[0], chain(editor, node, "Mul", "Add", "Mul")
-    if found is None or not close_to(scalar(editor, node.inputs[1]), 3.0):
+    x, nodes = node.inputs[0], chain(editor, node, "Mul", "Add", "Mul")
+    if nodes is None or not close_to(scalar(editor, node.inputs[1]), 3.0):
         return None
-    cubed, total, scaled = found[1:]
+    cubed, total, scaled = nodes[1:]
     if not close_to(scalar(editor, other_operand(cubed, node.outputs[0])), 0.044715) or x not in total.inputs:
         return None
     if not close_to(scalar(editor, other_operand(scaled, total.outputs[0])), math.sqrt(2 / math.pi)):
         return None
-    return x, found
+    return x, nodes
 
 
 def _by_products(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
     """Match sqrt(2/pi) x (1 + 0.044715 x x); return x and the nodes (`CheckFirstFormula`)."""
     factors = [name for name in node.inputs if close_to(scalar(editor, name), 0.044715)]
-    found = chain(editor, node, "Mul", "Add", "Mul") if factors else None
-    if found is None:
+    nodes = chain(editor, node, "Mul", "Add", "Mul") if factors else None
+    if nodes is None:
         return None
     x = other_operand(node, factors[0])
-    squared, one, scaled = found[1:]
+    squared, one, scaled = nodes[1:]
     if other_operand(squared, node.outputs[0]) != x:
         return None
     if not close_to(scalar(editor, other_operand(one, squared.outputs[0])), 1.0):
@@ -117,7 +117,7 @@ def _by_products(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
         return None
     if not close_to(scalar(editor, other_operand(outer, x)), math.sqrt(2 / math.pi)):
         return None
-    return x, [outer, *found]
+    return x, [outer, *nodes]
 
 
 @fusion(

@@ -39,13 +39,13 @@ def close_to(value: float | None, target: float) -> bool:
 
 def chain(editor: Editor, start: Node, *ops: str) -> list[Node] | None:
     """`start` and the only readers after it, by operator."""
-    found = [start]
+    nodes = [start]
     for op in ops:
-        after = editor.only_user(found[-1])
+        after = editor.only_user(nodes[-1])
         if after is None or not is_op(after, *op.split("|")):
             return None
-        found.append(after)
-    return found
+        nodes.append(after)
+    return nodes
 
 
 def replace(

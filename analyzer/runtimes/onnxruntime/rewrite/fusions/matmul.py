@@ -84,12 +84,12 @@ def attention_projection(editor: Editor, node: Node, add: Node) -> bool:
     it: three products and one sum read a LayerNormalization, and the sum's other operand is the fourth pair's
     (`AttentionPatternCache`)."""
     norm = editor.maker.get(node.inputs[0])
-    found = [norm] if is_op(norm, "LayerNormalization") else []
+    nodes = [norm] if is_op(norm, "LayerNormalization") else []
     following = editor.only_user(add)
     if is_op(following, "Add"):
         other = editor.maker.get(other_operand(following, add.outputs[0]))
-        found += [other] if is_op(other, "LayerNormalization") else []
-    for item in found:
+        nodes += [other] if is_op(other, "LayerNormalization") else []
+    for item in nodes:
         readers = editor.users(item.outputs[0])
         sums = [reader for reader in readers if is_op(reader, "Add")]
         products = [reader for reader in readers if is_op(reader, "MatMul")]
@@ -132,19 +132,19 @@ def matmul_transpose(editor: Editor, node: Node) -> None:
     multiplied by itself."""
     if editor.value(node.outputs[0]).dtype not in _TYPES or node.inputs[0] == node.inputs[1]:
         return
-    found: dict[int, tuple[Node, bool, bool]] = {}
+    transposed: dict[int, tuple[Node, bool, bool]] = {}
     for place, side in enumerate("AB"):
         maker = editor.maker.get(node.inputs[place])
         if not is_op(maker, "Transpose") or maker.outputs[0] in editor.final:
             continue
         flags = _transposed(perm_of(editor, maker) or ())
         if flags is not None and not node.attributes.get(f"transBatch{side}", 0):
-            found[place] = (maker, *flags)
+            transposed[place] = (maker, *flags)
     ranks = [len(editor.value(name).symbols or ()) for name in node.inputs]
     if ranks[0] != ranks[1] or not all(ranks):
-        found = {place: flags for place, flags in found.items() if not flags[2]}
+        transposed = {place: flags for place, flags in transposed.items() if not flags[2]}
     inputs, attributes, gone = list(node.inputs), dict(node.attributes), []
-    for place, (maker, last, batch) in found.items():
+    for place, (maker, last, batch) in transposed.items():
         side = "AB"[place]
         inputs[place] = maker.inputs[0]
         if last:

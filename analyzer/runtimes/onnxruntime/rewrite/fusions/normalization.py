@@ -36,20 +36,20 @@ def layer_norm(editor: Editor, node: Node) -> None:
         for square in editor.users(sub.outputs[0]):
             if not is_op(square, "Pow") or not close_to(scalar(editor, square.inputs[1]), 2.0):
                 continue
-            found = chain(editor, square, "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add")
-            if found is None:
+            nodes = chain(editor, square, "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add")
+            if nodes is None:
                 continue
-            if not all(_over_last_axis(editor, mean) for mean in (node, found[1])):
+            if not all(_over_last_axis(editor, mean) for mean in (node, nodes[1])):
                 continue
-            div, mul, add = found[4], found[5], found[6]
+            div, mul, add = nodes[4], nodes[5], nodes[6]
             numerator = editor.maker.get(div.inputs[0])
-            if numerator not in subs or div.inputs[1] != found[3].outputs[0]:
+            if numerator not in subs or div.inputs[1] != nodes[3].outputs[0]:
                 continue
             scale, bias = other_operand(mul, div.outputs[0]), other_operand(add, mul.outputs[0])
             widths = [editor.value(name).symbols for name in (scale, bias)]
             if widths[0] != widths[1] or len(widths[0] or ()) != 1:
                 continue
-            replace(editor, add, [*found[:-1], *subs, node], "LayerNormalization", [x, scale, bias])
+            replace(editor, add, [*nodes[:-1], *subs, node], "LayerNormalization", [x, scale, bias])
             return
 
 
@@ -63,16 +63,16 @@ def layer_norm(editor: Editor, node: Node) -> None:
 def rms_norm(editor: Editor, node: Node) -> None:
     """x / sqrt(mean(x^2) + eps) * scale, the quotient by Div: a product with the root's Reciprocal, as dynamo
     writes it, is not looked for."""
-    found = chain(editor, node, "ReduceMean", "Add", "Sqrt", "Div", "Mul")
-    if found is None or not close_to(scalar(editor, node.inputs[1]), 2.0):
+    nodes = chain(editor, node, "ReduceMean", "Add", "Sqrt", "Div", "Mul")
+    if nodes is None or not close_to(scalar(editor, node.inputs[1]), 2.0):
         return
-    mean, quotient, scaled = found[1], found[4], found[5]
+    mean, quotient, scaled = nodes[1], nodes[4], nodes[5]
     scale = other_operand(scaled, quotient.outputs[0])
     if not _over_last_axis(editor, mean) or len(editor.value(scale).symbols or ()) != 1:
         return
-    if quotient.inputs != [node.inputs[0], found[3].outputs[0]]:
+    if quotient.inputs != [node.inputs[0], nodes[3].outputs[0]]:
         return
-    replace(editor, scaled, found[:-1], "SimplifiedLayerNormalization", [node.inputs[0], scale])
+    replace(editor, scaled, nodes[:-1], "SimplifiedLayerNormalization", [node.inputs[0], scale])
 
 
 @fusion(

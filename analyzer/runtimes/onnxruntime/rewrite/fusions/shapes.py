@@ -38,9 +38,9 @@ def _to_constant(editor: Editor, node: Node) -> bool:
         return False
     sizes: list[int] = []
     for name in concat.inputs:
-        known = editor.graph.integers(name)
-        if known is not None:
-            sizes += known
+        integers = editor.graph.integers(name)
+        if integers is not None:
+            sizes += integers
             continue
         if _stays(editor, name, node.inputs[0], len(sizes)):
             sizes.append(0)
@@ -70,7 +70,7 @@ def _stays(editor: Editor, name: str, root: str, axis: int) -> bool:
     if shape.inputs[0] == root or editor.graph.release not in _COMPARES_SIZES:
         return shape.inputs[0] == root
     sizes = [editor.value(tensor).symbols or () for tensor in (shape.inputs[0], root)]
-    return all(axis < len(known) for known in sizes) and sizes[0][axis] == sizes[1][axis] != ""
+    return all(axis < len(size) for size in sizes) and sizes[0][axis] == sizes[1][axis] != ""
 
 
 def _contiguous(editor: Editor, node: Node) -> None:
@@ -131,27 +131,27 @@ def _split_one(editor: Editor, name: str) -> None:
         return
     size = symbols[axis]
     assert isinstance(size, int)
-    found: dict[int, tuple[Node, int, bool]] = {}
+    slices: dict[int, tuple[Node, int, bool]] = {}
     for part in parts:
         piece = _part(editor, part, axis, len(symbols), size)
         if piece is None:
             return
         start, length, squeeze = piece
-        if start in found:
+        if start in slices:
             return
-        found[start] = (part, length, squeeze)
+        slices[start] = (part, length, squeeze)
     place = 0
-    for start in sorted(found):
+    for start in sorted(slices):
         if start != place:
             return
-        place += found[start][1]
+        place += slices[start][1]
     if place != size:
         return
     outputs: list[str] = []
     sizes: list[int] = []
     shape = editor.value(name).shape
-    for start in sorted(found):
-        part, length, squeeze = found[start]
+    for start in sorted(slices):
+        part, length, squeeze = slices[start]
         sizes.append(length)
         result = part.outputs[0]
         if squeeze:
@@ -163,7 +163,7 @@ def _split_one(editor: Editor, name: str) -> None:
             result = piece_name
         outputs.append(result)
     splits = editor.graph.new_constant("splits", np.array(sizes, dtype=np.int64))
-    last = found[max(found)][0]
+    last = slices[max(slices)][0]
     editor.add(
         f"{last.name}/GatherSliceToSplitFusion",
         "Split",
@@ -173,7 +173,7 @@ def _split_one(editor: Editor, name: str) -> None:
         "",
         last.provider,
     )
-    for part, _, _ in found.values():
+    for part, _, _ in slices.values():
         editor.remove(part)
 
 

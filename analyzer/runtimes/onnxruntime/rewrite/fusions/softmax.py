@@ -42,12 +42,12 @@ def bias_softmax(editor: Editor, node: Node) -> None:
     replace(editor, softmax, [node], "BiasSoftmax", inputs, MICROSOFT, {"axis": axis})
 
 
-def _broadcast_bias(whole: Symbols, bias: Symbols, axis: int) -> bool:
+def _broadcast_bias(scores: Symbols, bias: Symbols, axis: int) -> bool:
     """Equal from the softmax's axis on; before it, ones then equal sizes, or equal sizes then ones. Axes of 1
     on both sides are either."""
-    if whole[axis:] != bias[axis:]:
+    if scores[axis:] != bias[axis:]:
         return False
-    pairs = [pair for pair in zip(whole[:axis], bias[:axis], strict=True) if pair != (1, 1)]
+    pairs = [pair for pair in zip(scores[:axis], bias[:axis], strict=True) if pair != (1, 1)]
     same = [a == b for a, b in pairs]
     if not all(equal or b == 1 for equal, (_, b) in zip(same, pairs, strict=True)):
         return False

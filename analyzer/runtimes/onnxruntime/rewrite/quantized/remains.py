@@ -67,8 +67,8 @@ def _bound(editor: Editor, node: Node, place: int, attribute: str, default: floa
         return float(node.attributes[attribute])
     if len(node.inputs) <= place or not node.inputs[place]:
         return default
-    found = scalar_of(editor, node.inputs[place])
-    return None if found is None else float(found)
+    value = scalar_of(editor, node.inputs[place])
+    return None if value is None else float(value)
 
 
 def clean_up(editor: Editor) -> None:

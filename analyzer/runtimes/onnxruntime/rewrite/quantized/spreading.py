@@ -108,14 +108,14 @@ def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[A
     dtype = quantized_type(editor, one)
     if dtype not in _LIMITS or any(editor.value(scale).dtype != "float32" for scale, _ in names):
         return None
-    found = [(scalar_of(editor, scale), scalar_of(editor, zero)) for scale, zero in names]
-    if any(item is None for pair in found for item in pair):
+    pairs = [(scalar_of(editor, scale), scalar_of(editor, zero)) for scale, zero in names]
+    if any(item is None for pair in pairs for item in pair):
         return None
-    if found[0] == found[1]:
+    if pairs[0] == pairs[1]:
         return ()
     low, high = _LIMITS[dtype]
-    least = max((low - int(zero)) * float(scale) for scale, zero in found)
-    most = min((high - int(zero)) * float(scale) for scale, zero in found)
+    least = max((low - int(zero)) * float(scale) for scale, zero in pairs)
+    most = min((high - int(zero)) * float(scale) for scale, zero in pairs)
     scale = (most - least) / (high - low)
     zero = 0 if not scale else min(max(round(low - least / scale), low), high)
     return np.array([scale], np.float32), np.array([zero], dtype)
@@ -138,7 +138,7 @@ def _moves(editor: Editor, node: Node | None) -> bool:
     return since_version(node.op, editor.graph.opset) in _MOVES[node.op]
 
 
-def _before(editor: Editor, node: Node) -> Edge | None:
+def _edge_before(editor: Editor, node: Node) -> Edge | None:
     """Return the edge to the first operand, if what makes it has no other reader."""
     name = node.inputs[0]
     edge = Edge(name, node)
@@ -149,12 +149,12 @@ def _before(editor: Editor, node: Node) -> Edge | None:
 
 def _backward(editor: Editor, node: Node) -> None:
     """Move a QuantizeLinear up past nodes that only move data."""
-    edge = _before(editor, node)
+    edge = _edge_before(editor, node)
     while edge is not None:
         maker = editor.maker.get(edge.value)
         if maker is None or not _moves(editor, maker):
             return
-        edge = _before(editor, maker)
+        edge = _edge_before(editor, maker)
         if edge is None or dequantizes(editor.maker.get(edge.value)):
             return
         value = edge.value
@@ -167,16 +167,16 @@ def _forward(editor: Editor, node: Node) -> None:
     uses = edges(editor, node.outputs[0])
     if len(uses) != 1 or uses[0].node is None:
         return
-    groups: deque[list[Edge]] = deque([_after(editor, uses[0])])
+    groups: deque[list[Edge]] = deque([_edges_after(editor, uses[0])])
     while groups:
         group = groups.popleft()
         if not group or any(quantizes(edge.node) for edge in group):
             continue
         _insert(editor, group, node)
-        groups.extend(_after(editor, edge) for edge in group)
+        groups.extend(_edges_after(editor, edge) for edge in group)
 
 
-def _after(editor: Editor, edge: Edge) -> list[Edge]:
+def _edges_after(editor: Editor, edge: Edge) -> list[Edge]:
     """Return the edges behind the node at the edge's end, if it only moves elements."""
     if edge.node is None or not _moves(editor, edge.node):
         return []

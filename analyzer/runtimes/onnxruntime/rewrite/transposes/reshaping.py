@@ -78,11 +78,11 @@ def _sizes(before: tuple[int, ...], target: list[int], zero_is_zero: bool) -> tu
             if axis >= len(before):
                 return None
             sizes[axis] = before[axis]
-    known = math.prod(size for size in sizes if size != -1)
-    if sizes.count(-1) > 1 or (-1 in sizes and (not known or math.prod(before) % known)):
+    product = math.prod(size for size in sizes if size != -1)
+    if sizes.count(-1) > 1 or (-1 in sizes and (not product or math.prod(before) % product)):
         return None
     if -1 in sizes:
-        sizes[sizes.index(-1)] = math.prod(before) // known
+        sizes[sizes.index(-1)] = math.prod(before) // product
     return tuple(sizes) if math.prod(sizes) == math.prod(before) else None
 
 

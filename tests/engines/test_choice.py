@@ -11,7 +11,7 @@ import pytest
 
 import analyzer
 from analyzer.cli import main
-from analyzer.engines import door, doubts
+from analyzer.engines import choice, doubts
 from analyzer.engines.emulated import Request
 from analyzer.engines.reach import within_reach
 from analyzer.errors import CaptureError, MissingDependencyError, OptionError, RunError
@@ -38,10 +38,14 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
                 raise RunError(error, "see")
             other = Path(request.words).with_name("other.py")
             other.write_text(PLAIN)
-            found = door.Door("trace").program(other, (), analyzer.options.Options(), {}).estimate
+            found = (
+                choice.EngineChoice("trace")
+                .analyze_program(other, (), analyzer.options.Options(), {})
+                .estimate
+            )
             return replace(found, engine="emulate", peak_allocated=10, incomplete=incomplete)
 
-        monkeypatch.setattr(door, "emulate", answer)
+        monkeypatch.setattr(choice, "emulate", answer)
         return asked
 
     return prepare

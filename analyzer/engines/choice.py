@@ -1,4 +1,4 @@
-"""One door for PyTorch programs and targets: traced, and emulated where tracing leaves a doubt.
+"""Which engine analyses a PyTorch program or target: it is traced, and emulated where tracing leaves a doubt.
 
 1. "trace" and "emulate" are what they say. "auto" traces, and where that leaves a doubt (`doubts.py`) and a
    CUDA build of PyTorch is within reach (`reach.py`), the same is run by it on the emulated runtime. A note
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from analyzer.emulation.launch import Torch
 
-Tell = Callable[[str], None]
-_OF_A_BUILD = ("nvidia", "torch", "triton")
+Progress = Callable[[str], None]
+_BUILD_PACKAGES = ("nvidia", "torch", "triton")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class EngineChoice:
     """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: whichever is within
     reach. keep, network: as in `analyzer.run`. Raises OptionError for another engine."""
 
@@ -60,13 +60,13 @@ class Door:
     python: str | os.PathLike[str] | None = None
     keep: str | None = None
     network: bool = True
-    tell: Tell | None = None
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise OptionError(f"there is no engine {self.engine!r}", f"one of {', '.join(ENGINES)}")
 
-    def program(
+    def analyze_program(
         self,
         script: str | os.PathLike[str],
         args: Sequence[str],
@@ -75,21 +75,21 @@ class Door:
         until: str | int = "end",
         job: Rank | None = None,
     ) -> Answer:
-        """A whole program, as one rank of a job. Raises AnalyzerError."""
+        """Analyse a whole program, as one rank of a job. Raises AnalyzerError."""
         from analyzer.pipeline.program import follow
 
-        def request(torch: Torch) -> Request:
+        def request(build: Torch) -> Request:
             from analyzer.runs import jobs
 
-            known = replace(options, runtime_options={}, release={}, strict=False)
+            program_options = replace(options, runtime_options={}, release={}, strict=False)
             return Request(
                 os.fspath(script),
-                str(torch.python),
-                jobs.describe("", known)["options"],
+                str(build.python),
+                jobs.describe("", program_options)["options"],
                 tuple(map(str, args)),
                 until=until,
                 environment={**jobs.environment_of(options), **environment},
-                packages=_packages(torch),
+                packages=_packages(build),
                 job=asdict(job or Rank()),
                 keep=self.keep,
                 network=self.network,
@@ -97,65 +97,67 @@ class Door:
 
         def trace() -> Answer:
             with sandbox.apart(self.keep, self.network):
-                found, error = follow(script, args, options, environment, until, progress=self.tell, job=job)
-            return Answer(found.estimate, found, error)
+                analysis, error = follow(
+                    script, args, options, environment, until, progress=self.progress, job=job
+                )
+            return Answer(analysis.estimate, analysis, error)
 
         several = job is not None and job.world_size > job.local_world_size
-        return self._answered(trace, request, options, lambda: "jobs of several machines" if several else "")
+        return self._answer(trace, request, options, "jobs of several machines" if several else "")
 
-    def target(self, target: str | os.PathLike[str] | torch.nn.Module, options: Options) -> Answer:
-        """A target as `analyzer.analyze` takes it. Raises AnalyzerError."""
+    def analyze_target(self, target: str | os.PathLike[str] | torch.nn.Module, options: Options) -> Answer:
+        """Analyse a target as `analyzer.analyze` takes it. Raises AnalyzerError."""
         from analyzer import pipeline
 
         def trace() -> Answer:
-            found = pipeline.analysis(target, options, self.tell)
-            return Answer(found.estimate, found)
+            analysis = pipeline.analysis(target, options, self.progress)
+            return Answer(analysis.estimate, analysis)
 
-        def request(torch: Torch) -> Request:
+        def request(build: Torch) -> Request:
             from analyzer.runs import jobs
 
             described = jobs.describe(target, options)
-            return Request(described["target"], str(torch.python), described["options"], is_target=True)
+            return Request(described["target"], str(build.python), described["options"], is_target=True)
 
-        def unless() -> str:
-            if not isinstance(target, (str, os.PathLike)):
-                return "modules of this process"
-            if options.parallel is not None:
-                return "targets with --parallel"
-            other = options.runtime not in (None, "pytorch") or os.fspath(target).lower().endswith(".onnx")
-            return "programs of other runtimes than PyTorch" if other else ""
+        not_emulated = ""
+        if not isinstance(target, (str, os.PathLike)):
+            not_emulated = "modules of this process"
+        elif options.parallel is not None:
+            not_emulated = "targets with --parallel"
+        elif options.runtime not in (None, "pytorch") or os.fspath(target).lower().endswith(".onnx"):
+            not_emulated = "programs of other runtimes than PyTorch"
+        return self._answer(trace, request, options, not_emulated)
 
-        return self._answered(trace, request, options, unless)
-
-    def _answered(
+    def _answer(
         self,
         trace: Callable[[], Answer],
         request: Callable[[Torch], Request],
         options: Options,
-        unless: Callable[[], str],
+        not_emulated: str,
     ) -> Answer:
-        """unless: reason not to emulate, "" if there is none."""
+        """Return the answer of the engine chosen. not_emulated: what it is that no engine emulates, "" for
+        what can be emulated."""
         if self.engine == "emulate":
             from analyzer.engines.reach import within_reach
 
-            if what := unless():
-                raise OptionError(f"{what} are not emulated", "leave --engine out")
-            torch = within_reach(self.python)
-            if torch is None:
+            if not_emulated:
+                raise OptionError(f"{not_emulated} are not emulated", "leave --engine out")
+            build = within_reach(self.python)
+            if build is None:
                 raise MissingDependencyError("no CUDA build of PyTorch is within reach", _install_hint())
-            return Answer(self._emulate(request(torch)))
+            return Answer(self._emulate(request(build)))
         traced: Answer | AnalyzerError
         try:
             traced = trace()
             doubt = doubt_of(traced.estimate)
         except (CaptureError, MissingDependencyError) as error:
             traced, doubt = error, error.message
-        if self.engine == "auto" and doubt is not None and not unless():
-            found, said = self._emulated_estimate(request, options, doubt)
-            if found is not None:
-                return Answer(found)
-            if not (said == _install_hint() and _lacks_package(traced)):
-                traced = _with_doubt(traced, doubt, said)
+        if self.engine == "auto" and doubt is not None and not not_emulated:
+            emulated, why_not = self._emulated_estimate(request, options, doubt)
+            if emulated is not None:
+                return Answer(emulated)
+            if not (why_not == _install_hint() and _lacks_package(traced)):
+                traced = _with_doubt(traced, doubt, why_not)
         if isinstance(traced, AnalyzerError):
             raise traced
         return traced
@@ -166,35 +168,35 @@ class Door:
         """Return the emulated estimate that replaces a doubtful one; else None, and why."""
         from analyzer.engines.reach import within_reach
 
-        torch = within_reach(self.python)
-        if torch is None or not _is_of(torch, options):
+        build = within_reach(self.python)
+        if build is None or not _is_wanted_release(build, options):
             return None, _install_hint()
-        if self.tell is not None:
-            self.tell(f"tracing met: {doubt}; emulating torch {torch.version}")
+        if self.progress is not None:
+            self.progress(f"tracing met: {doubt}; emulating torch {build.version}")
         try:
-            found = self._emulate(request(torch))
-            ended = found.incomplete
+            estimate = self._emulate(request(build))
+            ended = estimate.incomplete
         except AnalyzerError as error:
             ended = error.message
         if ended is not None:
-            return None, f"emulated, torch {torch.version} gets no further: {ended}"
-        said = f"tracing met: {doubt}; so torch {torch.version} itself was run, emulated"
-        return replace(found, notes=(said, *found.notes)), ""
+            return None, f"emulated, torch {build.version} gets no further: {ended}"
+        note = f"tracing met: {doubt}; so torch {build.version} itself was run, emulated"
+        return replace(estimate, notes=(note, *estimate.notes)), ""
 
     def _emulate(self, request: Request) -> Estimate:
-        found, outside = emulate(request), sandbox.outside()
-        if outside is not None and found.incomplete is None:
+        estimate, outside = emulate(request), sandbox.outside()
+        if outside is not None and estimate.incomplete is None:
             # Of what the traced program wrote: what the emulated one did is kept.
             outside.ask("keep nothing")
-        return found
+        return estimate
 
 
-def _with_doubt(traced: Answer | AnalyzerError, doubt: str, said: str) -> Answer | AnalyzerError:
+def _with_doubt(traced: Answer | AnalyzerError, doubt: str, why_not: str) -> Answer | AnalyzerError:
     """Return the traced answer with a sentence on its doubt added, as a note or as a hint."""
     if isinstance(traced, AnalyzerError):
-        return _hinted(traced, said)
-    notes = (*traced.estimate.notes, f"tracing met: {doubt}; {said}")
-    error = _hinted(traced.error, said) if isinstance(traced.error, AnalyzerError) else traced.error
+        return _hinted(traced, why_not)
+    notes = (*traced.estimate.notes, f"tracing met: {doubt}; {why_not}")
+    error = _hinted(traced.error, why_not) if isinstance(traced.error, AnalyzerError) else traced.error
     return replace(traced, estimate=replace(traced.estimate, notes=notes), error=error)
 
 
@@ -202,18 +204,18 @@ def _lacks_package(traced: Answer | AnalyzerError) -> bool:
     """Return whether it ended for want of a package that no build of PyTorch brings."""
     error = traced if isinstance(traced, AnalyzerError) else traced.error
     cause = None if error is None else error.__cause__
-    return isinstance(cause, ImportError) and missing_package(cause) not in ("", *_OF_A_BUILD)
+    return isinstance(cause, ImportError) and missing_package(cause) not in ("", *_BUILD_PACKAGES)
 
 
-def _is_of(torch: Torch, options: Options) -> bool:
+def _is_wanted_release(build: Torch, options: Options) -> bool:
     """Return whether that build is of the release whose figures are wanted."""
     wanted = options.release.get("torch")
-    return wanted is None or releases.parse(torch.version) == releases.parse(wanted)
+    return wanted is None or releases.parse(build.version) == releases.parse(wanted)
 
 
-def _hinted(error: AnalyzerError, said: str) -> AnalyzerError:
+def _hinted(error: AnalyzerError, hint: str) -> AnalyzerError:
     """Return the error with another hint before its own (after it where a package is missing)."""
-    hints = (error.hint, said) if isinstance(error, MissingDependencyError) else (said, error.hint)
+    hints = (error.hint, hint) if isinstance(error, MissingDependencyError) else (hint, error.hint)
     hinted = type(error)(error.message, "; ".join(filter(None, hints)))
     hinted.__cause__ = error
     return hinted
@@ -225,11 +227,11 @@ def _install_hint() -> str:
     return f"PyTorch's own CUDA build runs it without a GPU: analyze engine install {store.DEFAULT}"
 
 
-def _packages(torch: Torch) -> tuple[str, ...]:
+def _packages(build: Torch) -> tuple[str, ...]:
     """Return this Python's package folder for an environment that this tool made with PyTorch alone."""
     from analyzer.engines import store
 
-    return (sysconfig.get_path("purelib"),) if store.home() in torch.python.parents else ()
+    return (sysconfig.get_path("purelib"),) if store.home() in build.python.parents else ()
 
 
 @takes_options
@@ -239,7 +241,7 @@ def analyze(
     *,
     engine: str = "auto",
     python: str | os.PathLike[str] | None = None,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Estimate:
     """Predict what `target` needs of a GPU.
@@ -261,7 +263,9 @@ def analyze(
         can mend.
     """
     return (
-        Door(engine, python, tell=progress).target(target, Options.of({"inputs": inputs, **options})).estimate
+        EngineChoice(engine, python, progress=progress)
+        .analyze_target(target, Options.of({"inputs": inputs, **options}))
+        .estimate
     )
 
 
@@ -281,7 +285,7 @@ def run(
     network: bool = True,
     engine: str = "auto",
     python: str | os.PathLike[str] | None = None,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Estimate:
     """Predict what a program needs of a GPU, by running it on one that is not there.
 
@@ -308,5 +312,7 @@ def run(
         {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}
     )
     keep = None if keep_outputs is None else str(Path(keep_outputs).absolute())
-    door = Door(engine, python, keep, network, progress)
-    return door.program(script, args, options, environment or {}, until, Rank.of(rank, ranks)).estimate
+    choice = EngineChoice(engine, python, keep, network, progress)
+    return choice.analyze_program(
+        script, args, options, environment or {}, until, Rank.of(rank, ranks)
+    ).estimate
