@@ -87,30 +87,30 @@ def assemble(
     options: Options,
     runtime: Runtime,
     limit: Limit | None = None,
-    known: Prediction | None = None,
+    prediction: Prediction | None = None,
 ) -> Analysis:
     """Predict and simulate the capture's requests, and assemble the estimate. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`);
     the figures are then those under it, until where the program gets. UNLIMITED: with room, whatever the
     device has. None: what the device, or the budget, leaves it (`_on_device`).
-    known: what is predicted, if that is known already; in plain numbers (`Prediction.plain`) the estimate is
+    prediction: the runtime's, if that is known already; in plain numbers (`Prediction.plain`) the estimate is
     without what lies where, without ranges and a step's time, and a request without memory is not described.
     """
     graph = captured.source.graph
-    prediction = known or _predicted(captured, options, runtime)
-    profile, device_note = _capped(captured, prediction)
+    prediction = prediction or _predicted(captured, options, runtime)
+    profile, device_note = _device_left(captured, prediction)
     assumed = stands_in(options.device)
-    there_is = None if assumed else profile.usable_bytes
+    device_bytes = None if assumed else profile.usable_bytes
     variants = Variants(prediction)
-    outcome = _outcome(variants, limit, (options.budget_bytes, there_is))
+    outcome = _outcome(variants, limit, (options.budget_bytes, device_bytes))
     simulation = outcome.simulation
     device_used = prediction.device_used(simulation)
-    bounding = there_is if limit is None else None
-    assumptions = _assumed(captured.profile, variants, outcome, device_used, bounding)
+    capacity_bytes = device_bytes if limit is None else None
+    assumptions = _assumed_figures(captured.profile, variants, outcome, device_used, capacity_bytes)
     failure, modelled = outcome.failure, runtime.modelled(prediction, profile)
     where = in_numbers(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
-    elsewhere = releases.others_installed(modelled)
+    installed = releases.others_installed(modelled)
     estimate = Estimate(
         target=captured.target,
         framework=captured.framework,
@@ -134,7 +134,7 @@ def assemble(
             assumptions,
             kept_and_spare(captured.profile, profile.usable_bytes),
         ),
-        notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, elsewhere),
+        notes=_notes(captured, prediction, profile, simulation, assumptions, modelled, installed),
         refused=captured.refused,
         incomplete=captured.incomplete,
         caveats=captured.caveats,
@@ -144,7 +144,7 @@ def assemble(
         budget_bytes=options.budget_bytes,
         device_assumed=assumed,
         modelled=modelled,
-        installed=elsewhere,
+        installed=installed,
         **where,
         step_seconds=None if prediction.plain else step_seconds(captured, runtime),
     )
@@ -160,8 +160,8 @@ def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
     return step_time(captured.source.graph, captured.profile)
 
 
-_ORDERS = "{}; in others {} to {} MiB are reserved"
-_PLACED = (
+_ORDERS_NOTE = "{}; in others {} to {} MiB are reserved"
+_PLACES_NOTE = (
     "of two free blocks of one size the one at the lower address serves; where the driver puts memory"
     " otherwise, {}"
 )
@@ -191,7 +191,7 @@ def _predicted(captured: Captured, options: Options, runtime: Runtime) -> Predic
     return prediction
 
 
-def _capped(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, str]:
+def _device_left(captured: Captured, prediction: Prediction) -> tuple[DeviceProfile, str]:
     """Return the device with the memory a setting leaves, and why."""
     profile, capped = captured.profile, prediction.capped
     if capped is None or capped.capacity_bytes >= profile.usable_bytes:
@@ -215,9 +215,9 @@ def _notes(
     prediction: Prediction,
     profile: DeviceProfile,
     simulation: Simulation,
-    assumed: _Assumed,
+    assumed: _AssumedFigures,
     modelled: Mapping[str, str],
-    elsewhere: Mapping[str, str],
+    installed: Mapping[str, str],
 ) -> tuple[str, ...]:
     """Return the notes of all stages, without duplicates."""
     notes = (
@@ -227,7 +227,7 @@ def _notes(
         *captured.source.graph.notes,
         *assumed.notes,
         *_refusals(simulation),
-        *releases.notes(modelled, elsewhere),
+        *releases.notes(modelled, installed),
     )
     return tuple(dict.fromkeys(notes))
 
@@ -252,7 +252,7 @@ def _on_device(variants: Variants, capacity_bytes: int | None) -> _Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Assumed:
+class _AssumedFigures:
     """Figures nobody measured here: name -> bytes, and the ranges they allow (as in `Certainty`)."""
 
     by_name: Mapping[str, int] = field(default_factory=dict)
@@ -265,20 +265,20 @@ def _in_mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:,.0f}"
 
 
-def _assumed(
+def _assumed_figures(
     profile: DeviceProfile,
     variants: Variants,
     outcome: _Outcome,
     device_used: int,
     capacity_bytes: int | None,
-) -> _Assumed:
+) -> _AssumedFigures:
     """Return the assumed figures. capacity_bytes: memory of the simulation; None: unlimited."""
     simulation, prediction = outcome.simulation, variants.prediction
-    notes, ends = _rearranged(variants, simulation) if outcome.with_room is None else ((), ())
+    notes, ends = _other_arrangements(variants, simulation) if outcome.with_room is None else ((), ())
     if profile.measured:
         if unasked(prediction.events) and not prediction.plain:
             ends += reserved_range(variants, simulation, measured=True)
-        return _Assumed(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
+        return _AssumedFigures(reserved=(min(ends), max(ends)) if ends else None, notes=notes)
     beside = max(device_used - simulation.peak_reserved, 0)
     parts = {
         "context and library code": beside,
@@ -288,7 +288,7 @@ def _assumed(
     }
     named = {name: nbytes for name, nbytes in parts.items() if nbytes}
     if prediction.plain:
-        return _Assumed(named, None, beside_range(profile, beside), notes)
+        return _AssumedFigures(named, None, beside_range(profile, beside), notes)
     ends += reserved_range(variants, simulation)
     reserved = min(ends), max(ends)
     room = outcome.with_room
@@ -301,27 +301,29 @@ def _assumed(
             min(reserved[0], *pressed, simulation.peak_reserved),
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
-    return _Assumed(named, reserved, beside_range(profile, beside), notes)
+    return _AssumedFigures(named, reserved, beside_range(profile, beside), notes)
 
 
-def _rearranged(variants: Variants, simulation: Simulation) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _other_arrangements(
+    variants: Variants, simulation: Simulation
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return notes on what other orders of requests and places of segments would make of the peaks, and
     reserved bytes there."""
     orders = orders_range(variants.prediction, simulation)
-    notes = [_ORDERS.format(variants.prediction.order, *map(_in_mib, orders))] if orders else []
+    notes = [_ORDERS_NOTE.format(variants.prediction.order, *map(_in_mib, orders))] if orders else []
     placed = placed_ranges(variants, simulation)
     named = [] if placed is None else zip(placed, ("allocated", "reserved"), strict=True)
     parts = [
         f"{_in_mib(least)} to {_in_mib(most)} MiB are {name}" for (least, most), name in named if least < most
     ]
     if parts:
-        notes.append(_PLACED.format(" and ".join(parts)))
+        notes.append(_PLACES_NOTE.format(" and ".join(parts)))
     reserved = placed[1] if placed is not None and placed[1][0] < placed[1][1] else ()
     return tuple(notes), (*(orders or ()), *reserved)
 
 
 def _certainty(
-    simulation: Simulation, unknown: Mapping[str, int], assumed: _Assumed, kept_and_spare: Range
+    simulation: Simulation, unknown: Mapping[str, int], assumed: _AssumedFigures, kept_and_spare: Range
 ) -> Certainty:
     """Return the bytes at the peak by how they are known, and by rule."""
     by_rule = {
