@@ -46,9 +46,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def _option(default: Any, help_text: str, /, *flags: str, **click: Any) -> Any:
     """Return a dataclass field with its help; with `flags` it is a command-line option (`click`: click's
     arguments). default: a value, or what makes one; False makes a flag."""
-    made = {"default_factory" if callable(default) else "default": default}
+    default_field = {"default_factory" if callable(default) else "default": default}
     click |= {"is_flag": True} if default is False else {}
-    return field(**made, metadata={"help": help_text, "flags": flags, "click": click})
+    return field(**default_field, metadata={"help": help_text, "flags": flags, "click": click})
 
 
 class OverridableDefault(str):

@@ -285,15 +285,15 @@ def _batch_maker(
 
         try:
             with torch.device("cpu" if real else "meta"):
-                made = function(batch, *length)
+                result = function(batch, *length)
         except Exception:
             with torch.device("cpu"), _reporting(target, f"make_batch({batch}) failed"):
-                made = function(batch, *length)
-        if isinstance(made, Mapping) or hasattr(made, "shape") or made is None:
-            made = made, None  # a batch that has its targets in it, or none
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise TargetError(f"{target.name}: make_batch({batch}) returned {_kind_of(made)}", _BATCHES)
-        inputs, targets = arguments(made[0]), arguments(made[1])
+                result = function(batch, *length)
+        if isinstance(result, Mapping) or hasattr(result, "shape") or result is None:
+            result = result, None  # a batch that has its targets in it, or none
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TargetError(f"{target.name}: make_batch({batch}) returned {_kind_of(result)}", _BATCHES)
+        inputs, targets = arguments(result[0]), arguments(result[1])
         if isinstance(targets, Mapping):
             targets = (targets,)
         for part in (*((inputs,) if isinstance(inputs, Mapping) else inputs), *targets):

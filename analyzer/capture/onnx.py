@@ -165,16 +165,16 @@ class _Builder:
             if name in last and name not in kept:
                 dying.setdefault(last[name], []).append(name)
         for place, node in enumerate(structure.nodes):
-            made = {
+            metas = {
                 name: shared.get(name) or self._add_storage(name, *scope.types(name), Category.ACTIVATION)
                 for name in node.output
                 if name
             }
             if place in structure.subgraphs:
-                self._subgraphs(scope, place, values, made)
-            values |= made
+                self._subgraphs(scope, place, values, metas)
+            values |= metas
             self._add_operator(scope, place, values)
-            for name in (*dying.get(place, ()), *(n for n in made if n not in last and n not in kept)):
+            for name in (*dying.get(place, ()), *(n for n in metas if n not in last and n not in kept)):
                 self.program.append(Death(values[name].storage))
 
     def _add_operator(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
@@ -203,7 +203,7 @@ class _Builder:
         self.program.append(Run(index))
 
     def _subgraphs(
-        self, scope: _Scope, place: int, values: Mapping[str, TensorMeta], made: Mapping[str, TensorMeta]
+        self, scope: _Scope, place: int, values: Mapping[str, TensorMeta], metas: Mapping[str, TensorMeta]
     ) -> None:
         """Add the owner's subgraphs just before the owner."""
         node = scope.structure.nodes[place]
@@ -216,8 +216,8 @@ class _Builder:
                 local[name] = self._add_storage(name, *body.types(name), Category.ACTIVATION)
                 self.program.append(Birth(local[name].storage))
             before = set(local)
-            self._nodes(body, local, _shared(node, inner, types, made))
-            handed_on = {meta.storage for meta in made.values()}
+            self._nodes(body, local, _shared(node, inner, types, metas))
+            handed_on = {meta.storage for meta in metas.values()}
             ending = [*inner.inputs, *(name for name in inner.outputs if name not in before)]
             for storage in dict.fromkeys(local[name].storage for name in ending):
                 if storage not in handed_on:
@@ -237,7 +237,7 @@ def _counted_subgraphs(
 
 
 def _shared(
-    node: Any, inner: Structure, types: Inferred, made: Mapping[str, TensorMeta]
+    node: Any, inner: Structure, types: Inferred, metas: Mapping[str, TensorMeta]
 ) -> dict[str, TensorMeta]:
     """Subgraph results that are the owner's results: an If hands its branch's buffers on."""
     if node.op_type != "If":
@@ -248,9 +248,9 @@ def _shared(
             out
             and name in inner.producers
             and name not in shared
-            and types.types[name].sizes == made[out].shape
+            and types.types[name].sizes == metas[out].shape
         ):
-            shared[name] = made[out]
+            shared[name] = metas[out]
     return shared
 
 

@@ -35,7 +35,7 @@ _INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IG
 
 def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
     """Return an option for every field of `Options` with flags, or only for `names`."""
-    made: list[Callable[[Any], Any]] = []
+    click_options: list[Callable[[Any], Any]] = []
     for field in dataclasses.fields(Options):
         if (flags := field.metadata["flags"]) and (not names or field.name in names):
             how = dict(field.metadata["click"])
@@ -44,8 +44,10 @@ def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
             if "show_default" in how or "type" in how or how.get("is_flag"):
                 how.setdefault("default", field.default)
             name = f"{field.name}" if how.get("multiple") or len(flags) > 1 else None
-            made.append(click.option(*flags, *filter(None, [name]), **how, help=field.metadata["help"]))
-    return tuple(made)
+            click_options.append(
+                click.option(*flags, *filter(None, [name]), **how, help=field.metadata["help"])
+            )
+    return tuple(click_options)
 
 
 def analysis_options(function: _Function) -> _Function:

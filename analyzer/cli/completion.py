@@ -26,6 +26,6 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    made = kind(ctx.find_root().command, {}, "analyze", _VARIABLE)
+    completion = kind(ctx.find_root().command, {}, "analyze", _VARIABLE)
     # Not `source`: for bash that first runs bash, to see its version.
-    deliver(made.source_template % made.source_vars() + "\n", None)
+    deliver(completion.source_template % completion.source_vars() + "\n", None)

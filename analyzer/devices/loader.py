@@ -227,9 +227,9 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(part, str) and part for part in value)
 
 
-def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a check that a value is a mapping whose values all pass `of`."""
-    return lambda value: isinstance(value, dict) and all(of(part) for part in value.values())
+def _is_mapping(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a check that a value is a mapping whose values all pass `fits`."""
+    return lambda value: isinstance(value, dict) and all(fits(part) for part in value.values())
 
 
 def _is_topologies(value: Any) -> bool:

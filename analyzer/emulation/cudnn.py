@@ -68,10 +68,10 @@ class Doubt:
     timed: bool = False
 
     def __str__(self) -> str:
-        of = self.workspace
+        workspace = self.workspace
         return (
-            f"{self.what}: {of.nbytes:,} bytes of workspace, {of.source} ({of.low_bytes:,} to"
-            f" {of.high_bytes:,})"
+            f"{self.what}: {workspace.nbytes:,} bytes of workspace, {workspace.source}"
+            f" ({workspace.low_bytes:,} to {workspace.high_bytes:,})"
         )
 
 

@@ -55,9 +55,9 @@ def _operator_ranges(
 ) -> list[tuple[int, int, Description, dict[int, tuple[str, tuple[int, ...]]]]]:
     """Return each operator's first and last request, its description, and its results by address."""
     ranges = []
-    for before, after, name, module, source, phase, made in operators:
+    for before, after, name, module, source, phase, results in operators:
         short = name.removeprefix("aten.").removesuffix(".default")
-        outputs = {address: (dtype, tuple(shape)) for address, dtype, shape in made}
+        outputs = {address: (dtype, tuple(shape)) for address, dtype, shape in results}
         place = Description(
             f"aten::{short}",
             operator=f"aten::{short}",
@@ -205,13 +205,13 @@ class _Replay:
             self._small[segment] = size <= SMALL_BYTES
         block = self._blocks.take(address, size, segment, self._small[segment])
         which = bisect_right(self._ends, count)
-        place, made, seen = _NOWHERE, None, False
+        place, output, seen = _NOWHERE, None, False
         if which < len(self._operators) and self._operators[which][0] <= count:
             _, _, place, outputs = self._operators[which]
-            made, seen = outputs.get(address), True
-        dtype, shape = made or ("", ())
+            output, seen = outputs.get(address), True
+        dtype, shape = output or ("", ())
         place = replace(place, dtype=dtype, shape=shape)
-        operator = which if seen and made is None else -1
+        operator = which if seen and output is None else -1
         self._live[address] = count
         self.requests.append(_Request(block, size, address, len(self.events), place, operator))
         malloc = Malloc(count, size, Category.ACTIVATION, label=place.name)

@@ -142,8 +142,8 @@ def remove(name: str) -> Engine:
     by_name = {engine.name: engine for engine in every()}
     engine = by_name.get(name.replace("==", "-"))
     if engine is None:
-        there = f"there are {', '.join(by_name)}" if by_name else "there is none"
-        raise OptionError(f"no engine {name!r} is installed", did_you_mean(name, by_name) or there)
+        choices = f"there are {', '.join(by_name)}" if by_name else "there is none"
+        raise OptionError(f"no engine {name!r} is installed", did_you_mean(name, by_name) or choices)
     shutil.rmtree(engine.folder)
     return engine
 

@@ -167,8 +167,8 @@ def _complex(lengths: tuple[int, ...], elements: int, plan: FourierPlan) -> int:
         padded = max(
             elements // length * _convolution_length(length) for length in lengths if _is_bluestein(length)
         )
-        whole = elements * number_bytes if len(lengths) > 1 else 0
-        return whole + 2 * _aligned(padded * number_bytes)
+        copy_bytes = elements * number_bytes if len(lengths) > 1 else 0
+        return copy_bytes + 2 * _aligned(padded * number_bytes)
     return elements * number_bytes if _takes_kernels(lengths, plan) else 0
 
 

@@ -43,7 +43,7 @@ class Element(NamedTuple):
 ELEMENTS = {"S": Element(4), "D": Element(8), "C": Element(8, True), "Z": Element(16, True)}
 
 
-def getrf_bytes(of: Element, m: int, n: int) -> int:
+def getrf_bytes(element: Element, m: int, n: int) -> int:
     """LU of m x n.
 
     >>> getrf_bytes(Element(4), 2048, 2048)
@@ -55,99 +55,99 @@ def getrf_bytes(of: Element, m: int, n: int) -> int:
         parts = min(16, 1 << (min(rows, columns) - 1).bit_length())
         return fixed + max(256 * parts, _up(4 * rows * columns))
     parts = 8 if m <= 2048 else 16
-    return fixed + 256 * parts + of.nbytes * (8192 + 32 * parts)
+    return fixed + 256 * parts + element.nbytes * (8192 + 32 * parts)
 
 
-def potrf_bytes(of: Element, upper: int, n: int) -> int:
+def potrf_bytes(element: Element, upper: int, n: int) -> int:
     """Return the work area of an n x n Cholesky factorization."""
-    return 128 + (_UPPER * of.nbytes if upper else _up(4 * _tiles(n) ** 2))
+    return 128 + (_UPPER * element.nbytes if upper else _up(4 * _tiles(n) ** 2))
 
 
-def geqrf_bytes(of: Element, _m: int, n: int) -> int:
+def geqrf_bytes(element: Element, _m: int, n: int) -> int:
     """Return the work area of an m x n QR factorization."""
-    return 128 + of.nbytes * _geqrf(n)
+    return 128 + element.nbytes * _geqrf(n)
 
 
-def orgqr_bytes(of: Element, m: int, n: int, k: int) -> int:
+def orgqr_bytes(element: Element, m: int, n: int, k: int) -> int:
     """Return the first n columns of Q, of k reflectors of m rows."""
-    return of.nbytes * _orgqr(m, n, k)
+    return element.nbytes * _orgqr(m, n, k)
 
 
-def ormqr_bytes(of: Element, left: int, m: int, n: int, k: int) -> int:
+def ormqr_bytes(element: Element, left: int, m: int, n: int, k: int) -> int:
     """Q, of k reflectors, times m x n, or that times Q."""
-    return of.nbytes * _ormqr(left, m, n, k)
+    return element.nbytes * _ormqr(left, m, n, k)
 
 
-def sytrf_bytes(of: Element, n: int) -> int:
+def sytrf_bytes(element: Element, n: int) -> int:
     """LDL of n x n; between 3,000 and 4,096 the larger of two sizes."""
-    least = {4: 24608, 8: 13328, 16: 11016}[of.nbytes]
-    return of.nbytes * max(least, (64 if n <= 3000 else 128) * n + 64)
+    least = {4: 24608, 8: 13328, 16: 11016}[element.nbytes]
+    return element.nbytes * max(least, (64 if n <= 3000 else 128) * n + 64)
 
 
-def syevd_bytes(of: Element, _vectors: int, _upper: int, n: int, batch: int = 1) -> int:
+def syevd_bytes(element: Element, _vectors: int, _upper: int, n: int, batch: int = 1) -> int:
     """Symmetric eigenvalues of n x n, of a batch at once.
 
     >>> syevd_bytes(Element(16, True), 1, 0, 2, 8)
     8587776
     """
-    return 128 + of.nbytes * _syevd(n, batch)
+    return 128 + element.nbytes * _syevd(n, batch)
 
 
-def syevj_bytes(of: Element, _vectors: int, _upper: int, n: int) -> int:
+def syevj_bytes(element: Element, _vectors: int, _upper: int, n: int) -> int:
     """Symmetric eigenvalues of n x n by Jacobi's method, n up to 2,048."""
     tiles = _tiles(n)
-    return of.nbytes * (n * n + n + 4 * tiles * tiles + 1025 * tiles + 1024)
+    return element.nbytes * (n * n + n + 4 * tiles * tiles + 1025 * tiles + 1024)
 
 
-def gesvd_bytes(of: Element, m: int, n: int) -> int:
+def gesvd_bytes(element: Element, m: int, n: int) -> int:
     """Singular values of m x n, m not below n, by QR iteration."""
     square, matrix = _up(n * n), _up(m * n)
     bidiagonal = _ormqr(0, m, n, n) + 3 * _up(n)
     if m == n:
-        return of.nbytes * (bidiagonal + square)
+        return element.nbytes * (bidiagonal + square)
     first = _geqrf(n) + _orgqr(m, m, n) + matrix + _up(n) + _TILE
-    return of.nbytes * (max(first, bidiagonal + 2 * matrix) + 2 * square)
+    return element.nbytes * (max(first, bidiagonal + 2 * matrix) + 2 * square)
 
 
-def gesvdj_bytes(of: Element, _vectors: int, reduced: int, m: int, n: int) -> int:
+def gesvdj_bytes(element: Element, _vectors: int, reduced: int, m: int, n: int) -> int:
     """Singular values of m x n by Jacobi's method."""
     k, longer = min(m, n), max(m, n)
     tiles = _tiles(k)
     square = _up(2 * k * k) + _up(k + 4 * tiles * tiles + 1025 * tiles) + 1024 * tiles + 1024
     if m == n:
-        return of.nbytes * square
+        return element.nbytes * square
     factored = _up(k) + max(_geqrf(k) + _TILE, _ormqr(1, longer, k if reduced else longer, k))
-    return of.nbytes * max(factored + (_up(m * n) if m < n else 0), _up(k * k) + square)
+    return element.nbytes * max(factored + (_up(m * n) if m < n else 0), _up(k * k) + square)
 
 
-def gesvdj_batched_bytes(of: Element, _vectors: int, _m: int, _n: int, _batch: int) -> int:
+def gesvdj_batched_bytes(element: Element, _vectors: int, _m: int, _n: int, _batch: int) -> int:
     """Singular values of a batch of at most 32 x 32 each."""
-    return of.nbytes * 992
+    return element.nbytes * 992
 
 
-def gesvda_bytes(of: Element, _vectors: int, m: int, n: int, batch: int) -> int:
+def gesvda_bytes(element: Element, _vectors: int, m: int, n: int, batch: int) -> int:
     """Approximate singular values of a batch of m x n, m not below n."""
-    double_bytes = 16 if of.is_complex else _DOUBLE_BYTES
+    double_bytes = 16 if element.is_complex else _DOUBLE_BYTES
     step = 32 // double_bytes
 
     def up(count: int) -> int:
         return -(-count // step) * step
 
     work = 1028 + batch * (n * n + 2 * n + 1025) if n <= _TILE else _syevd(n, batch)
-    if of.nbytes != double_bytes:  # where the matrices are converted
+    if element.nbytes != double_bytes:  # where the matrices are converted
         work = max(work, up(batch * m * n))
-    real = -(-batch * n // 2) if of.is_complex else batch * n
+    real = -(-batch * n // 2) if element.is_complex else batch * n
     return double_bytes * (work + up(batch * m * n) + up(real) + up(batch * (n * n + 2 * n)))
 
 
-def geev_bytes(of: Element, _vectors: int, n: int) -> int:
+def geev_bytes(element: Element, _vectors: int, n: int) -> int:
     """Eigenvalues of n x n, within 2 KiB."""
-    e = of.nbytes
-    columns = (7 if of.is_complex else 8) * e * n // 2
+    e = element.nbytes
+    columns = (7 if element.is_complex else 8) * e * n // 2
     if n <= 128:
         nbytes = max(e * n * n + columns + 32992 * e, 3 * e * n * n + 16512 * e)
     else:
-        nbytes = max(388 * e * n + 16376 * e - of.is_complex * e * n // 2, e * n * n + columns + 128)
+        nbytes = max(388 * e * n + 16376 * e - element.is_complex * e * n // 2, e * n * n + columns + 128)
     return -(-nbytes // _PAGE_BYTES) * _PAGE_BYTES
 
 

@@ -131,7 +131,7 @@ def from_onnx(
 ) -> Naive:
     """Return the sum from an ONNX graph, whose layers are its nodes: W its initializers, D its inputs and
     what is still alive at the end."""
-    made = {
+    outputs = {
         tensor.storage for operator in graph.operators for tensor in operator.outputs if tensor is not None
     }
     dead = {moment.storage for moment in graph.program if isinstance(moment, Death)}
@@ -141,7 +141,7 @@ def from_onnx(
             weights += storage.nbytes
         elif storage.category is Category.INPUT:
             inputs += storage.nbytes
-        elif storage.on_device and storage.index in made and storage.index not in dead:
+        elif storage.on_device and storage.index in outputs and storage.index not in dead:
             results += storage.nbytes
     return from_leaves(
         onnx_leaves(graph),

@@ -76,8 +76,8 @@ def node_name(node: Any) -> str:
     shown = f"{display(node.domain)}.{display(node.op_type)}" if node.domain else display(node.op_type)
     if node.name:
         return f"node {display(node.name)!r} ({shown})"
-    made = next((name for name in node.output if name), "")
-    return f"the {shown} that makes {display(made)!r}"
+    output = next((name for name in node.output if name), "")
+    return f"the {shown} that makes {display(output)!r}"
 
 
 @lru_cache(maxsize=1024)

@@ -112,8 +112,8 @@ def prepare(
                 producers[name] = node
         nodes.append(node)
         check_rank(node, shape_of)
-    here = frozenset(inputs) | initializers.keys() | outer
-    visible = here | producers.keys()
+    scope = frozenset(inputs) | initializers.keys() | outer
+    visible = scope | producers.keys()
     subgraphs: dict[int, dict[str, Structure]] = {}
     for node in nodes:
         _check_subgraphs(node)
@@ -125,7 +125,7 @@ def prepare(
         if inner:
             subgraphs[id(node)] = inner
     reads = {id(node): _reads(node, subgraphs.get(id(node), {})) for node in nodes} if subgraphs else {}
-    order = _ordered(nodes, here, reads, producers)
+    order = _ordered(nodes, scope, reads, producers)
     outputs = tuple(item.name for item in graph.output)
     for name in outputs:
         if name not in visible:
@@ -194,19 +194,19 @@ def _ordered(
     nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> list[Any]:
     """Return the nodes in an order that makes values before they are read, in file order if possible."""
-    made = {"", *available}
+    done = {"", *available}
     for node in nodes:
-        if not all(name in made for name in reads.get(id(node)) or node.input):
+        if not all(name in done for name in reads.get(id(node)) or node.input):
             break
-        made.update(node.output)
+        done.update(node.output)
     else:
         return nodes
-    made = {"", *available}
+    done = {"", *available}
     place = {id(node): position for position, node in enumerate(nodes)}
     readers: dict[int, list[int]] = {}
     open_count = [0] * len(nodes)
     for position, node in enumerate(nodes):
-        for name in set(reads.get(id(node)) or node.input) - made:
+        for name in set(reads.get(id(node)) or node.input) - done:
             maker = producers.get(name)
             if maker is None:
                 raise TargetError(
@@ -220,26 +220,26 @@ def _ordered(
     while ready:
         position = heapq.heappop(ready)
         order.append(nodes[position])
-        made.update(nodes[position].output)
+        done.update(nodes[position].output)
         for reader in readers.get(position, ()):
             open_count[reader] -= 1
             if not open_count[reader]:
                 heapq.heappush(ready, reader)
     if len(order) < len(nodes):
         raise _cycle_error(
-            next(node for node, count in zip(nodes, open_count, strict=True) if count), made, reads, producers
+            next(node for node, count in zip(nodes, open_count, strict=True) if count), done, reads, producers
         )
     return order
 
 
 def _cycle_error(
-    node: Any, made: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
+    node: Any, done: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> TargetError:
     """Return the error for a graph with a cycle, found by walking back from a node that is never ready."""
     seen: dict[int, Any] = {}
     while id(node) not in seen:
         seen[id(node)] = node
-        name = next(name for name in reads.get(id(node)) or node.input if name not in made)
+        name = next(name for name in reads.get(id(node)) or node.input if name not in done)
         node = producers[name]
     path = list(seen.values())[list(seen).index(id(node)) :]
     cycle = " <- ".join(node_name(item) for item in path[:5])

@@ -59,7 +59,7 @@ class Lanes:
         return self._combined(other, operator.sub)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._combined(other, lambda mine, given: given - mine)
+        return self._combined(other, lambda mine, theirs: theirs - mine)
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Lanes | int):
@@ -78,10 +78,10 @@ class Lanes:
         return self._combined(_divisor(other), operator.mod)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _divisor(self)._combined(other, lambda mine, given: given // mine)
+        return _divisor(self)._combined(other, lambda mine, theirs: theirs // mine)
 
     def __rmod__(self, other: Any) -> Any:
-        return _divisor(self)._combined(other, lambda mine, given: given % mine)
+        return _divisor(self)._combined(other, lambda mine, theirs: theirs % mine)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other

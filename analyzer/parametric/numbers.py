@@ -55,13 +55,13 @@ class Numbers:
         key = tuple(values)
         polynomial = self._made.get(key)
         if polynomial is None:
-            made = fit(self.batches, values)
-            if made is None or (self._most_degree is not None and made.degree > self._most_degree):
+            fitted = fit(self.batches, values)
+            if fitted is None or (self._most_degree is not None and fitted.degree > self._most_degree):
                 shown = ", ".join(
                     f"{value:,} at {batch}" for batch, value in zip(self.batches, values, strict=True)
                 )
                 raise NotTheSame(f"{what} is no polynomial in the batch: {shown}", number=True)
-            polynomial = self._made[key] = made
+            polynomial = self._made[key] = fitted
         return polynomial
 
     def record(self, records: Sequence[Record], what: str) -> Callable[[int], Record]:

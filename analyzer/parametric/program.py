@@ -54,8 +54,8 @@ class BatchProgram:
     def at(self, batch: int) -> Graph:
         """Return the graph at a batch. Raises NotTheSame, and ArithmeticError as `Polynomial.at`."""
         if self._operators is None:
-            made = ((index, self.operator(index)) for index in range(len(self.first.operators)))
-            self._operators = {index: operator for index, operator in made if operator is not None}
+            pairs = ((index, self.operator(index)) for index in range(len(self.first.operators)))
+            self._operators = {index: operator for index, operator in pairs if operator is not None}
         storages, operators = list(self.first.storages), list(self.first.operators)
         for index, polynomial in self.storages.items():
             storages[index] = dataclasses.replace(storages[index], nbytes=polynomial.at(batch))

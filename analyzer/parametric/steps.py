@@ -68,18 +68,18 @@ class RepeatedSteps:
 
 def _counterparts(every: Graph, count: int) -> list[int]:
     """Return the index, in the first step, of each later operator's counterpart. Raises NotTheSame."""
-    there: dict[Any, list[int]] = defaultdict(list)
+    indices_by_key: dict[Any, list[int]] = defaultdict(list)
     for operator in every.operators[:count]:
-        there[_likeness(operator)].append(operator.index)
+        indices_by_key[_likeness(operator)].append(operator.index)
     counterparts: list[int] = []
     seen: dict[tuple[int, Any], int] = defaultdict(int)
     for operator in every.operators[count:]:
         likeness = _likeness(operator)
         place = seen[operator.step, likeness]
         seen[operator.step, likeness] += 1
-        if place >= len(there[likeness]):
+        if place >= len(indices_by_key[likeness]):
             raise NotTheSame(f"{operator.name} in step {operator.step}")
-        counterparts.append(there[likeness][place])
+        counterparts.append(indices_by_key[likeness][place])
     return counterparts
 
 

@@ -168,16 +168,16 @@ class Peers:
             for awaited in (own, *(peer.asked for peer in self._peers.values()))
             if awaited is not None
         ]
-        there = {*self._peers, *(() if self._here is None else (self._here,))}
+        ranks = {*self._peers, *(() if self._here is None else (self._here,))}
         for awaited in waited:
-            if awaited.source is not None and awaited.source not in there:
+            if awaited.source is not None and awaited.source not in ranks:
                 return awaited.source
         if somebody_runs:
             return None
         anybody = any(awaited.source is None for awaited in waited)
         tried = self._work.rank.world_size if self._everybody else _TRIED if anybody else 0
         return next(
-            (rank for rank in range(min(tried, self._work.rank.world_size)) if rank not in there), None
+            (rank for rank in range(min(tried, self._work.rank.world_size)) if rank not in ranks), None
         )
 
     def _answer(self, peer: _Peer) -> None:

@@ -176,8 +176,8 @@ def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
     if path.is_dir():
         raise TargetError(f"{path} is a folder", "give a Python file in it")
     if not path.exists():
-        there = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, there).strip()
+        files = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, files).strip()
         raise TargetError(
             f"{path}: no such file", hint or "give a Python file: analyze run train.py --its-options"
         )

@@ -258,9 +258,11 @@ class Recipe(Options):
         if name in _TORCH:
             return _TORCH[name]
         kind, _, bits = name.removeprefix("paged_").rpartition("_")
-        made = {"adamw": "AdamW", "lion": "Lion", "ademamix": "AdEMAMix", "rmsprop_bnb": "RMSprop"}[kind]
+        class_name = {"adamw": "AdamW", "lion": "Lion", "ademamix": "AdEMAMix", "rmsprop_bnb": "RMSprop"}[
+            kind
+        ]
         paged = ", is_paged=True" if name.startswith("paged_") else ""
-        return f"bitsandbytes.optim.{made}(trained, lr=1e-4, optim_bits={_BITS[bits]}{paged})"
+        return f"bitsandbytes.optim.{class_name}(trained, lr=1e-4, optim_bits={_BITS[bits]}{paged})"
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -280,8 +282,8 @@ class Recipe(Options):
     @property
     def title(self) -> str:
         """The target in a report: the configuration, and the sizes its figures hang on."""
-        made = f", {self.made_tokens:,} new tokens" if self.made_tokens else ""
-        return f"{self.config.name} ({self.task}, length {self.length:,}{made})"
+        tokens = f", {self.made_tokens:,} new tokens" if self.made_tokens else ""
+        return f"{self.config.name} ({self.task}, length {self.length:,}{tokens})"
 
 
 def require_packages(recipe: Recipe) -> None:

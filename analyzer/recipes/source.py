@@ -241,19 +241,20 @@ def _training_loop(recipe: Recipe) -> str:
     if recipe.grad_accumulation > 1:
         lines.append(f"    for _ in range({recipe.grad_accumulation}):")
         indent += "    "
-    made, arguments = _inputs(recipe, labels=True)
+    batch_lines, arguments = _inputs(recipe, labels=True)
     lines += [
-        indent + line for line in (*made, *_autocast(recipe, f"loss = model({arguments}).loss"), backward)
+        indent + line
+        for line in (*batch_lines, *_autocast(recipe, f"loss = model({arguments}).loss"), backward)
     ]
     ends = ["scaler.step(optimizer)", "scaler.update()"] if scaled else ["optimizer.step()"]
     return "\n".join([*lines, *(f"    {line}" for line in (*ends, "optimizer.zero_grad()"))])
 
 
 def _inference_loop(recipe: Recipe) -> str:
-    made, arguments = _inputs(recipe, labels=False)
+    batch_lines, arguments = _inputs(recipe, labels=False)
     lines = [
         f"for step in range({recipe.steps}):",
-        *(f"    {line}" for line in made),
+        *(f"    {line}" for line in batch_lines),
         "    with torch.no_grad():",
     ]
     return "\n".join(
@@ -276,7 +277,7 @@ def _generation_loop(recipe: Recipe) -> str:
     )
     if recipe.task == "speech":
         first_line, called = _sound(recipe), "sound"
-    made = [
+    call_lines = [
         first_line,
         "tokens = model.generate(",
         f"    {called},",
@@ -285,7 +286,7 @@ def _generation_loop(recipe: Recipe) -> str:
         f"    cache_implementation={cache}, disable_compile=True{piece},",
         ")",
     ]
-    return "\n".join([made[0], *_autocast(recipe, *made[1:])])
+    return "\n".join([call_lines[0], *_autocast(recipe, *call_lines[1:])])
 
 
 def _autocast(recipe: Recipe, *lines: str) -> list[str]:
@@ -308,19 +309,19 @@ def _inputs(recipe: Recipe, labels: bool) -> tuple[list[str], str]:
         second = {True: ", labels=ids", False: ", decoder_input_ids=ids" if recipe.task == "seq2seq" else ""}
         return [f"ids = {_tokens(recipe)}"], f"input_ids=ids{second[labels]}"
     if recipe.task == "classification":
-        made, arguments, target = f"ids = {_tokens(recipe)}", "input_ids=ids", classes
+        lines, arguments, target = f"ids = {_tokens(recipe)}", "input_ids=ids", classes
     elif recipe.task == "vision":
         size, channels = recipe.config.number("image_size", 224), recipe.config.number("num_channels", 3)
         shape = f"{batch}, {channels}, {size}, {size}"
-        made, arguments, target = f"pixels = {_noise(shape)}", "pixel_values=pixels", classes
+        lines, arguments, target = f"pixels = {_noise(shape)}", "pixel_values=pixels", classes
     elif "num_mel_bins" in document:
-        made, arguments, target = _sound(recipe), "input_features=sound", _tokens(recipe)
+        lines, arguments, target = _sound(recipe), "input_features=sound", _tokens(recipe)
         if not labels:
-            return [made, f"ids = {target}"], f"{arguments}, decoder_input_ids=ids"
+            return [lines, f"ids = {target}"], f"{arguments}, decoder_input_ids=ids"
     else:
-        made, arguments = f"sound = {_noise(f'{batch}, {recipe.length}')}", "input_values=sound"
+        lines, arguments = f"sound = {_noise(f'{batch}, {recipe.length}')}", "input_values=sound"
         target = f'torch.randint(1, config.vocab_size, ({batch}, 8), device="cuda")'
-    return ([made, f"labels = {target}"], f"{arguments}, labels=labels") if labels else ([made], arguments)
+    return ([lines, f"labels = {target}"], f"{arguments}, labels=labels") if labels else ([lines], arguments)
 
 
 def _sound(recipe: Recipe) -> str:

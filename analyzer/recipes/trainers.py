@@ -67,8 +67,8 @@ def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
         "processing_class": "tokenizer",
         "peft_config": adapter,
     }
-    made = "Whole" if recipe.task == "grpo" else f"{kind}Trainer"
-    yield f"trainer = {made}("
+    trainer = "Whole" if recipe.task == "grpo" else f"{kind}Trainer"
+    yield f"trainer = {trainer}("
     for name, what in settings.items():
         if what is not None:
             yield f"    {name}={what},"

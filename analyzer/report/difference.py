@@ -135,12 +135,12 @@ def _from_here(file: str, target: str) -> str:
     It is looked for beside the target, then in the whole working directory; where there are several it stays
     as it is.
     """
-    here = Path.cwd()
+    current = Path.cwd()
     folders = [Path(part).parent for part in (target, target.rpartition(":")[0]) if part]
-    beside = [path for path in (here / folder / file for folder in [Path(), *folders]) if path.is_file()]
-    for path in beside or _files_named(here, Path(file).name):
-        if path.resolve().is_relative_to(here):
-            return path.resolve().relative_to(here).as_posix()
+    beside = [path for path in (current / folder / file for folder in [Path(), *folders]) if path.is_file()]
+    for path in beside or _files_named(current, Path(file).name):
+        if path.resolve().is_relative_to(current):
+            return path.resolve().relative_to(current).as_posix()
     return file
 
 

@@ -22,9 +22,9 @@ def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str
     old, new = before.timeline, after.timeline
     if not old.delta or not new.delta:
         return None
-    here, there = _shared(before, after)
+    left, right = _shared(before, after)
     events = np.arange(1, len(new.delta) + 1)
-    moved = np.interp(np.arange(1, len(old.delta) + 1), here, there)
+    moved = np.interp(np.arange(1, len(old.delta) + 1), left, right)
     places = np.union1d(events, moved)
 
     def held(estimate: Any, values: tuple[int, ...]) -> list[int]:
@@ -55,14 +55,14 @@ def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str
 def _shared(before: Estimate, after: Estimate) -> tuple[list[int], list[int]]:
     """Return places of the ends and common named events in both timelines, ascending."""
     events = {name: event + 1 for event, name in reversed(moments.named(after))}
-    here, there = [0], [0]
+    left, right = [0], [0]
     for event, name in moments.named(before):
         place = events.get(name, 0)
-        if place > there[-1]:
-            here.append(event + 1)
-            there.append(place)
+        if place > right[-1]:
+            left.append(event + 1)
+            right.append(place)
     ends = len(before.timeline.delta), len(after.timeline.delta)
-    if here[-1] < ends[0] and there[-1] < ends[1]:
-        here.append(ends[0])
-        there.append(ends[1])
-    return here, there
+    if left[-1] < ends[0] and right[-1] < ends[1]:
+        left.append(ends[0])
+        right.append(ends[1])
+    return left, right

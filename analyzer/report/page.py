@@ -132,12 +132,12 @@ def table(
         return f' data-head="{words[place]}"' if place and words[place] else ""
 
     def row(cells: Sequence[str], tag: str) -> str:
-        made = (
+        written = (
             f"<{tag}{' class=number' if place in right else ''}"
             f"{attributes(place) if tag == 'td' else ''}>{cell}</{tag}>"
             for place, cell in enumerate(cells)
         )
-        return f"<tr>{''.join(made)}</tr>"
+        return f"<tr>{''.join(written)}</tr>"
 
     head = row(words, "th") if any(heads) else ""
     return (

@@ -144,10 +144,10 @@ def subject(estimate: Estimate) -> list[str]:
     ]
     if estimate.batch is not None:
         together = estimate.options.get("grad_accumulation") or 1
-        kind, whole = (
+        kind, settings = (
             ("micro-batch", f" ({together * estimate.batch:,} a step)") if together > 1 else ("batch", "")
         )
-        words.append(f"{kind} {estimate.batch:,}{whole}")
+        words.append(f"{kind} {estimate.batch:,}{settings}")
     if estimate.mode == "train" and estimate.optimizer:
         words.append(tail(clean(estimate.optimizer), _LONGEST_NAME))
     return words + [tail(clean(word), _LONGEST_NAME) for word in written(estimate.options)]

@@ -59,10 +59,7 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
         Text(sentence, style="dim")
         if holds is None
         else Text(
-            sentence,
-            style="bold green" if holds else "bold red",
-            no_wrap=view.width >= 80,
-            overflow="ignore",
+            sentence, style="bold green" if holds else "bold red", no_wrap=view.width >= 80, overflow="ignore"
         )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]

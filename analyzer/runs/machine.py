@@ -216,10 +216,10 @@ def differences(profile: DeviceProfile, environment: Mapping[str, str]) -> list[
         ("driver", r"driver (\d+)"),
     ):
         named = set(re.findall(pattern, measured))
-        here = environment.get(name, "")
-        if named and here and not any(re.match(rf"{re.escape(version)}(\D|$)", here) for version in named):
+        value = environment.get(name, "")
+        if named and value and not any(re.match(rf"{re.escape(version)}(\D|$)", value) for version in named):
             notes.append(
                 f"the profile {profile.name} was measured with {name} {', '.join(sorted(named))}, this"
-                f" machine has {here}"
+                f" machine has {value}"
             )
     return notes

@@ -266,8 +266,8 @@ def named(name: str) -> Runtime:
         return _registered[name]
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
-        made: Runtime = getattr(import_module(module), attribute)()
-        return made
+        runtime: Runtime = getattr(import_module(module), attribute)()
+        return runtime
     for entry in _announced():
         if entry.name == name:
             return _loaded(entry)

@@ -347,10 +347,10 @@ class _Held:
         if now == self._seen:
             return
         self._seen = now
-        there = set(self._allocator.segments())
-        for piece in sorted(self._held.keys() - there):
+        segments = set(self._allocator.segments())
+        for piece in sorted(self._held.keys() - segments):
             self._gone.append(HeldRange(*piece, self._held.pop(piece), position))
-        for piece in there - self._held.keys():
+        for piece in segments - self._held.keys():
             self._held[piece] = position
 
     def cut(self, position: int) -> None:

@@ -62,8 +62,8 @@ class Sandbox:
         self.keeps = keep is not None
         self.outside, self.joined = outside, False
         self._services = Services(scratch.path("said"), network, self._aside)
-        here = threading.current_thread()
-        self._others = {thread.ident: thread for thread in threading.enumerate() if thread is not here}
+        own_thread = threading.current_thread()
+        self._others = {thread.ident: thread for thread in threading.enumerate() if thread is not own_thread}
         self.environment: dict[str, str] = dict(os.environ)
 
     def _aside(self) -> bool:
@@ -215,21 +215,21 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
     joined = _joined()
     if joined is None:
         scratch = Scratch.new()
-        here = "python" if os.uname().sysname == "Linux" else "functions"
-        made = Sandbox(scratch, here, None if keep is None else os.path.abspath(keep), network)
+        protection = "python" if os.uname().sysname == "Linux" else "functions"
+        sandbox = Sandbox(scratch, protection, None if keep is None else os.path.abspath(keep), network)
     else:
-        made = joined
+        sandbox = joined
     try:
-        with made.open():
-            _current = made
-            yield made
+        with sandbox.open():
+            _current = sandbox
+            yield sandbox
     finally:
         _current = None
         if joined is None:
             try:
-                scratch.keep_downloads(made.environment)
+                scratch.keep_downloads(sandbox.environment)
                 if keep is not None:
-                    scratch.keep(os.fspath(keep), made.environment)
+                    scratch.keep(os.fspath(keep), sandbox.environment)
             finally:
                 scratch.drop()
 
@@ -237,9 +237,9 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
 def finish(code: int) -> None:
     """End the command with this exit code. Where nothing that is still in memory is to be kept, the process
     ends here: taking down an interpreter with torch in it costs as much as importing it."""
-    if (there := outside()) is None:
+    if (outer := outside()) is None:
         return
-    there.ask("done", code)
+    outer.ask("done", code)
     assert _current is not None
     if not _current.keeps:
         atexit._run_exitfuncs()
@@ -256,13 +256,13 @@ def _joined() -> Sandbox | None:
         return None
     from analyzer.sandbox.scratch import Scratch
 
-    there = json.loads(inherited)
-    if not Path(there["folder"], "said").is_dir():  # of a program that has ended
+    settings = json.loads(inherited)
+    if not Path(settings["folder"], "said").is_dir():  # of a program that has ended
         return None
-    protection = {"python": "landlock"}.get(there["protection"], there["protection"])
-    made = Sandbox(Scratch(there["folder"]), protection, None, there["network"])
-    made.joined = True
-    return made
+    protection = {"python": "landlock"}.get(settings["protection"], settings["protection"])
+    sandbox = Sandbox(Scratch(settings["folder"]), protection, None, settings["network"])
+    sandbox.joined = True
+    return sandbox
 
 
 def join() -> None:

@@ -205,14 +205,14 @@ class Functions:
                 place = self._layer.place(
                     self._path(dst, folders[1] if folders[1] is not None else folders[2]), follow=False
                 )
-                made = self._layer.making(place)
+                target = self._layer.making(place)
                 if os.path.lexists(self._layer.reading(place, follow=False)):
                     raise FileExistsError(17, os.strerror(17), src, None, dst)
                 if hard:
                     src = self._layer.changing(
                         self._layer.place(self._path(src, folders[0]), named.get("follow_symlinks", True))
                     )
-                return original(src, made, *arguments, **named)  # type: ignore[no-any-return]
+                return original(src, target, *arguments, **named)  # type: ignore[no-any-return]
 
         return call
 
@@ -227,8 +227,8 @@ class Functions:
             if not flags & _WRITES or (_TEMPORARY and flags & _TEMPORARY == _TEMPORARY):
                 return original(self._layer.reading(name, follow), flags, mode)  # type: ignore[no-any-return]
             place = self._layer.place(name, follow)
-            there = os.path.lexists(seen := self._layer.reading(place, follow=False))
-            if flags & os.O_EXCL and flags & os.O_CREAT if there else not flags & os.O_CREAT:
+            exists = os.path.lexists(seen := self._layer.reading(place, follow=False))
+            if flags & os.O_EXCL and flags & os.O_CREAT if exists else not flags & os.O_CREAT:
                 return original(seen, flags, mode)  # type: ignore[no-any-return]  # raises
             chosen = self._layer.truncating if flags & os.O_TRUNC else self._layer.changing
             return original(chosen(place), flags, mode)  # type: ignore[no-any-return]
@@ -319,18 +319,20 @@ class Functions:
             file_io.__init__(own, file, mode, closefd, None if isinstance(file, int) else opener)
 
         kind: Any = type(
-            "Kind", (type(file_io),), {"__instancecheck__": lambda _, made: isinstance(made, file_io)}
+            "Kind",
+            (type(file_io),),
+            {"__instancecheck__": lambda _, substitute: isinstance(substitute, file_io)},
         )
         derived = kind("FileIO", (file_io,), {"__init__": begin})
-        made = Substitute(opened, open)
+        substitute = Substitute(opened, open)
         code = Substitute(io.open_code, lambda path: open(path, "rb"))
         return {
-            **dict.fromkeys(_OPEN, (opened, made)),
+            **dict.fromkeys(_OPEN, (opened, substitute)),
             "FileIO": (file_io, derived),
             "open_code": (io.open_code, code),
         }
 
-    def _defaults(self, stack: contextlib.ExitStack, made: dict[str, Substitute]) -> None:
+    def _defaults(self, stack: contextlib.ExitStack, substitutes: dict[str, Substitute]) -> None:
         """`tempfile` has `os.unlink` as the default of a parameter."""
         closer: Any = vars(tempfile)["_TemporaryFileCloser"]
         for name in ("close", "cleanup"):
@@ -338,7 +340,7 @@ class Functions:
             if (before := getattr(function, "__defaults__", None)) is not None:
                 stack.callback(setattr, function, "__defaults__", before)
                 function.__defaults__ = tuple(
-                    made["unlink"] if value is self._originals["unlink"] else value for value in before
+                    substitutes["unlink"] if value is self._originals["unlink"] else value for value in before
                 )
 
     @contextlib.contextmanager
@@ -351,19 +353,19 @@ class Functions:
         )  # fmt: skip
         self._originals = {name: getattr(os, name) for name in names if hasattr(os, name)}
         self._originals["Popen"] = subprocess.Popen.__init__
-        made = {
+        substitutes = {
             name: Substitute(self._originals[name], call) for name, call in self._os_replacements().items()
         }
         with contextlib.ExitStack() as stack:
-            for name, replacement in made.items():
+            for name, replacement in substitutes.items():
                 for group in (os.supports_dir_fd, os.supports_follow_symlinks):
                     if self._originals[name] in group:
                         group.add(replacement)
                         stack.callback(group.discard, replacement)
             # `open` is a name in both.
-            of_os = {name: (self._originals[name], made[name]) for name in made}
+            of_os = {name: (self._originals[name], substitutes[name]) for name in substitutes}
             stack.callback(exchange_all([of_os, self._io_replacements()]))
-            self._defaults(stack, made)
+            self._defaults(stack, substitutes)
 
             def started(process: Any, *arguments: Any, **named: Any) -> None:
                 self._started(process, *arguments, **named)

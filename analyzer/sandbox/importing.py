@@ -58,15 +58,15 @@ def exchange(replacements: Iterable[Replacement]) -> Callable[[], None]:
     removes it. What is returned puts all back."""
     before: list[Replacement] = []
     pairs = {}
-    for holder, name, made in list(replacements):
+    for holder, name, replacement in list(replacements):
         old = vars(holder).get(name)
         before.append((holder, name, old))
-        if made is None:
+        if replacement is None:
             delattr(holder, name)
             continue
-        setattr(holder, name, made)
+        setattr(holder, name, replacement)
         if old is not None and isinstance(holder, ModuleType):
-            pairs[name] = old, made
+            pairs[name] = old, replacement
     elsewhere = exchange_all([pairs]) if pairs else None
 
     def back() -> None:
@@ -94,8 +94,8 @@ def exchange_all(parts: Sequence[Pairs]) -> Callable[[], None]:
         for held, name, old, new in places:
             if held.get(name) is new:
                 held[name] = old
-        there = set(map(id, modules))  # kept until now: another's number would be taken for one of theirs
-        since = [module for module in list(sys.modules.values()) if id(module) not in there]
+        already = set(map(id, modules))  # kept until now: another's number would be taken for one of theirs
+        since = [module for module in list(sys.modules.values()) if id(module) not in already]
         later = _named(since, names, {})
         turned = [{name: (new, old) for name, (old, new) in pairs.items()} for pairs in parts]
         for held, name, _, old in list(_holding(later.values(), turned)):

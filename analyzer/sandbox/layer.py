@@ -61,20 +61,20 @@ class Layer:
             for name in reversed(os.path.join(self.working_folder(), path).split("/"))
             if name not in ("", ".")
         ]
-        here, links = "", 0
+        resolved, links = "", 0
         while names:
             name = names.pop()
             if name == "..":
-                here = here.rpartition("/")[0]
+                resolved = resolved.rpartition("/")[0]
                 continue
-            here = f"{here}/{name}"
-            if (names or follow) and (led := self._link(here)) is not None:
+            resolved = f"{resolved}/{name}"
+            if (names or follow) and (led := self._link(resolved)) is not None:
                 links += 1
                 if links > _MOST_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                here = "" if led.startswith("/") else here.rpartition("/")[0]
+                resolved = "" if led.startswith("/") else resolved.rpartition("/")[0]
                 names += [name for name in reversed(led.split("/")) if name not in ("", ".")]
-        return here or "/"
+        return resolved or "/"
 
     def _link(self, place: str) -> str | None:
         """Return a link's target; None if the place is not a link."""
@@ -223,22 +223,22 @@ class Layer:
         if source == target or (self.free(source) and self.free(target)):
             os.rename(source, target)
             return
-        there, seen = self._real_path(source), self._real_path(target)
-        is_folder = os.path.isdir(there) and not os.path.islink(there)
-        if os.path.lexists(there) and os.path.lexists(seen):
+        source_path, seen = self._real_path(source), self._real_path(target)
+        is_folder = os.path.isdir(source_path) and not os.path.islink(source_path)
+        if os.path.lexists(source_path) and os.path.lexists(seen):
             over_folder = os.path.isdir(seen) and not os.path.islink(seen)
             number = (errno.EISDIR if over_folder else errno.ENOTDIR) if over_folder != is_folder else 0
             if over_folder and is_folder and self.names(target):
                 number = errno.ENOTEMPTY
             if number:
                 raise OSError(number, os.strerror(number), source, None, target)
-        moved, made = self._whole(source), self.making(target)
-        if os.path.isdir(made) and is_folder:
-            os.rmdir(made)
+        moved, new_path = self._whole(source), self.making(target)
+        if os.path.isdir(new_path) and is_folder:
+            os.rmdir(new_path)
         if self.free(source) != self.free(target):
-            shutil.move(moved, made)
+            shutil.move(moved, new_path)
         else:
-            os.rename(moved, made)
+            os.rename(moved, new_path)
         for place in (source, target):
             if not self.free(place):
                 self._record_removal(place)

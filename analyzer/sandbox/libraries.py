@@ -134,14 +134,14 @@ def libraries(
                 if original is None:
                     return
                 kept = vars(holder).get(name, original)  # a static method, as it stands
-                made = paths.replacement(original, index, argument, how)
+                new = paths.replacement(original, index, argument, how)
                 if owner:
-                    setattr(holder, name, staticmethod(made) if isinstance(original, type(len)) else made)
+                    setattr(holder, name, staticmethod(new) if isinstance(original, type(len)) else new)
                     stack.callback(setattr, holder, name, kept)
                 elif not opened:
-                    parts.append({name: (original, made)})
+                    parts.append({name: (original, new)})
                 else:
-                    stack.callback(exchange_all([{name: (original, made)}]))
+                    stack.callback(exchange_all([{name: (original, new)}]))
 
             stack.enter_context(once_imported(module, imported))
         stack.callback(exchange_all(parts))

@@ -56,7 +56,7 @@ def enter(folder: str, network: bool) -> None:
 
     Raises OSError where that is not possible; the process is then of no use.
     """
-    user, here = os.getuid(), os.getcwd()
+    user, cwd = os.getuid(), os.getcwd()
     theirs = _unshare(_NEWNS | (0 if network else _NEWNET))
     if not network:
         _own_addresses()
@@ -64,13 +64,13 @@ def enter(folder: str, network: bool) -> None:
     root = _Root(folder, theirs)
     root.build("/")
     root.build_shared_memory()
-    if not root.holds(here):
-        raise OSError(errno.EXDEV, "no overlay can be laid over the file system of this folder", here)
+    if not root.holds(cwd):
+        raise OSError(errno.EXDEV, "no overlay can be laid over the file system of this folder", cwd)
     root.bind(os.path.join(folder, "said"))
     os.chdir(root.path)
     _call("pivot_root", b".", b".")
     _call("umount2", b".", _DETACH)
-    os.chdir(here)
+    os.chdir(cwd)
     if user:  # what mounting needed is given back: permissions mean what they did
         _call("capset", struct.pack("Ii", _CAPABILITIES_3, 0), bytes(24))
 
@@ -167,16 +167,16 @@ class _Root:
         number = len(self._overlays) + 1
         upper = upper or os.path.join(self._folder, str(number))
         work = f"{upper}.work"
-        for made in (upper, work):
-            if not os.path.isdir(made):  # or one was made in vain
-                os.mkdir(made)
+        for folder in (upper, work):
+            if not os.path.isdir(folder):  # or one was made in vain
+                os.mkdir(folder)
         self._as_lower(outside, upper)
         for path in self._theirs:
             if path.startswith(outside.rstrip("/") + "/"):
-                made = upper + path.removeprefix(outside.rstrip("/"))
-                if not os.path.lexists(made):
-                    os.mkdir(made)
-                    self._as_lower(path, made)
+                folder = upper + path.removeprefix(outside.rstrip("/"))
+                if not os.path.lexists(folder):
+                    os.mkdir(folder)
+                    self._as_lower(path, folder)
         layers = ",".join(
             f"{kind}={_escaped(path)}"
             for kind, path in (("lowerdir", outside), ("upperdir", upper), ("workdir", work))
@@ -188,12 +188,12 @@ class _Root:
         ) as table:
             table.write(f"{number} {outside}\0")
 
-    def _as_lower(self, outside: str, made: str) -> None:
+    def _as_lower(self, outside: str, folder: str) -> None:
         """Give a folder its outside mode and, for root, its owner."""
         status = os.stat(outside)
-        os.chmod(made, stat.S_IMODE(status.st_mode) & (~0 if os.access(outside, os.W_OK) else ~0o222))
+        os.chmod(folder, stat.S_IMODE(status.st_mode) & (~0 if os.access(outside, os.W_OK) else ~0o222))
         if self._is_root:
-            os.chown(made, status.st_uid, status.st_gid)
+            os.chown(folder, status.st_uid, status.st_gid)
 
     def _as_outside(self, outside: str, writable: bool) -> None:
         """Mount an outside folder as it is, read-only unless `writable`."""
@@ -215,14 +215,14 @@ class _Root:
     def _rebuild_folder(self, outside: str, inside: str) -> None:
         """Make an outside folder anew: its links, and a mount for each of its entries."""
         for name in os.listdir(outside):
-            path, made = os.path.join(outside, name), os.path.join(inside, name)
+            path, target = os.path.join(outside, name), os.path.join(inside, name)
             if os.path.islink(path):
-                os.symlink(os.readlink(path), made)
+                os.symlink(os.readlink(path), target)
                 continue
             if os.path.isdir(path):
-                os.mkdir(made)
+                os.mkdir(target)
             else:
-                os.close(os.open(made, os.O_CREAT, 0o600))
+                os.close(os.open(target, os.O_CREAT, 0o600))
             self.build(path)
         os.chmod(inside, stat.S_IMODE(os.stat(outside).st_mode))
 

@@ -151,34 +151,34 @@ def _forked(
     protection: str, scratch: Scratch, first: First, complain: Complain, network: bool
 ) -> Outside | None:
     """Fork. In the child, return the parent; in the parent, None if the child could not be protected so."""
-    (asks, asked), (answers, answered) = (
+    (requests, requested), (answers, answered) = (
         (os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in (os.pipe(), os.pipe())
     )
     parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, (*_HANDED_ON, signal.SIGCHLD))
     child = os.fork()
     if child:
-        asked.close()
+        requested.close()
         answers.close()
         with contextlib.suppress(EOFError):
-            pickle.load(asks)  # it has begun
-            _wait(child, first, asks, answered, complain)
+            pickle.load(requests)  # it has begun
+            _wait(child, first, requests, answered, complain)
         os.waitpid(child, 0)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(scratch.path("uppers"))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return None
     try:
-        asks.close()
+        requests.close()
         answered.close()
         die_with_parent(parent)
         _protect(protection, scratch.folder, network)
     except Exception:
         os._exit(1)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    pickle.dump(None, asked)
-    asked.flush()
+    pickle.dump(None, requested)
+    requested.flush()
     faulthandler.enable(sys.__stderr__ or 2)
-    return Outside(asked, answers)
+    return Outside(requested, answers)
 
 
 def _protect(protection: str, folder: str, network: bool) -> None:
@@ -205,11 +205,11 @@ def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complai
 
 def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:
     """Return the ended process's status, and the last signal that asked it to end, or 0."""
-    asked = 0
+    code = 0
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return status, asked
+            return status, code
         if hasattr(signal, "sigwaitinfo"):
             got = signal.sigwaitinfo(signals)
             number, from_terminal = got.si_signo, got.si_code == _FROM_TERMINAL
@@ -217,7 +217,7 @@ def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:
             number, from_terminal = signal.sigwait(signals), sys.stdin.isatty()
         if number == signal.SIGCHLD:
             continue
-        asked = number
+        code = number
         if number not in (signal.SIGINT, signal.SIGQUIT) or not from_terminal:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)

@@ -41,15 +41,15 @@ class Scratch:
             (folder for folder in ("/var/tmp",) if os.access(folder, os.W_OK)), tempfile.gettempdir()
         )
         _sweep(place)
-        made = cls(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=place))
+        scratch = cls(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=place))
         for name in ("said", "upper", "tmp"):
-            os.mkdir(made.path(name))
-        made._lock = os.open(made.path("lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(made._lock, fcntl.LOCK_EX)
-        named = os.path.join(place, os.path.basename(made.folder).removeprefix("."))
-        os.rename(made.folder, named)
-        made.folder = named
-        return made
+            os.mkdir(scratch.path(name))
+        scratch._lock = os.open(scratch.path("lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(scratch._lock, fcntl.LOCK_EX)
+        named = os.path.join(place, os.path.basename(scratch.folder).removeprefix("."))
+        os.rename(scratch.folder, named)
+        scratch.folder = named
+        return scratch
 
     def path(self, name: str) -> str:
         """Return the path of a file or folder in it."""
@@ -84,28 +84,28 @@ class Scratch:
     def written(self, caches: tuple[str, ...]) -> list[str]:
         """Return the paths of what the program wrote, from the working folder where they are in it; neither
         temporary files nor what lies in these caches."""
-        here = f"{os.getcwd()}/"
+        current = f"{os.getcwd()}/"
         temporary = tuple(
             f"{os.path.realpath(folder)}/"
             for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")
         )
         return sorted(
-            path.removeprefix(here)
+            path.removeprefix(current)
             for path, _ in self.files()
-            if not path.startswith(caches) and (path.startswith(here) or not path.startswith(temporary))
+            if not path.startswith(caches) and (path.startswith(current) or not path.startswith(temporary))
         )
 
     def keep(self, target: str, environment: Mapping[str, str]) -> None:
         """Move what the program wrote to this folder: by its path from the working folder, or below
         "elsewhere". environment: its variables, which say what are caches. Raises OSError."""
-        here, caches = f"{os.getcwd()}/", hub_folders(environment)
+        folder, caches = f"{os.getcwd()}/", hub_folders(environment)
         os.makedirs(target, exist_ok=True)
         for path, lies in list(self.files()):
             if not path.startswith(caches):
                 _move(
                     lies,
                     os.path.join(
-                        target, path.removeprefix(here) if path.startswith(here) else ELSEWHERE + path
+                        target, path.removeprefix(folder) if path.startswith(folder) else ELSEWHERE + path
                     ),
                 )
 

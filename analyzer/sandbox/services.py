@@ -120,14 +120,14 @@ class Services:
 
     # -- trackers
 
-    def _for_program(self, tracker: str, original: Any, made: Any) -> Any:
-        """Return a function that calls `made` for the program and `original` for everything else."""
+    def _for_program(self, tracker: str, original: Any, replacement: Any) -> Any:
+        """Return a function that calls `replacement` for the program and `original` for everything else."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             if self._aside():
                 return original(*arguments, **named)
             self._record(f"tracker {tracker}")
-            return made(*arguments, **named)
+            return replacement(*arguments, **named)
 
         return call
 

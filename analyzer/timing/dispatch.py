@@ -48,8 +48,8 @@ def works_of(operator: Operator, storages: tuple[Storage, ...], rates: Rates) ->
     if name.startswith(_EMPTY):
         return []
     if not operator.writes and inputs and outputs:
-        there = {t.storage for t in inputs}
-        if all(t.storage in there for t in outputs):
+        read = {t.storage for t in inputs}
+        if all(t.storage in read for t in outputs):
             return []
     if operator.domain == compiled.DOMAIN:
         return fused(operator, rates)

@@ -91,7 +91,7 @@ def seconds_of(
 
 def factor_of(seconds: Mapping[str, float]) -> float:
     """Return how many times as long as the measured host another takes, by its seconds of `LOOPS`."""
-    return exp(sum(log(seconds[name] / known) for name, known in LOOPS.items()) / len(LOOPS))
+    return exp(sum(log(seconds[name] / own_seconds) for name, own_seconds in LOOPS.items()) / len(LOOPS))
 
 
 def checkpointing(regions: int, calls: int) -> float:

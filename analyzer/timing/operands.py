@@ -40,8 +40,8 @@ def copied_first(operator: Operator, name: str, rates: Rates) -> list[Work]:
     names, last = _ROW_MAJOR.get(name, ()), False
     if name in _FORMATTED:
         names = _FORMATTED[name]
-        of = ("input", "weight") if name.startswith("convolution") else ("input", "self")
-        last = any(channels_last(tensor) for key in of if (tensor := operator.tensor(key)) is not None)
+        operands = ("input", "weight") if name.startswith("convolution") else ("input", "self")
+        last = any(channels_last(tensor) for key in operands if (tensor := operator.tensor(key)) is not None)
     launches = []
     for key in names:
         tensor = operator.tensor(key)

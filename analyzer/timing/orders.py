@@ -26,8 +26,8 @@ _MOST_AROUND = 4
 
 def order(tensor: TensorMeta) -> tuple[int, ...]:
     """Return the non-trivial dimensions by stride, largest first."""
-    there = [d for d, size in enumerate(tensor.shape) if size > 1]
-    return tuple(sorted(there, key=lambda d: (-tensor.stride[d], d)))
+    dims = [d for d, size in enumerate(tensor.shape) if size > 1]
+    return tuple(sorted(dims, key=lambda d: (-tensor.stride[d], d)))
 
 
 def pattern(source: TensorMeta, target: TensorMeta) -> tuple[str, tuple[float, ...]]:
@@ -56,19 +56,19 @@ def pattern_of_run(run: float, elements: float) -> tuple[float, ...]:
 def repetition(operand: TensorMeta, result: TensorMeta) -> tuple[str, tuple[float, ...]]:
     """Return how an operand that is broadcast is repeated, with its place in the table."""
     missing = len(result.shape) - len(operand.shape)
-    there = {
+    dims_there = {
         d + missing
         for d, (size, stride) in enumerate(zip(operand.shape, operand.stride, strict=True))
         if size > 1 and stride
     }
     dims = order(result)[::-1]
-    if not there or not dims:
+    if not dims_there or not dims:
         return "row_mul", (0.0,)
-    repeats_first = dims[0] in there
-    run = _joined(dims, lambda d: (d in there) == repeats_first, result)
+    repeats_first = dims[0] in dims_there
+    run = _joined(dims, lambda d: (d in dims_there) == repeats_first, result)
     if repeats_first:
         return "bias_add", (log(run),)
-    return "row_mul" if dims[-1] in there else "channel_mul", (log(run),)
+    return "row_mul" if dims[-1] in dims_there else "channel_mul", (log(run),)
 
 
 def _joined(dims: Iterable[int], kept: Callable[[int], bool], tensor: TensorMeta) -> int:

@@ -247,8 +247,8 @@ def _spreads(kinds: list[tuple[str, float, float, bool]], measured: bool) -> tup
     total = sum(time for _, time, _, _ in kinds)
     squares: dict[str, float] = defaultdict(float)
     counts = Counter[str]()
-    for category, time, spread, known in kinds:
-        squares[category] += time * spread * (1 if known else 2)
+    for category, time, spread, is_known in kinds:
+        squares[category] += time * spread * (1 if is_known else 2)
         counts[category] += 1
     alone = {category: 1 if category in _TOGETHER_OFF else count for category, count in counts.items()}
     apart = sqrt(sum((value / sqrt(alone[category])) ** 2 for category, value in squares.items())) / total

@@ -140,7 +140,7 @@ def seconds_of(works: Sequence[Work], beside: str = "") -> list[Seconds]:
     relations = planes(beside) if beside else {}
     rows = []
     for work in works:
-        factor, cold, spread, known, kernels = factors[work.category][work.place]
+        factor, cold, spread, is_known, kernels = factors[work.category][work.place]
         plane = relations.get(work.category) or relations.get(stand_in(work.category) or "")
         if plane is not None:
             spread += plane.spread
@@ -148,7 +148,7 @@ def seconds_of(works: Sequence[Work], beside: str = "") -> list[Seconds]:
         if not work.staged:
             factor *= exp(min((_DEVIATION * spread) ** 2 / 2, _MOST_RAISED))
         warm = work.base * factor
-        rows.append(Seconds(warm, warm * cold, spread, known, kernels))
+        rows.append(Seconds(warm, warm * cold, spread, is_known, kernels))
     return rows
 
 

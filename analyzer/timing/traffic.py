@@ -40,8 +40,8 @@ def _longest(*seconds: float) -> float:
 def _base(nbytes: float, rates: Rates, kernels: float = 1) -> float:
     """A fixed time, and the bytes over three quarters of a bandwidth; between three quarters of the cache and
     all of it a part finds room."""
-    there = min(max((1.0 - nbytes / rates.cache_bytes) * 4, 0.0), 1.0)
-    each = there / rates.cache_bandwidth + (1 - there) / rates.bandwidth
+    share = min(max((1.0 - nbytes / rates.cache_bytes) * 4, 0.0), 1.0)
+    each = share / rates.cache_bandwidth + (1 - share) / rates.bandwidth
     return _BEGIN * kernels + nbytes * each / _REACHED
 
 
@@ -113,12 +113,7 @@ def planes(name: str, itemsize: int, last: bool, sizes: tuple[float, float, floa
 
 
 def pooled(
-    name: str,
-    itemsize: int,
-    last: bool,
-    sizes: tuple[float, float, float],
-    window: float,
-    rates: Rates,
+    name: str, itemsize: int, last: bool, sizes: tuple[float, float, float], window: float, rates: Rates
 ) -> Work:
     """Return the work of pooling or resizing. sizes: planes, positions of the input's and of the result's;
     window: positions that become one. Between four places as many operations are done for each element; where

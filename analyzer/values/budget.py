@@ -150,7 +150,10 @@ def _work(call: DispatchedCall, tensors: list[torch.Tensor], results: list[torch
     return elements + (products if narrow else products // _PRODUCTS_AN_ELEMENT)
 
 
-def _convolved(call: DispatchedCall, made: torch.Tensor) -> int:
+def _convolved(call: DispatchedCall, out: torch.Tensor) -> int:
     """Return a convolution's multiplications: one kernel for each element of its result."""
-    counted, weight = call.argument("input") if call.argument("transposed") else made, call.argument("weight")
+    counted, weight = (
+        call.argument("input") if call.argument("transposed") else out,
+        call.argument("weight"),
+    )
     return int(counted.numel() * (weight.numel() // weight.size(0)))

@@ -157,14 +157,14 @@ class KnownValues:
                 return None if None in counts else sum(filter(None, counts))
         return None
 
-    def relate(self, call: DispatchedCall, most: int | None, made: torch.Tensor) -> None:
+    def relate(self, call: DispatchedCall, most: int | None, result: torch.Tensor) -> None:
         """Record an upper bound of the non-zero elements an operator made or wrote."""
         if call.func in DRAWING and (call.func is aten.rand.default or _evenly(call)):
-            self.counts.drawn(made)
+            self.counts.drawn(result)
         elif call.func is aten.nonzero.default:
-            self.counts.listed(call.argument("self"), made)
-        elif most is not None and self.sure(made) is None:
-            self.counts.bounded(made, most)
+            self.counts.listed(call.argument("self"), result)
+        elif most is not None and self.sure(result) is None:
+            self.counts.bounded(result, most)
 
     def _not_zero_at_most(self, mask: torch.Tensor) -> int | None:
         value = self.sure(mask)
@@ -199,12 +199,12 @@ class KnownValues:
         tensors whose values are known now, None where nothing is. values: its `operands`."""
         if self.store.by_storage and torch.Tag.inplace_view in call.func.tags:
             return []  # no values change: the tensor is another view of its storage, or of another one
-        made = self._run(call, tensors, results, written, values)
-        if made is None and call.func is aten._to_copy.default:
+        computed = self._run(call, tensors, results, written, values)
+        if computed is None and call.func is aten._to_copy.default:
             source = call.argument("self")
             if source.device.type == "cpu":
                 self.counts.copied(source, results[0])
-        return made
+        return computed
 
     def _run(
         self,
@@ -275,20 +275,20 @@ class KnownValues:
                 self.store.drop(key, nbytes)
         return all(tensor.numel() <= self.budget.most(tensor) for tensor in (*tensors, *results))
 
-    def _empty(self, call: DispatchedCall, made: torch.Tensor) -> bool:
+    def _empty(self, call: DispatchedCall, result: torch.Tensor) -> bool:
         """Make an uninitialised tensor zeros if affordable; return whether it is known now."""
         if not self.store.by_storage:
             return False
-        small = call.func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY
-        if small and self._filled_with(made, 0):
+        small = call.func is aten.new_empty.default and result.numel() <= _SMALL_EMPTY
+        if small and self._filled_with(result, 0):
             return True
         effort = self.budget.effort
-        if effort is None or not effort.lasts or not made.is_floating_point() or self.standing_in:
+        if effort is None or not effort.lasts or not result.is_floating_point() or self.standing_in:
             return False
-        if made.numel() > effort.most or not self._affordable(call, [], [made]):
+        if result.numel() > effort.most or not self._affordable(call, [], [result]):
             return False
-        self.store.put(made, torch.zeros(made.shape, dtype=made.dtype, device="cpu"), False)
-        self._numbers.add(self.store.key(made))
+        self.store.put(result, torch.zeros(result.shape, dtype=result.dtype, device="cpu"), False)
+        self._numbers.add(self.store.key(result))
         return True
 
     # -- what one operand decides

@@ -211,11 +211,11 @@ class OnnxModule(nn.Module):
         for name, key in self._held.items():
             values[name] = getattr(self, key)
         for child, arguments, results, dead in self._steps:
-            made = getattr(self, child)(*(values[name] if name else None for name in arguments))
-            for name, value in zip(results, _sequence(made), strict=False):
+            child_outputs = getattr(self, child)(*(values[name] if name else None for name in arguments))
+            for name, value in zip(results, _sequence(child_outputs), strict=False):
                 if name:
                     values[name] = value
-            del made
+            del child_outputs
             for name in dead:
                 values.pop(name, None)
         outputs = tuple(values[name] for name in self._outputs)
@@ -231,8 +231,8 @@ def _tensors(node: Any, values: Values | None) -> tuple[str, ...]:
     )
 
 
-def _sequence(made: Any) -> Sequence[Tensor | None]:
-    return made if isinstance(made, (tuple, list)) else (made,)
+def _sequence(outputs: Any) -> Sequence[Tensor | None]:
+    return outputs if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
 def _node_call(node: Any, inferred: Inferred) -> NodeCall:

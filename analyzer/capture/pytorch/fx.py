@@ -88,13 +88,13 @@ class _Translation:
 
     @staticmethod
     def _read_before_made(operators: list[Operator]) -> dict[int, TensorMeta]:
-        made: set[int] = set()
+        written: set[int] = set()
         read: dict[int, TensorMeta] = {}
         for operator in operators:
             for tensor in operator.inputs:
-                if tensor.storage not in made:
+                if tensor.storage not in written:
                     read.setdefault(tensor.storage, tensor)
-            made.update(output.storage for output in operator.outputs if output is not None)
+            written.update(output.storage for output in operator.outputs if output is not None)
         return read
 
     def _call(self, operator: Operator) -> fx.Node:

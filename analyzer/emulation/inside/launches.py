@@ -68,10 +68,10 @@ def _accesses(source: str) -> dict[str, list[int]]:
 class StepLaunches:
     """Collects the launches of the step under way; `last`: those of the last whole one."""
 
-    def __init__(self, here: Callable[[], tuple[str, str, str]]) -> None:
-        """here: what tells the line, module and phase."""
+    def __init__(self, place: Callable[[], tuple[str, str, str]]) -> None:
+        """place: what tells the line, module and phase."""
         self.last: list[dict[str, Any]] = []
-        self._here = here
+        self._here = place
         self._now: list[dict[str, Any]] = []
         self._steps = self._compiled = False
         self._first: Any = None

@@ -55,8 +55,8 @@ class SourcePlaces:
         """(line "file.py:12", module's path, phase) of the operator under way."""
         node: Any = torch._C._current_autograd_node()
         if node is not None:
-            made = self._made.get(node._sequence_nr())
-            return (*made, "backward") if made else (*self._walk()[:2], "backward")
+            recorded = self._made.get(node._sequence_nr())
+            return (*recorded, "backward") if recorded else (*self._walk()[:2], "backward")
         line, module, phase = self._walk()
         if torch.is_grad_enabled():  # a node of this operator's has been made just before
             self._made.setdefault(torch._C._autograd._get_sequence_nr() - 1, (line, module))

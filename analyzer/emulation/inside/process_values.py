@@ -104,12 +104,12 @@ class ProcessValues:
         call, known_values = DispatchedCall(func, args, kwargs), self._known
         operands = tensors((*args, *kwargs.values()))
         written = tensors(map(call.argument, op.writes))
-        there = any(tensor.is_cuda for tensor in operands)
+        on_device = any(tensor.is_cuda for tensor in operands)
         if self._effort.lasts or self._effort.paused:
             self._effort.paused = branches.generates()
-        values = known_values.operands(func, operands, written) if there or _makes_there(kwargs) else None
-        most = known_values.most_not_zero(call) if there else None
-        sizes = self._sizes_asked(op, call, operands) if there else []
+        values = known_values.operands(func, operands, written) if on_device or _makes_there(kwargs) else None
+        most = known_values.most_not_zero(call) if on_device else None
+        sizes = self._sizes_asked(op, call, operands) if on_device else []
         RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
             result = run(*args, **kwargs)
@@ -123,9 +123,9 @@ class ProcessValues:
         if unknown and not sizes:
             self._list(f"{op.name} reads what it computed: zeros")
         self._settle(op, call, results, operands, written, values)
-        for made in (written or results)[:1]:
-            if made.is_cuda:
-                known_values.relate(call, most, made)
+        for first in (written or results)[:1]:
+            if first.is_cuda:
+                known_values.relate(call, most, first)
         return result
 
     # -- what is computed
@@ -149,9 +149,9 @@ class ProcessValues:
             return
         for tensor in fresh:
             self._known.renewed(self._contents.key(tensor))
-        made = set(map(id, self._known.follow(call, operands, results, written, values) or ()))
+        computed = set(map(id, self._known.follow(call, operands, results, written, values) or ()))
         for tensor in flat:
-            if id(tensor) in made:
+            if id(tensor) in computed:
                 continue
             if id(tensor) in changed:
                 self._known.renewed(self._contents.key(tensor))

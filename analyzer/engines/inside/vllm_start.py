@@ -142,13 +142,13 @@ def settings(config: Any) -> dict[str, Any]:
 def watch_config(arguments: Any, seen: dict[str, Any]) -> list[Any]:
     """Keep the engine's configuration, so that its settings are known if it does not start."""
     configs: list[Any] = []
-    made = getattr(arguments, "create_engine_config", None)
-    if made is None:
+    create_config = getattr(arguments, "create_engine_config", None)
+    if create_config is None:
         return configs
 
-    @functools.wraps(made)
+    @functools.wraps(create_config)
     def create_engine_config(self: Any, *positional: Any, **named: Any) -> Any:
-        configs.append(made(self, *positional, **named))
+        configs.append(create_config(self, *positional, **named))
         seen["settings"] = settings(configs[-1])
         return configs[-1]
 

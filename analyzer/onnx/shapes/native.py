@@ -104,7 +104,7 @@ def _run_nodes(
     for node in nodes:
         check_rank(node, lambda name: types[name].shape if name in types else None)
     graph = onnx.GraphProto(name="g", node=nodes)
-    made = {name for node in nodes for name in node.output}
+    outputs = {name for node in nodes for name in node.output}
     for name, value in types.items():
         tensor = structure.initializers.get(name)
         constant = tensor is not None and not (context.symbolic and name in structure.overridable)
@@ -112,7 +112,7 @@ def _run_nodes(
             graph.initializer.append(tensor)
             # Tensors of Constant nodes carry no name, or another.
             graph.initializer[-1].name = name
-        elif name and name not in made:
+        elif name and name not in outputs:
             if (
                 data_prop
                 and value.sizes is not None
@@ -123,7 +123,7 @@ def _run_nodes(
             graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
     declared = declared or {}
     for name in structure.outputs:
-        if name in made:
+        if name in outputs:
             kind = to_type_proto(declared[name]) if name in declared and declared[name].dtype else None
             graph.output.append(onnx.ValueInfoProto(name=name, type=kind))
     graph.value_info.extend(
@@ -139,7 +139,7 @@ def _run_nodes(
             "check the given shapes, or export the model again",
         ) from None
     items = (*inferred.graph.value_info, *inferred.graph.output)
-    return {item.name: from_type_proto(item.type) for item in items if item.name in made}
+    return {item.name: from_type_proto(item.type) for item in items if item.name in outputs}
 
 
 def infer_node(

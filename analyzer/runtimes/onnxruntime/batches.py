@@ -51,9 +51,9 @@ class Sessions:
     def resize(self, batch: int | Lanes) -> None:
         """Set the frame's values to their shapes at a batch. Raises as `Polynomial.at`."""
         for shape, values in self._shapes.items():
-            there = shape(batch)
+            sizes = shape(batch)
             for value in values:
-                value.shape = there
+                value.shape = sizes
 
 
 class SessionBatches:

@@ -142,13 +142,13 @@ def parse(options: Mapping[str, Any]) -> SessionOptions:
     chosen: dict[str, Any] = {}
     for name, text in options.items():
         plain = name.removeprefix("session.").removeprefix("memory.")
-        known = _ALIASES.get(plain, plain)
-        if known not in _OPTIONS:
+        option = _ALIASES.get(plain, plain)
+        if option not in _OPTIONS:
             raise OptionError(
                 f"unknown ONNX Runtime option {name!r}",
                 f"{did_you_mean(plain, _OPTIONS)}options: {', '.join(sorted(_OPTIONS))}",
             )
-        chosen[known] = _OPTIONS[known].metadata["read"](name, str(text))
+        chosen[option] = _OPTIONS[option].metadata["read"](name, str(text))
     settings = SessionOptions(**chosen)
     if settings.enable_cuda_graph:
         if settings.provider != "cuda":

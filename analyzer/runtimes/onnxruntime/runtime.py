@@ -29,12 +29,7 @@ from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.rewrite import unmodelled
 from analyzer.runtimes.onnxruntime.session import RUNS, record
-from analyzer.runtimes.onnxruntime.simulation import (
-    ArenaRegion,
-    RunFigures,
-    SessionFailure,
-    typical,
-)
+from analyzer.runtimes.onnxruntime.simulation import ArenaRegion, RunFigures, SessionFailure, typical
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +150,11 @@ def _frames(
     """Return a frame per run: one twice, or those of `runs`; equal batches share one."""
     if not runs:
         return [prepared] * len(RUNS)
-    made = {model.batch: prepared}
+    by_batch = {model.batch: prepared}
     for run in runs:
-        if run.batch not in made:
-            made[run.batch] = prepare(run, None, settings, release=prepared.graph.release)
-    return [made[run.batch] for run in runs]
+        if run.batch not in by_batch:
+            by_batch[run.batch] = prepare(run, None, settings, release=prepared.graph.release)
+    return [by_batch[run.batch] for run in runs]
 
 
 def _others(settings: SessionOptions, batch: int | None, release: Release) -> list[Frame]:

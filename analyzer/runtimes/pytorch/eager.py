@@ -50,13 +50,7 @@ from analyzer.runtimes.pytorch.scratch.script import (
     Take,
     kernel_allocations,
 )
-from analyzer.runtimes.pytorch.settings import (
-    limited,
-    make_allocator,
-    notes_on,
-    notes_on_ties,
-    pool_bytes,
-)
+from analyzer.runtimes.pytorch.settings import limited, make_allocator, notes_on, notes_on_ties, pool_bytes
 from analyzer.runtimes.rules import TENSOR
 from analyzer.runtimes.variants import Plain
 
@@ -178,9 +172,9 @@ class Eager:
 
     def rename(self, names: Mapping[int, int]) -> None:
         """Renumber storages."""
-        there = self._alive & names.keys()
-        self._alive -= there
-        self._alive |= {names[storage] for storage in there}
+        renamed = self._alive & names.keys()
+        self._alive -= renamed
+        self._alive |= {names[storage] for storage in renamed}
 
     @staticmethod
     def _where(operator: Operator) -> tuple[str, int]:

@@ -143,8 +143,8 @@ def _requests_and_frees(events: Sequence[AllocationEvent]) -> Iterator[tuple[Mal
 
 def _freed_at(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Return a freed allocation as (rounds since it was made, its position in that round)."""
-    made = places.get(event.key)
-    return (number - made[0], made[1]) if made else (-1, event.key)
+    place = places.get(event.key)
+    return (number - place[0], place[1]) if place else (-1, event.key)
 
 
 def _steps_of_events(events: Sequence[Malloc | Free]) -> Iterator[Step]:
@@ -278,8 +278,10 @@ def _rule(
 
     def steps_of(number: int) -> tuple[Step, ...]:
         if number not in steps_at:
-            made = at(number)
-            operator = replace(like, arguments=made.arguments, keywords=made.keywords, outputs=made.outputs)
+            steps = at(number)
+            operator = replace(
+                like, arguments=steps.arguments, keywords=steps.keywords, outputs=steps.outputs
+            )
             steps_at[number] = tuple(_ruled_steps(operator, profile))
             if len(steps_at[number]) > 2 * _MOST_TAKEN:
                 raise NotExtrapolated(f"{like.name} takes memory many times")
@@ -293,12 +295,12 @@ def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
     place."""
     taken: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
-    made: set[int] = set()
+    taken_tokens: set[int] = set()
     for step in kernel_allocations(operator, profile).steps:
         if isinstance(step, Output):
             output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
-            if output is not None and output.storage not in inputs | made:
-                made.add(output.storage)
+            if output is not None and output.storage not in inputs | taken_tokens:
+                taken_tokens.add(output.storage)
                 yield "result", 0
         elif isinstance(step, Take):
             if not step.keep:

@@ -36,12 +36,12 @@ def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
     """Return what the operator's PyTorch kernel needs of the driver; None if it has none."""
     on_device = [tensor for tensor in operator.inputs if program.storages[tensor.storage].on_device]
     inputs = {tensor.storage for tensor in on_device}
-    made = [
+    outputs = [
         output
         for output in operator.outputs
         if output is not None and output.storage not in inputs and program.storages[output.storage].on_device
     ]
-    into = made or [tensor for tensor in on_device if tensor.storage in operator.writes]
+    into = outputs or [tensor for tensor in on_device if tensor.storage in operator.writes]
     library, _, name = operator.name.rpartition("::")
     if not into or library.endswith("c10d_functional") or library == "c10d":
         return None

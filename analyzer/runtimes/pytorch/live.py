@@ -140,10 +140,10 @@ class Live:
             ):
                 self._workspaces = workspaces
                 self._profile = self._eager.device = self._current_settings()[0]
-            asked = self._eager.run(self._program.operators[moment.operator])
+            requests = self._eager.run(self._program.operators[moment.operator])
         else:
-            asked = self._eager.follow(moment)
-        for event in asked:
+            requests = self._eager.follow(moment)
+        for event in requests:
             try:
                 self._simulate(event)
             except OutOfMemoryError as error:
@@ -181,9 +181,9 @@ class Live:
                 self._begin()
             if event.category is Category.WORKSPACE and event.label == "cublas":
                 self._process.cublas()
-        asked = self._server.step(event, self._states)
+        nbytes = self._server.step(event, self._states)
         self._events.append(event)
-        if asked > 0:
+        if nbytes > 0:
             states, (allocated, reserved, requested) = self._states, self._peaks
             now = states.allocated[-1], states.reserved[-1], states.requested[-1]
             if now[0] > allocated or now[1] > reserved or now[2] > requested:
@@ -308,9 +308,9 @@ class Live:
     ) -> None:
         """Continue after extrapolated iterations with the requests of the speculation."""
         assert self._eager is not None and self._apart is not None
-        asked = {event.key: event for event in self._apart if isinstance(event, Malloc)}
+        requests = {event.key: event for event in self._apart if isinstance(event, Malloc)}
         came = {
-            was: asked[now] for was, now in pairs if now in asked
+            was: requests[now] for was, now in pairs if now in requests
         }  # what is in host memory was not asked for
         self._apart = None
         allocated = extrapolated.allocated
@@ -322,8 +322,8 @@ class Live:
         for was, malloc in came.items():
             handle, name = extrapolated.handles[was], names[malloc.key]
             allocated += self.allocator.size_of(handle)
-            made = replace(malloc, key=name, storage=name, operator=malloc.operator - operators)
-            self._events.append(made)
+            request = replace(malloc, key=name, storage=name, operator=malloc.operator - operators)
+            self._events.append(request)
             self._states.put(allocated, malloc.nbytes, handle)
             self._server.live[name] = handle, malloc.nbytes
         if allocated != self.allocator.allocated:
@@ -366,13 +366,13 @@ class Live:
         states, eager, (allocated, requested) = self._states, self._eager, self._extrapolated_peaks
         if not states.allocated or eager is None or allocated <= max(states.allocated):
             return
-        now, asked = states.allocated[-1], max(requested - states.requested[-1], 0)
+        now, more = states.allocated[-1], max(requested - states.requested[-1], 0)
         piece = Malloc(
             eager.key(), allocated - now, Category.ACTIVATION, label="tokens that were extrapolated"
         )
         self._events += [piece, Free(piece.key)]
-        states.put(allocated, asked)
-        states.put(now, -asked)
+        states.put(allocated, more)
+        states.put(now, -more)
 
     @property
     def device_free(self) -> int:

@@ -85,13 +85,13 @@ def order_of(readings: Sequence[Reading], watched: Sequence[Look]) -> str:
 def _late(events: Sequence[AllocationEvent], watched: Sequence[Look]) -> tuple[AllocationEvent, ...]:
     """Return the events with storages freed one look of the watchdog later."""
     ends = [look.position for look in watched[1:]] + [len(events)]
-    made: list[AllocationEvent] = list(events[: watched[0].position]) if watched else list(events)
+    order: list[AllocationEvent] = list(events[: watched[0].position]) if watched else list(events)
     for look, end in zip(watched, ends, strict=True) if watched else ():
         late: list[AllocationEvent] = []
         for event in events[look.position : end]:
-            (late if isinstance(event, Free) and event.key in look.seen else made).append(event)
-        made += late
-    return tuple(made)
+            (late if isinstance(event, Free) and event.key in look.seen else order).append(event)
+        order += late
+    return tuple(order)
 
 
 def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
@@ -101,32 +101,32 @@ def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
     if not reading.waits:
         return False
     first, last = reading.waits[0][0], reading.end
-    asked = sum(isinstance(event, Malloc) for event in events[first:last])
+    count = sum(isinstance(event, Malloc) for event in events[first:last])
     of_pieces = sum(
         isinstance(event, Malloc)
         for begin, end in reading.pieces
         for event in events[max(begin, first) : end]
     )
-    return 2 * (asked - of_pieces) >= len(reading.pieces)
+    return 2 * (count - of_pieces) >= len(reading.pieces)
 
 
 def _ordered(events: Sequence[AllocationEvent], reading: Reading, beyond: int) -> Iterator[AllocationEvent]:
     """Yield the events; each piece comes at the first wait that leaves at most `beyond` before it."""
     moved = [_requests_and_frees(events[begin:end]) for begin, end in reading.pieces]
     elsewhere = {id(event) for piece in moved for event in piece}
-    done = here = 0
+    done = at = 0
     for position, number in reading.waits:
-        yield from (event for event in events[here:position] if id(event) not in elsewhere)
-        here = position
+        yield from (event for event in events[at:position] if id(event) not in elsewhere)
+        at = position
         for piece in moved[done : number + beyond + 1]:
             yield from piece
         done = max(done, number + beyond + 1)
     for piece in moved[done:]:
         yield from piece
-    yield from (event for event in events[here:] if id(event) not in elsewhere)
+    yield from (event for event in events[at:] if id(event) not in elsewhere)
 
 
 def _requests_and_frees(events: Sequence[AllocationEvent]) -> list[AllocationEvent]:
     """Return a piece's requests and their frees, without frees of older storages."""
-    asked = {event.key for event in events if isinstance(event, Malloc)}
-    return [event for event in events if isinstance(event, Malloc | Free) and event.key in asked]
+    keys = {event.key for event in events if isinstance(event, Malloc)}
+    return [event for event in events if isinstance(event, Malloc | Free) and event.key in keys]

@@ -24,9 +24,9 @@ def _join() -> None:
 
 def _run_shadowed_module() -> None:
     """Run the environment's own sitecustomize module, if there is one."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    own_folder = os.path.dirname(os.path.abspath(__file__))
     spec = importlib.machinery.PathFinder.find_spec(
-        "sitecustomize", [path for path in sys.path if os.path.abspath(path) != here]
+        "sitecustomize", [path for path in sys.path if os.path.abspath(path) != own_folder]
     )
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -28,11 +28,11 @@ _NONE: frozenset[str] = frozenset()
 
 def convolution_settings() -> frozenset[str]:
     """Return the cuDNN settings that differ from PyTorch's defaults."""
-    of = torch._C
-    settings = [] if of._get_cudnn_enabled() else ["no_cudnn"]
-    if of._get_cudnn_benchmark():
+    torch_c = torch._C
+    settings = [] if torch_c._get_cudnn_enabled() else ["no_cudnn"]
+    if torch_c._get_cudnn_benchmark():
         settings.append("benchmark")
-    if of._get_cudnn_deterministic() or of._get_deterministic_algorithms():
+    if torch_c._get_cudnn_deterministic() or torch_c._get_deterministic_algorithms():
         settings.append("deterministic")
     if not _allows_tf32():
         settings.append("no_tf32")

@@ -26,15 +26,15 @@ class Current:
 
     def now(self) -> int:
         """Return the number of the current stream."""
-        here = self._here
+        thread_state = self._here
         node: Any = torch._C._current_autograd_node()
         if node is None:
-            here.node = None
-            return here.program
+            thread_state.node = None
+            return thread_state.program
         sequence = node._sequence_nr()
-        if here.node != sequence:
-            here.node, here.node_stream = sequence, self._made_on.get(sequence, 0)
-        return here.node_stream
+        if thread_state.node != sequence:
+            thread_state.node, thread_state.node_stream = sequence, self._made_on.get(sequence, 0)
+        return thread_state.node_stream
 
     def set(self, number: int) -> None:
         """Make the stream with this number current."""

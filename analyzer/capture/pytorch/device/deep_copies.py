@@ -30,13 +30,13 @@ def deep_copy(
         with torch.no_grad():
             storage = _whole(tensor, memo.setdefault(_COPIES, {}))
             tensor.new_empty([])
-            made = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-        made.requires_grad_(tensor.requires_grad)
+            view = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        view.requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
-            made.grad = copied(tensor.grad, memo)
-        vars(made).update(copy.deepcopy(vars(tensor), memo))
-        memo[id(tensor)] = made
-        return made
+            view.grad = copied(tensor.grad, memo)
+        vars(view).update(copy.deepcopy(vars(tensor), memo))
+        memo[id(tensor)] = view
+        return view
 
     return copied
 

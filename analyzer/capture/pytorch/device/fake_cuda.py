@@ -303,10 +303,10 @@ class FakeCuda(TorchFunctionMode):
             if is_cuda(self._recorder.gpu if device is None else device, self._recorder.gpu):
                 if where(storage).type == "cuda":
                     return storage
-                made = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self._recorder.gpu)
+                tensor = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self._recorder.gpu)
                 if not non_blocking:
                     self._recorder.storages.wait(self._recorder.streams.now())
-                return made.untyped_storage()
+                return tensor.untyped_storage()
             return storage
 
         with replaced(

@@ -105,8 +105,8 @@ def _jitted(_code: str, _name: str, _by_ref: bool, count: int, tensors: Any, _mo
     deciding = [tensor for tensor in tensors if tensor.dim()] or tensors
     dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in deciding))
     stride = compute_elementwise_output_strides(*(tensor.expand(shape) for tensor in tensors))
-    made = [torch.empty_strided(shape, stride, dtype=dtype, device=CUDA_TYPE) for _ in range(count)]
-    return made[0] if count == 1 else tuple(made)
+    parts = [torch.empty_strided(shape, stride, dtype=dtype, device=CUDA_TYPE) for _ in range(count)]
+    return parts[0] if count == 1 else tuple(parts)
 
 
 def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -81,6 +81,6 @@ def defaults(count: int) -> tuple[torch.Generator, ...]:
 
 
 def _of(gpu: torch.device) -> _OfTheDevice:
-    made = _OfTheDevice()
-    made.gpu = gpu
-    return made
+    generator = _OfTheDevice()
+    generator.gpu = gpu
+    return generator

@@ -76,25 +76,25 @@ class HostMemory:
             if name not in ("device", "pin_memory", "generator", "size")
         }
         with _disable_current_modes():
-            made = torch.empty(shape, **{**plain, "device": _META, "requires_grad": False})
-        self._recorder.storages.host(made)
+            tensor = torch.empty(shape, **{**plain, "device": _META, "requires_grad": False})
+        self._recorder.storages.host(tensor)
         if func in _DRAWN:
-            self.draws.take(_DRAWN[func](made), kwargs.get("generator"))
+            self.draws.take(_DRAWN[func](tensor), kwargs.get("generator"))
         if kwargs.get("requires_grad"):
-            return made.requires_grad_()
-        if func in _FILLED and made.layout is torch.strided:
-            self._remember(made, func)
-        return made
+            return tensor.requires_grad_()
+        if func in _FILLED and tensor.layout is torch.strided:
+            self._remember(tensor, func)
+        return tensor
 
-    def _remember(self, made: torch.Tensor, func: Callable[..., Any]) -> None:
+    def _remember(self, tensor: torch.Tensor, func: Callable[..., Any]) -> None:
         """Remember how an untouched host tensor was made, until it is freed."""
-        key = id(made)
+        key = id(tensor)
 
         def gone(reference: weakref.ref[torch.Tensor]) -> None:
             if self._untouched.get(key, (None,))[0] is reference:
                 del self._untouched[key]
 
-        self._untouched[key] = weakref.ref(made, gone), func
+        self._untouched[key] = weakref.ref(tensor, gone), func
 
     def touched(self, tensor: torch.Tensor, index: Any) -> bool:
         """Rows or elements of a tensor without memory are taken or written: whether it is a real one now."""
@@ -173,8 +173,8 @@ class _WithoutNumbers(torch.autograd.Function):
     def forward(ctx: Any, real: torch.Tensor, storages: Storages) -> torch.Tensor:
         ctx.like = real.shape, real.dtype
         with _disable_current_modes():
-            made = torch.empty_like(real, device=_META)
-        return storages.host(made)
+            empty = torch.empty_like(real, device=_META)
+        return storages.host(empty)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
@@ -276,8 +276,8 @@ def _of_no_mode(value: torch.Tensor) -> torch.Tensor:
     """Return the same memory as a tensor made outside inference mode: PyTorch gives data of one kind to the
     other, but not among meta tensors (`TensorImpl::has_compatible_shallow_copy_type`)."""
     with torch.inference_mode(False), _disable_current_modes():
-        made = torch.empty(0, dtype=value.dtype, device=value.device)
-        return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+        plain = torch.empty(0, dtype=value.dtype, device=value.device)
+        return plain.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
 
 
 def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:

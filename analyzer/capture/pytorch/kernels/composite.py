@@ -88,7 +88,9 @@ def _moments(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
         return NotImplemented
     kernel = aten.var.correction if func in _ALONE else aten.var_mean.correction
     with recorder:
-        real, imaginary = ([*_each(kernel(of(x), *rest, **kwargs))] for of in (torch.real, torch.imag))
+        real, imaginary = (
+            [*_each(kernel(part_of(x), *rest, **kwargs))] for part_of in (torch.real, torch.imag)
+        )
         result = real[0] + imaginary[0]
         if func in (aten.std.correction, aten.std_mean.correction):
             result.sqrt_()
@@ -119,15 +121,15 @@ def _contiguous_weight(recorder: Recorder, func: Any, args: tuple[Any, ...], _: 
     if weight.shape != node._saved_weight.shape:  # a variable of this convolution alone
         with recorder:
             return ReplacementCall(func, (x, weight.contiguous(), *rest))
-    made = node.metadata.get(_MADE)
-    if made is None:
-        made = node.metadata[_MADE] = {}
-        node.register_hook(lambda *_: made.clear())
+    copy = node.metadata.get(_MADE)
+    if copy is None:
+        copy = node.metadata[_MADE] = {}
+        node.register_hook(lambda *_: copy.clear())
     place = (weight.untyped_storage()._cdata, weight.storage_offset(), weight.stride())
-    if place not in made:
+    if place not in copy:
         with recorder:
-            made[place] = weight.contiguous()
-    return ReplacementCall(func, (x, made[place], *rest))
+            copy[place] = weight.contiguous()
+    return ReplacementCall(func, (x, copy[place], *rest))
 
 
 _ALONE = (aten.var.correction, aten.std.correction)

@@ -55,10 +55,10 @@ def fetched_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]
         def imported(module: ModuleType) -> None:
             if hasattr(module, _LOADED):
                 stack.callback(setattr, module, _LOADED, getattr(module, _LOADED))
-                made = module.FineGrainedFP8(
+                kernels = module.FineGrainedFP8(
                     matmul=products.plain, batched_matmul=products.row_by_row, grouped_matmul=products.grouped
                 )
-                setattr(module, _LOADED, made)
+                setattr(module, _LOADED, kernels)
 
         with once_imported(_MODULE, imported):
             yield
@@ -84,9 +84,9 @@ class Products:
             written = self._written(a)
         elif block_size is not None and list(block_size) == _DEEPGEMM_BLOCK and activation_scale is None:
             self._largest = max(self._largest, a.numel())
-        made = a.new_empty((*a.shape[:-1], b.shape[0]), dtype=output_dtype)
-        self._launch("matmul", a, b, made, scales, *written, key=(b.shape, _tile_rows(rows)))
-        return made
+        product = a.new_empty((*a.shape[:-1], b.shape[0]), dtype=output_dtype)
+        self._launch("matmul", a, b, product, scales, *written, key=(b.shape, _tile_rows(rows)))
+        return product
 
     def row_by_row(
         self, a: torch.Tensor, b: torch.Tensor, scales: torch.Tensor, expert_ids: torch.Tensor,
@@ -95,18 +95,18 @@ class Products:
         """`matmul_batched`: each row of (S, K) by its expert's part of (E, N, K)."""
         is_whole = not _in_groups(b, scales) and _whole(block_size, b)
         written = self._written(a) if is_whole else ()
-        made = a.new_empty((a.shape[0], b.shape[1]), dtype=output_dtype)
+        product = a.new_empty((a.shape[0], b.shape[1]), dtype=output_dtype)
         self._launch(
             "matmul_batched",
             a,
             b,
-            made,
+            product,
             scales,
             expert_ids,
             *written,
             key=(b.shape, None if is_whole else a.shape[0]),
         )
-        return made
+        return product
 
     def grouped(
         self, a: torch.Tensor, b: torch.Tensor, scales: torch.Tensor, offsets: torch.Tensor,
@@ -116,12 +116,12 @@ class Products:
         """`matmul_grouped`: rows of (S, K), sorted by expert, by (E, N, K)."""
         experts = b.shape[0]
         written = self._written(a) if not _in_groups(b, scales) and _whole(block_size, b) else ()
-        made = a.new_empty((a.shape[0], b.shape[1]), dtype=output_dtype)
+        product = a.new_empty((a.shape[0], b.shape[1]), dtype=output_dtype)
         tile = _tile_rows((a.shape[0] + experts - 1) // experts)
         tiles = (tokens_per_expert + tile - 1) // tile
         ends = torch.cumsum(tiles, dim=0).to(torch.int32)
-        self._launch("matmul_grouped", a, b, made, scales, offsets, ends, *written, key=(b.shape, tile))
-        return made
+        self._launch("matmul_grouped", a, b, product, scales, offsets, ends, *written, key=(b.shape, tile))
+        return product
 
     def _written(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`fp8_act_quant`: the input in 8 bits, and a scale a row."""
@@ -138,9 +138,9 @@ class Products:
         """Return a kernel as Triton, or its replacement, makes it of a function."""
         if name not in self._kernels:
             triton: Any = importlib.import_module("triton")
-            made = triton.jit(FunctionType(_kernel.__code__, {}, f"finegrained_fp8_{name}"))
+            kernel = triton.jit(FunctionType(_kernel.__code__, {}, f"finegrained_fp8_{name}"))
             configs = [triton.Config({}, num_warps=warps) for warps in (2, 4)]  # two stand for them all
-            self._kernels[name] = triton.autotune(configs=configs, key=["KEY"])(made) if tuned else made
+            self._kernels[name] = triton.autotune(configs=configs, key=["KEY"])(kernel) if tuned else kernel
         return self._kernels[name]
 
     def add_notes(self, device: DeviceProfile) -> None:

@@ -33,10 +33,10 @@ def nested_attention(compatible: CompatibleDevices) -> Iterator[None]:
 
     def has_flash(params: Any, debug: bool = False) -> bool:
         fits = params.query.dtype in _HALF and params.query.size(-1) <= _WIDEST and params.attn_mask is None
-        return fits and backends.flash_sdp_enabled() and compatible.decided(lambda of: of.ampere)
+        return fits and backends.flash_sdp_enabled() and compatible.decided(lambda gpu: gpu.ampere)
 
     def has_efficient(params: Any, debug: bool = False) -> bool:
-        wide = params.query.dtype is not torch.bfloat16 or compatible.decided(lambda of: of.ampere)
+        wide = params.query.dtype is not torch.bfloat16 or compatible.decided(lambda gpu: gpu.ampere)
         return params.query.dtype in (*_HALF, torch.float32) and wide and backends.mem_efficient_sdp_enabled()
 
     with contextlib.ExitStack() as stack:

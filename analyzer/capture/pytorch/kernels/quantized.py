@@ -149,11 +149,11 @@ class Paged:
     def _get(self, *shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
         """Return a paged tensor, which lies in host memory."""
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            made = self._recorder.storages.host(torch.empty(shape, dtype=dtype, device="meta"))
-        self._bytes += made.numel() * dtype.itemsize
-        made.is_paged = True  # type: ignore[attr-defined]
-        made.page_deviceid = 0  # type: ignore[attr-defined]
-        return made
+            tensor = self._recorder.storages.host(torch.empty(shape, dtype=dtype, device="meta"))
+        self._bytes += tensor.numel() * dtype.itemsize
+        tensor.is_paged = True  # type: ignore[attr-defined]
+        tensor.page_deviceid = 0  # type: ignore[attr-defined]
+        return tensor
 
 
 @contextlib.contextmanager

@@ -128,16 +128,16 @@ def batch_norm_backward_reduce(
     channels = x.size(1)
     innermost = _has_channels_innermost(grad) and _has_channels_innermost(x)
     if innermost and mean.is_contiguous() and invstd.is_contiguous():
-        of, count = (mean, 0) if weight is None else (weight, channels)
+        like_tensor, count = (mean, 0) if weight is None else (weight, channels)
         input_g = weight_g = bias_g = True
     else:
-        of, count = weight, channels
+        like_tensor, count = weight, channels
 
     def made(wanted: bool, length: int, like: Any) -> Any:
         return torch.empty(length, dtype=like.dtype, device=META) if wanted else None
 
     sums = made(input_g, channels, mean), made(input_g, channels, mean)
-    return *sums, made(weight_g, count, of), made(bias_g, count, of)
+    return *sums, made(weight_g, count, like_tensor), made(bias_g, count, like_tensor)
 
 
 def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:

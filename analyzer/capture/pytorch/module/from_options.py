@@ -73,8 +73,10 @@ def batch_for(
                 "give --input NAME=3x224x224:float32 with --batch, or define make_batch(batch) in the"
                 " target's file",
             )
-        inputs, made = program.make_batch(program.own_batch if options.batch is None else options.batch)
-        targets = made if targets is None else targets
+        inputs, batch_targets = program.make_batch(
+            program.own_batch if options.batch is None else options.batch
+        )
+        targets = batch_targets if targets is None else targets
         if isinstance(inputs, Mapping):
             inputs = _in_order(program.model, inputs, strict=True)
     arguments = inputs if isinstance(inputs, Mapping) else tuple(inputs)

@@ -32,7 +32,7 @@ def _forget(folder: str, modules_before: set[str]) -> None:
 def _streams_and_folder() -> Iterator[None]:
     """Restore standard streams (also their descriptors) and the working folder afterwards: a program may log
     to a file of its own."""
-    here, streams = Path.cwd(), (sys.stdin, sys.stdout, sys.stderr)
+    folder, streams = Path.cwd(), (sys.stdin, sys.stdout, sys.stderr)
     copies = {}
     for number in (1, 2):
         with contextlib.suppress(OSError):  # closed by the caller
@@ -47,7 +47,7 @@ def _streams_and_folder() -> Iterator[None]:
             os.dup2(copy, number)
             os.close(copy)
         sys.stdin, sys.stdout, sys.stderr = streams
-        os.chdir(here)
+        os.chdir(folder)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def _without_memory(model: torch.nn.Module, recorder: Recorder) -> None:
         for tensors in (module._parameters, module._buffers):
             for name, tensor in tensors.items():
                 if tensor is not None and not tensor.is_meta:
-                    made: Any = recorder.storages.host(tensor.detach().to("meta"))
+                    on_host: Any = recorder.storages.host(tensor.detach().to("meta"))
                     if isinstance(tensor, torch.nn.Parameter):
-                        made = torch.nn.Parameter(made, tensor.requires_grad)
-                    tensors[name] = made
+                        on_host = torch.nn.Parameter(on_host, tensor.requires_grad)
+                    tensors[name] = on_host

@@ -59,9 +59,9 @@ class Files:
                 self._zeros[own._cdata] = storage
                 if not self._recorder.storages.in_host_memory(tensor):
                     self._on_gpu.add(storage._cdata)
-            made = torch.empty(0, dtype=tensor.dtype)
-            made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
-            return made.requires_grad_(tensor.requires_grad)
+            zeros = torch.empty(0, dtype=tensor.dtype)
+            zeros.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+            return zeros.requires_grad_(tensor.requires_grad)
 
     def _reduced(self) -> Any:
         """Replace `Tensor._reduce_ex_internal`, which gives what a pickle stores of a tensor."""
@@ -84,14 +84,14 @@ class Files:
         """Return a storage of a file, on the device it belongs to; None where PyTorch itself does that."""
         if location.partition(":")[0] != "cuda":
             return None
-        made = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")
+        tensor = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda")
         if storage.device.type == "cpu" and 0 < storage.nbytes() <= _KNOWN_BYTES:
             with torch._C.DisableTorchFunction():
                 held = torch.empty(0, dtype=torch.uint8).set_(storage)
                 is_known = bool(held.any())
             if is_known:
-                made.copy_(held)
-        return made.untyped_storage()
+                tensor.copy_(held)
+        return tensor.untyped_storage()
 
     def _filled(self) -> Any:
         """`UntypedStorage._set_from_file`, which reads the number of elements, and the elements."""

@@ -102,12 +102,12 @@ class _Call:
 
     def longer(self, count: int) -> tuple[_Call, list[torch.Tensor]]:
         """Return the call with a prompt longer by this many tokens, and the tensors made for it."""
-        made = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
+        grown = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
         cache = copy.deepcopy(self.arguments.get("past_key_values"))
         longer = replace(
-            self, arguments={**self.arguments, **made, "past_key_values": cache}, more=self.more + count
+            self, arguments={**self.arguments, **grown, "past_key_values": cache}, more=self.more + count
         )
-        return longer, list(made.values())
+        return longer, list(grown.values())
 
     def __call__(self) -> Any:
         with _Counted(self.arguments["input_ids"], self.more):
@@ -226,17 +226,17 @@ class Tokens:
         lived there."""
         recorder, memory = self._recorder, self._memory
         longer = 0 if begun is None else begun.stretch.longest
-        long, made = call.longer(longer)
-        there, joined = recorder.position(), begun is None
+        long, grown = call.longer(longer)
+        cursor, joined = recorder.position(), begun is None
 
         def called(places: list[RecordingCursor]) -> None:
             nonlocal joined
             number = longer + len(places)
             if begun is None and len(places) == 2:
-                program.loop = places[1].storages - there.storages
+                program.loop = places[1].storages - cursor.storages
             if begun is not None and len(places) == _BEGINNING + 2:
-                _release(made)
-                self._join(begun, program, there, places[1].storages - there.storages)
+                _release(grown)
+                self._join(begun, program, cursor, places[1].storages - cursor.storages)
                 joined = True
             elif joined and stretches and number == stretches[0].first + _BEGINNING + 2:
                 program.begun = self._begun(stretches.pop(0), places[-_BEGINNING - 1 :], program)
@@ -248,13 +248,13 @@ class Tokens:
 
     def _begun(self, stretch: _Stretch, places: list[RecordingCursor], program: _Program) -> _Begun | None:
         """Return the stretch's tokens extrapolated, its first having been run; None where they cannot be."""
-        rounds, asked = self._memory.iterations([place.events for place in places], stretch.first + 1)
+        rounds, requests = self._memory.iterations([place.events for place in places], stretch.first + 1)
         entry = program.entry.storages
         live = self._lives(entry, entry, program.loop)
         samples = [*rounds[_SETTLING:], *stretch.samples]
         try:
-            _check_alike(live, stretch.lives, asked)
-            iterations = self._memory.extrapolate(samples, asked, stretch.between)
+            _check_alike(live, stretch.lives, requests)
+            iterations = self._memory.extrapolate(samples, requests, stretch.between)
         except NotExtrapolated:
             return None
         return _Begun(stretch, places[-1], live, iterations)
@@ -266,15 +266,15 @@ class Tokens:
         stretches: list[tuple[list[Any], _Lives]] = []
 
         def begin() -> None:
-            long, made = call.longer(longer)
-            there = self._recorder.position()
+            long, grown = call.longer(longer)
+            cursor = self._recorder.position()
 
             def enough(places: list[RecordingCursor]) -> None:
                 if len(places) < _BEGINNING + 2:
                     return
-                _release(made)
+                _release(grown)
                 rounds, _ = self._memory.iterations([place.events for place in places[1:]], longer + 1)
-                lives = self._lives(before.storages, there.storages, places[1].storages - there.storages)
+                lives = self._lives(before.storages, cursor.storages, places[1].storages - cursor.storages)
                 stretches.append((rounds[_SETTLING:], lives))
                 raise _Ended
 
@@ -320,11 +320,11 @@ class Tokens:
         gc.collect()
         return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
-    def _join(self, begun: _Begun, program: _Program, there: RecordingCursor, loop: int) -> None:
+    def _join(self, begun: _Begun, program: _Program, cursor: RecordingCursor, loop: int) -> None:
         """Replace storages alive after the first tokens by those alive now; the program goes on."""
-        recorder, entry, here = self._recorder, program.entry, begun.here
+        recorder, entry, at = self._recorder, program.entry, begun.here
         now = recorder.position()
-        lives = self._lives(entry.storages, there.storages, loop)
+        lives = self._lives(entry.storages, cursor.storages, loop)
         _check_alike(begun.live, lives, begun.iterations.extrapolated)
         partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
         every = recorder.storages.all
@@ -335,11 +335,11 @@ class Tokens:
             if partner in begun.iterations.extrapolated
             or (not every[storage].on_device and every[storage].nbytes != every[partner].nbytes)
         ]
-        names = {**partners, **{storage: here.storages + count for count, storage in enumerate(extrapolated)}}
+        names = {**partners, **{storage: at.storages + count for count, storage in enumerate(extrapolated)}}
         growing = [every[storage] for storage in extrapolated]
         pairs = [(partners[storage], storage) for storage in extrapolated]
-        self._memory.resume_after(begun.iterations, pairs, names, now.operators - here.operators)
-        recorder.cut(here, names)
+        self._memory.resume_after(begun.iterations, pairs, names, now.operators - at.operators)
+        recorder.cut(at, names)
         recorder.storages.all.extend(growing)
         recorder.storages.program.extend(Death(partners[storage]) for storage in extrapolated)
         recorder.storages.program.extend(Birth(names[storage]) for storage in extrapolated)

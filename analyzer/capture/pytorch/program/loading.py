@@ -75,13 +75,13 @@ class LoadedTensor(Future[Any]):
     def made_by(self, thread: Executor) -> int:
         """Make the tensor in the thread and return its bytes."""
         try:
-            made = thread.submit(self._make).result()
+            tensor = thread.submit(self._make).result()
         except Exception as error:
             self.set_exception(error)
-            made = None
+            tensor = None
         else:
-            self.set_result(made)
-        return made.numel() * made.element_size() if isinstance(made, torch.Tensor) else 0
+            self.set_result(tensor)
+        return tensor.numel() * tensor.element_size() if isinstance(tensor, torch.Tensor) else 0
 
 
 class LoadingPool:

@@ -353,10 +353,10 @@ def _unreached(recorder: Recorder, phases: Phases) -> str:
 def _exits(recorder: Recorder) -> Iterator[None]:
     """While open, `os._exit` ends the program that is followed, in whichever thread: nothing it does on its
     way out counts. A forked process it ends."""
-    ends, here = os._exit, os.getpid()
+    ends, process = os._exit, os.getpid()
 
     def exit_here(status: int) -> None:
-        if os.getpid() != here:
+        if os.getpid() != process:
             ends(status)
         recorder.ended = SystemExit(status)
         raise recorder.ended
@@ -387,9 +387,9 @@ def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
         if is_scripted(self):
             recorder.caveat(CAVEAT)
         path = phases.module(self)
-        here = recorder.places.here
-        here.modules.append(path)
-        here.callers.append(None)
+        place = recorder.places.here
+        place.modules.append(path)
+        place.callers.append(None)
         try:
             out = call(self, *args, **kwargs)
         except Exception as error:
@@ -397,8 +397,8 @@ def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
                 recorder.failed = (id(error), path)
             raise
         finally:
-            here.modules.pop()
-            here.callers.pop()
+            place.modules.pop()
+            place.callers.pop()
         phases.returned(self, out)
         return out
 

@@ -106,7 +106,7 @@ class Threads:
     def _followed(self, thread: threading.Thread, run: Callable[[], None]) -> None:
         """Run a thread's own function under the capture's modes; its error is kept for the main thread."""
         del thread.run  # the class's own again, and no circle
-        here = self._recorder.places.here
+        place = self._recorder.places.here
         try:
             with self._modes():
                 run()
@@ -118,8 +118,8 @@ class Threads:
             self._ended_by = self._ended_by or error
             self._interrupt()
         finally:
-            if here.handle:
-                self._handles.give(here.handle)
+            if place.handle:
+                self._handles.give(place.handle)
 
     def _interrupt(self) -> None:
         """Wake the main thread, which may wait for this one, after an error."""
@@ -128,11 +128,11 @@ class Threads:
 
     def handle(self, operator: str) -> int:
         """Return this thread's handle number; it takes one if the operator needs one."""
-        here = self._recorder.places.here
-        if threading.get_ident() != self._follower and not here.in_order:
+        place = self._recorder.places.here
+        if threading.get_ident() != self._follower and not place.in_order:
             self._recorder.note(ORDER)
-        if here.handle is None:
+        if place.handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):
                 return 0
-            here.handle = 0 if threading.get_ident() == self._follower else self._handles.take()
-        return here.handle
+            place.handle = 0 if threading.get_ident() == self._follower else self._handles.take()
+        return place.handle

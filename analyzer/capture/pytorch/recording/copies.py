@@ -76,8 +76,8 @@ def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
             return
         if recorder.storages.in_host_memory(tensor):
             return
-        made = torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
-    recorder.record(aten.clone.default, (tensor.detach(),), {"memory_format": torch.contiguous_format}, made)
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+    recorder.record(aten.clone.default, (tensor.detach(),), {"memory_format": torch.contiguous_format}, copy)
 
 
 def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:

@@ -47,15 +47,15 @@ class MetaCache:
         except TypeError:  # an argument that cannot be told from others
             return func(*args, **kwargs)
         if result is not None:
-            _, kind, made = result
+            _, kind, outputs = result
             if kind is _ASKED:
                 return func(*args, **kwargs)
             if kind is torch.Tensor:
-                shape, stride, dtype = made[0]  # type: ignore[misc]
+                shape, stride, dtype = outputs[0]  # type: ignore[misc]
                 return torch.empty_strided(shape, stride, dtype=dtype, device=_META)
             results = [
                 None if one is None else torch.empty_strided(one[0], one[1], dtype=one[2], device=_META)
-                for one in made
+                for one in outputs
             ]
             return kind(results)
         out = func(*args, **kwargs)
@@ -95,11 +95,11 @@ def _seen(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] |
     results = (out,) if kind is torch.Tensor else out
     if kind not in (torch.Tensor, tuple, list):
         return None
-    made: list[_Made | None] = []
+    outputs: list[_Made | None] = []
     storages: set[int] = set()
     for one in results:
         if one is None:
-            made.append(None)
+            outputs.append(None)
             continue
         if type(one) is not torch.Tensor or not one.is_meta or one.is_complex() or one.storage_offset():
             return None
@@ -110,5 +110,5 @@ def _seen(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] |
         last = sum((size - 1) * stride for size, stride in zip(one.shape, one.stride(), strict=True))
         if storage.nbytes() != ((last + 1) * one.element_size() if one.numel() else 0):
             return None
-        made.append((one.shape, one.stride(), one.dtype))
-    return kind, tuple(made)
+        outputs.append((one.shape, one.stride(), one.dtype))
+    return kind, tuple(outputs)

@@ -108,8 +108,8 @@ class ProgramValues:
         call = DispatchedCall(schema.func, args, kwargs)
         most = self._known.most_not_zero(call)
         self._follow(schema, call, inputs, results, written)
-        for made in (written or results)[:1]:
-            self._known.relate(call, most, made)
+        for result in (written or results)[:1]:
+            self._known.relate(call, most, result)
 
     def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
         """Compute an operator's values if its inputs are known; else forget its results'."""
@@ -137,8 +137,8 @@ class ProgramValues:
             self._written(written)
             return
         values = self._known.operands(func, inputs, written)
-        made = self._known.follow(call, inputs, results, written, values)
-        if made is None and schema.mutable:
+        computed = self._known.follow(call, inputs, results, written, values)
+        if computed is None and schema.mutable:
             self._written(written or results)
 
     def _written(self, tensors: list[torch.Tensor]) -> None:

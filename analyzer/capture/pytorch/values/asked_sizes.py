@@ -55,9 +55,9 @@ class _Size(int):
     asked: AskedSizes
 
     def __new__(cls, value: int, tree: Tree, sizes: AskedSizes) -> _Size:
-        made = super().__new__(cls, value)
-        made.tree, made.asked = tree, sizes
-        return made
+        size = super().__new__(cls, value)
+        size.tree, size.asked = tree, sizes
+        return size
 
     def __bool__(self) -> bool:
         answer = int(self) != 0

@@ -166,8 +166,8 @@ class Collectives:
         on_device = [
             t for t in tensors if t.device.type == "meta" and not self._recorder.storages.in_host_memory(t)
         ]
-        for place, there in (("cuda", on_device), ("cpu", len(tensors) - len(on_device))):
-            if there:
+        for place, count in (("cuda", on_device), ("cpu", len(tensors) - len(on_device))):
+            if count:
                 group._get_backend(torch.device(place))
         return on_device
 

@@ -116,8 +116,8 @@ class _Everybody(type):
         return isinstance(instance, FakeProcessGroup)
 
 
-def _backend(made: list[Any]) -> type:
-    """Return a replacement of `ProcessGroupNCCL` or `ProcessGroupGloo`; instances go to `made`."""
+def _backend(backends: list[Any]) -> type:
+    """Return a replacement of `ProcessGroupNCCL` or `ProcessGroupGloo`; instances go to `backends`."""
 
     class Backend(metaclass=_Everybody):
         """A process group that sends nothing."""
@@ -130,8 +130,8 @@ def _backend(made: list[Any]) -> type:
         def __new__(cls, store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
             """PyTorch's fake one."""
             del store
-            made.append(FakeProcessGroup._create_internal(rank, size))
-            return made[-1]
+            backends.append(FakeProcessGroup._create_internal(rank, size))
+            return backends[-1]
 
     return Backend
 
@@ -188,7 +188,7 @@ def _replacements(
 ) -> dict[str, Any]:
     """Return what replaces functions of `torch.distributed`, by name, for one rank."""
     c10d = "torch.distributed.distributed_c10d."
-    made: list[Store] = []  # C++ forgets what Python wrote of a store nobody holds
+    all_stores: list[Store] = []  # C++ forgets what Python wrote of a store nobody holds
 
     def rendezvous(url: str, own: int = -1, size: int = -1, **_: Any) -> Iterator[tuple[Store, int, int]]:
         del url
@@ -203,8 +203,8 @@ def _replacements(
                 f" {rank.world_size}",
             )
         _enough(rank, store[1], f"init_process_group waits for {store[1]} ranks", "started")
-        made.append(Store("rendezvous", post, recorder.places.line))
-        yield made[-1], *store
+        all_stores.append(Store("rendezvous", post, recorder.places.line))
+        yield all_stores[-1], *store
 
     batch = dist.batch_isend_irecv
 

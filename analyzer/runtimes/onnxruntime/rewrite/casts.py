@@ -29,18 +29,18 @@ _BITS = {
 def insert(editor: Editor, *, fold: bool) -> None:
     """Put Casts around nodes that no provider runs. fold: convert constants themselves."""
     _free_lonely(editor)
-    made: dict[str, str] = {}
+    casts: dict[str, str] = {}
     for node in editor.order():
         halves = [name for name in dict.fromkeys(node.inputs) if _has_dtype(editor, name, _HALF)]
         if node.provider or node.bodies or not halves:
             continue
         node.provider = "cpu"
         for name in halves:
-            if name not in made:
-                made[name] = _operand(editor, name, fold=fold)
+            if name not in casts:
+                casts[name] = _operand(editor, name, fold=fold)
             for place, item in enumerate(node.inputs):
                 if item == name:
-                    editor.set_input(node, place, made[name])
+                    editor.set_input(node, place, casts[name])
         for place, name in enumerate(node.outputs):
             if _has_dtype(editor, name, _HALF):
                 _result(editor, node, place)

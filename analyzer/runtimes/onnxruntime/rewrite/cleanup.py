@@ -73,8 +73,8 @@ def _does_nothing(editor: Editor, node: Node) -> bool:
         return False
     if node.outputs[0] in editor.final or any(editor.readers.get(name) for name in node.outputs[1:] if name):
         return False
-    made = sum(name in editor.maker for name in node.inputs)
-    return (made == 1 or len(node.inputs) == 1) and rule(editor, node)
+    count = sum(name in editor.maker for name in node.inputs)
+    return (count == 1 or len(node.inputs) == 1) and rule(editor, node)
 
 
 def _identity(editor: Editor, node: Node) -> bool:  # noqa: ARG001

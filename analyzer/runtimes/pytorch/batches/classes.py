@@ -214,13 +214,13 @@ def _merged(before: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...
     merged: list[Step] = []
     left, right = list(before), list(seen)
     while left and right:
-        here, there = _step_key(left[0]), _step_key(right[0])
-        if here == there:
+        key, other_key = _step_key(left[0]), _step_key(right[0])
+        if key == other_key:
             merged.append(left.pop(0))
             right.pop(0)
-        elif all(_step_key(step) != here for step in right):
+        elif all(_step_key(step) != key for step in right):
             merged.append(left.pop(0))
-        elif all(_step_key(step) != there for step in left):
+        elif all(_step_key(step) != other_key for step in left):
             merged.append(right.pop(0))
         else:
             return seen

@@ -149,14 +149,14 @@ class EagerBatches:
 
     def prediction(self, batch: int) -> Prediction | None:
         self._renumber()
-        (sizes, taken), made = self._sizes(batch), self._made
-        if made.rows is None or transforms(self._graph.operators):  # notes name a batch's transforms
+        (sizes, taken), template = self._sizes(batch), self._made
+        if template.rows is None or transforms(self._graph.operators):  # notes name a batch's transforms
             return None
-        requests = [request for request in made.taken if request.nbytes in taken]
+        requests = [request for request in template.taken if request.nbytes in taken]
         numbers = np.array([request.nbytes for request in requests], np.int64)
         events = tuple([_request_of_step(request, taken[request.nbytes]) for request in requests])
-        plain = Plain(made.rows, sizes, numbers, len(made.events))
-        program = Requests(events, made.libraries, made.unknown)
+        plain = Plain(template.rows, sizes, numbers, len(template.events))
+        program = Requests(events, template.libraries, template.unknown)
         return prediction_of(program, self._graph, self._profile, self._conf, plain)
 
     @property

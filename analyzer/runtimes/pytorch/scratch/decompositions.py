@@ -158,11 +158,11 @@ def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     a work area for one matrix after the other."""
     script.outputs()
     other, scales = typed(operator, "input3"), present(operator, "input2")
-    of, left = ELEMENTS[other.dtype], bool(operator.argument("left", default=True))
+    element, left = ELEMENTS[other.dtype], bool(operator.argument("left", default=True))
     script.copies(turned(present(operator, "self")), scales)
     script.temporary(INFO_BYTES)
     rows, columns = other.shape[-2:]
-    nbytes = cusolver.ormqr_bytes(of, left, rows, columns, scales.shape[-1])
+    nbytes = cusolver.ormqr_bytes(element, left, rows, columns, scales.shape[-1])
     in_turn(script, count_of(other), nbytes)
 
 
@@ -174,7 +174,7 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
     numbers are made of their squares.
     """
     matrix, solution = solvable(operator, "self"), present(operator, 0)
-    of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
+    element, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     width, least, most = dtype_bytes(matrix.dtype), min(rows, columns), max(rows, columns)
     sides = 1 if len(solution.shape) < len(matrix.shape) else solution.shape[-1]
     script.temporary(count * INFO_BYTES)
@@ -190,15 +190,15 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
         if together:
             addressed(script, device, count, 2)
         else:
-            reported(script, count, cusolver.geqrf_bytes(of, most, least))
+            reported(script, count, cusolver.geqrf_bytes(element, most, least))
         if wide:
             script.release(*triangular_systems(script, device, count, least)[::-1])
-        reported(script, count, cusolver.ormqr_bytes(of, True, most, sides, least))
+        reported(script, count, cusolver.ormqr_bytes(element, True, most, sides, least))
         if not wide:
             script.release(*triangular_systems(script, device, count, least)[::-1])
         script.release(turned, scales)
     if rows > columns:
-        if of.is_complex:
+        if element.is_complex:
             script.release(script.temporary(count * (rows - columns) * sides * width))
         script.output(1)
     script.release(copy)
@@ -217,7 +217,7 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
     if vectors:
         _finite(script, device, matrix)
     script.temporary(reports * INFO_BYTES)
-    made = script.temporary(elements * width if vectors else 0)
+    vectors_token = script.temporary(elements * width if vectors else 0)
     values = script.temporary(count * size * width)
     parts = [script.temporary(count * size * width if real else 0)]
     copy = script.temporary(contiguous_copy_bytes(turned(matrix)))
@@ -231,7 +231,7 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
     script.output(0)
     if vectors:
         script.output(1)
-    script.release(made, values)
+    script.release(vectors_token, values)
     looked_at(script, reports)
 
 
@@ -266,13 +266,13 @@ def singular(
 ) -> None:
     """Allocate for singular values, besides the results. vectors: they are wanted; full: all of them; driver:
     the routine the program names."""
-    count, (rows, columns), of = count_of(matrix), matrix.shape[-2:], ELEMENTS[matrix.dtype]
+    count, (rows, columns), element = count_of(matrix), matrix.shape[-2:], ELEMENTS[matrix.dtype]
     width, least, most = dtype_bytes(matrix.dtype), min(rows, columns), max(rows, columns)
     script.temporary(count * INFO_BYTES)
     copy = script.temporary(bytes_of(matrix))
     held: list[int] = []
     if driver == "gesvd":
-        held.append(script.temporary(cusolver.gesvd_bytes(of, most, least), Basis.MEASURED))
+        held.append(script.temporary(cusolver.gesvd_bytes(element, most, least), Basis.MEASURED))
         held.append(script.temporary(least * real_bytes(matrix)))
         held.append(script.temporary(least * least * width if vectors else 0))
     elif driver == "gesvda":
@@ -281,16 +281,16 @@ def singular(
                 script.temporary(count * most * least * width),
                 script.temporary(count * least * least * width),
             ]
-        in_turn(script, 1, cusolver.gesvda_bytes(of, int(vectors), most, least, count))
+        in_turn(script, 1, cusolver.gesvda_bytes(element, int(vectors), most, least, count))
     elif rows <= _AT_ONCE and columns <= _AT_ONCE:
         if not vectors or (not full and rows > columns):
             held.append(script.temporary(count * rows * rows * width))
         if not vectors or (not full and columns > rows):
             held.append(script.temporary(count * columns * columns * width))
-        in_turn(script, 1, cusolver.gesvdj_batched_bytes(of, int(vectors), rows, columns, count))
+        in_turn(script, 1, cusolver.gesvdj_batched_bytes(element, int(vectors), rows, columns, count))
     else:
         if not vectors:
             held += [script.temporary(rows * least * width), script.temporary(columns * least * width)]
-        in_turn(script, 1, cusolver.gesvdj_bytes(of, int(vectors), int(not full), rows, columns))
+        in_turn(script, 1, cusolver.gesvdj_bytes(element, int(vectors), int(not full), rows, columns))
     script.release(*held[::-1], copy)
     looked_at(script, count)

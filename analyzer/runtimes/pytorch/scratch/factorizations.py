@@ -311,7 +311,7 @@ def _in_blocks(script: Script, device: DeviceProfile, matrix: TensorMeta) -> Non
     """Square matrices by PyTorch's own kernel: two arrays of addresses and a permutation of the rows, and for
     each update of the columns to the right of a block a product (`LUWorkspace`, `lu_batched_blas3_kernel`,
     LURecBlas3Kernel.cu)."""
-    rows, count, of = matrix.shape[-1], count_of(matrix), ELEMENTS[matrix.dtype]
+    rows, count, element = matrix.shape[-1], count_of(matrix), ELEMENTS[matrix.dtype]
     blocks = _BLOCKS[device.architecture.lu]
     narrow = min(blocks.narrow[list(ELEMENTS).index(matrix.dtype)], _WIDEST)
 
@@ -321,7 +321,7 @@ def _in_blocks(script: Script, device: DeviceProfile, matrix: TensorMeta) -> Non
         left = width // 2
         return updates(start, left) + 1 + updates(start + left, width - left)
 
-    wide = (blocks.complex if of.is_complex else blocks.real)[rows >= blocks.large]
+    wide = (blocks.complex if element.is_complex else blocks.real)[rows >= blocks.large]
     tokens = [script.temporary(2 * count * POINTER_BYTES), script.temporary(count * rows * INFO_BYTES)]
     for start in range(0, rows, wide):
         width = min(wide, rows - start)
@@ -375,7 +375,7 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     matrix, q, scales = typed(operator, "A", "self", "input"), present(operator, 0), operator.tensor("tau")
     if scales is not None and not (matrix.element_count and scales.shape[-1]):
         return
-    of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
+    element, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
     script.temporary(
         count * reflectors * dtype_bytes(matrix.dtype) if is_qr else contiguous_copy_bytes(scales)
@@ -383,11 +383,11 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if not product and at_once(rows, count):
         addressed(script, device, count if matrix.element_count else 0, 2)
     elif not product:
-        reported(script, count, cusolver.geqrf_bytes(of, rows, columns))
+        reported(script, count, cusolver.geqrf_bytes(element, rows, columns))
     if product or (is_qr and 0 not in q.shape[-2:]):
         if scales is not None:
             reflectors = scales.shape[-1]
-        reported(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))
+        reported(script, count, cusolver.orgqr_bytes(element, rows, q.shape[-1], reflectors))
 
 
 @rule("aten::_linalg_eigh", name="symmetric-eigenvalues", sure=_SURE)
@@ -409,13 +409,13 @@ def symmetric(script: Script, matrix: TensorMeta) -> None:
     """Allocate for eigenvalues and vectors of symmetric matrices, besides the results."""
     count, size = count_of(matrix), matrix.shape[-1]
     script.temporary(count * INFO_BYTES)
-    of = ELEMENTS[matrix.dtype]
+    element = ELEMENTS[matrix.dtype]
     if script.torch_release in _WITHOUT_MAGMA:
-        in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))
+        in_turn(script, 1, cusolver.syevd_bytes(element, 1, 0, size, count))
     elif matrix.dtype == "float32" and 32 <= size <= 512 and (count == 1 or size > 32):
-        in_turn(script, count, cusolver.syevj_bytes(of, 1, 0, size))
+        in_turn(script, count, cusolver.syevj_bytes(element, 1, 0, size))
     elif count > 1 and size <= 32:
-        in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))
+        in_turn(script, 1, cusolver.syevd_bytes(element, 1, 0, size, count))
     else:
-        in_turn(script, count, cusolver.syevd_bytes(of, 1, 0, size))
+        in_turn(script, count, cusolver.syevd_bytes(element, 1, 0, size))
     looked_at(script, count)

@@ -63,11 +63,13 @@ class _Transform:
             strided=(source.stride[dims[-1]] != 1 and not copied) or both_sides,
             to_real=dtype not in _WHOLE,
         )
-        known = is_recorded(plan)
-        if not known:
+        recorded = is_recorded(plan)
+        if not recorded:
             self.unlike.append(plan.lengths)
         copy = self.script.temporary(bytes_of(source) if copied else 0)
-        workspace = self.script.temporary(workspace_bytes(plan), Basis.MEASURED if known else Basis.BOUNDED)
+        workspace = self.script.temporary(
+            workspace_bytes(plan), Basis.MEASURED if recorded else Basis.BOUNDED
+        )
         self.script.release(workspace)
         self.script.release(copy)
         order = [*rest, *dims]

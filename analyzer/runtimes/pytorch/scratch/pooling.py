@@ -133,12 +133,12 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     Source: aten/src/ATen/native/cuda/Col2Im.cu, `col2im_cuda`.
     """
     source, result = operator.tensor("self"), operator.outputs[0]
-    made = bytes_of(source) if source is not None else 0
-    if result is None or bytes_of(result) <= made:
-        script.output(0, made)
+    nbytes = bytes_of(source) if source is not None else 0
+    if result is None or bytes_of(result) <= nbytes:
+        script.output(0, nbytes)
         script.copies(source)
         return
-    script.temporary(made)
+    script.temporary(nbytes)
     script.copies(source)
     script.output(0)
 

@@ -125,12 +125,12 @@ def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: 
     volumes = windows.transposed and len(windows.weight.shape) == _VOLUME
     # The result is made like the input first, and resized.
     before = script.temporary(windows.share(windows.source)) if volumes else -1
-    made = script.temporary(nbytes)
+    columns = script.temporary(nbytes)
     if not nbytes:
         script.output(0)
     script.release(before)
     script.release(*reversed(products(script, device, windows, bias)))
-    return made
+    return columns
 
 
 def backward(
@@ -173,7 +173,7 @@ def _one_backward(
     sizes: tuple[int, int, int] | None,
 ) -> list[tuple[int, int]]:
     """Allocate one group's backward: results, or temporaries of `sizes`, which are returned."""
-    made: list[tuple[int, int]] = []
+    temporaries: list[tuple[int, int]] = []
 
     def result(index: int) -> None:
         if not wanted[index]:
@@ -181,7 +181,7 @@ def _one_backward(
         if sizes is None:
             script.output(index)
         else:
-            made.append((index, script.temporary(sizes[index])))
+            temporaries.append((index, script.temporary(sizes[index])))
 
     copied = contiguous_copy_bytes(grad) if sizes is None else 0
     if windows.transposed:
@@ -199,7 +199,7 @@ def _one_backward(
                 part = contiguous_like(replace(grad, shape=shape, stride=()))
                 sum_over(script, device, part, (0, *range(2, len(shape))))
             script.release(taken, copy)
-        return made
+        return temporaries
     copy = script.temporary(copied)
     taken = -1
     if windows.plain:
@@ -221,7 +221,7 @@ def _one_backward(
         for _ in range(samples):
             script.release(script.temporary(windows.bias))
     script.release(taken, copy)
-    return made
+    return temporaries
 
 
 @rule(

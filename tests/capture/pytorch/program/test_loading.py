@@ -81,8 +81,8 @@ def test_other_orders() -> None:
     free_a, free_b = Free(1), Free(2)
     events = (a, b, c, joined, free_a, free_b)
     reading = Reading(pieces=[(0, 1), (1, 2), (2, 3)], waits=[(0, 0), (2, 1), (6, 2)])
-    assert list(others(events, [reading])) == [(a, b, joined, free_a, free_b, c)]
-    assert list(others(events, [])) == []
+    assert list(other_orders(events, [reading])) == [(a, b, joined, free_a, free_b, c)]
+    assert list(other_orders(events, [])) == []
 
 
 def test_what_a_watchdog_lets_go_is_kept_until_its_next_look() -> None:
@@ -90,10 +90,10 @@ def test_what_a_watchdog_lets_go_is_kept_until_its_next_look() -> None:
     a, b, c = (Malloc(key, 100, Category.GRADIENT) for key in (1, 2, 3))
     events = (a, b, Free(1), c, Free(3), Free(2))
     looks = [Look(2, frozenset({1})), Look(4, frozenset({2}))]
-    assert list(others(events, [], looks)) == [(a, b, c, Free(1), Free(3), Free(2))]
-    assert list(others(events, [], looks[:1])) == [(a, b, c, Free(3), Free(2), Free(1))]
-    assert list(others(events, [], [Look(2, frozenset({3}))])) == [(a, b, Free(1), c, Free(2), Free(3))]
-    assert list(others(events, [], [Look(5, frozenset({2}))])) == []
+    assert list(other_orders(events, [], looks)) == [(a, b, c, Free(1), Free(3), Free(2))]
+    assert list(other_orders(events, [], looks[:1])) == [(a, b, c, Free(3), Free(2), Free(1))]
+    assert list(other_orders(events, [], [Look(2, frozenset({3}))])) == [(a, b, Free(1), c, Free(2), Free(3))]
+    assert list(other_orders(events, [], [Look(5, frozenset({2}))])) == []
 
 
 def test_a_program_that_turns_each_piece_into_another_may_come_last() -> None:
@@ -105,12 +105,12 @@ def test_a_program_that_turns_each_piece_into_another_may_come_last() -> None:
     reading = Reading(
         [(3 * key, 3 * key + 1) for key in range(count)], [(3 * key, key) for key in range(count)]
     )
-    last = list(others(events, [reading]))[-1]
+    last = list(other_orders(events, [reading]))[-1]
     assert last == (*pieces, *(event for key in range(count) for event in (wider[key], Free(key))))
     joined = [event for event in events if event not in wider[1:]]
     places = [joined.index(piece) for piece in pieces]
     reading = Reading([(place, place + 1) for place in places], list(zip(places, range(count), strict=True)))
-    assert all(other[:count] != tuple(pieces) for other in others(joined, [reading]))
+    assert all(other[:count] != tuple(pieces) for other in other_orders(joined, [reading]))
 
 
 EXPERTS = {

@@ -27,8 +27,8 @@ def taken(
         return rule(node, graph, settings)
 
     def ask(lanes: Integers) -> Takes:
-        there = graph if len(lanes) == lane_count > 1 else _graph_in_lanes(lanes, node, graph)
-        return rule(node, there, settings)
+        part = graph if len(lanes) == lane_count > 1 else _graph_in_lanes(lanes, node, graph)
+        return rule(node, part, settings)
 
     by_lanes = list(in_parts(np.arange(lane_count), ask))
     return by_lanes[0][1] if len(by_lanes) == 1 else _joined(by_lanes, lane_count)

@@ -65,8 +65,10 @@ def _matmul_add(editor: Editor, node: Node, *, keep_attention: bool) -> None:
     if keep_attention and attention_projection(editor, node, add):
         return
     rows = math.prod(stack[:-1])
-    flat, made = (rows, matrix[0]), (rows, matrix[1])
-    before, after = (editor.new_value(node.inputs[0], shape, shape, "gemm_reshape") for shape in (flat, made))
+    flat, result = (rows, matrix[0]), (rows, matrix[1])
+    before, after = (
+        editor.new_value(node.inputs[0], shape, shape, "gemm_reshape") for shape in (flat, result)
+    )
     _reshape(editor, node, node.inputs[0], before, flat)
     editor.add(name, "Gemm", [before, node.inputs[1], bias_name], [after], {}, "", node.provider)
     _reshape(editor, node, after, add.outputs[0], (*stack[:-1], matrix[1]))

@@ -119,10 +119,10 @@ def _group(editor: Editor, node: Node) -> Group | None:
     results = tuple(edge.node for edge in uses if quantizes(edge.node))
     if clip is not None and (len(results) != 1 or not _redundant(editor, clip, results[0])):
         return None
-    made = [name for name in last.outputs if name]
-    if results and not (len(results) == len(made) == len(uses)):
+    outputs = [name for name in last.outputs if name]
+    if results and not (len(results) == len(outputs) == len(uses)):
         return None
-    if any(name in editor.final for name in made) and results:
+    if any(name in editor.final for name in outputs) and results:
         return None
     return Group(node, sources, results, clip)
 
@@ -192,11 +192,11 @@ def _drop(editor: Editor, group: Group, *, wide: bool, narrow: bool) -> bool:
         return False
     if not is_pair(editor, result, source):
         return False
-    made = result.outputs[0]
+    output = result.outputs[0]
     editor.set_input(node, node.inputs.index(source.outputs[0]), source.inputs[0])
     editor.remove(source)
     editor.remove(result)
-    editor.take_output(node, 0, made)
+    editor.take_output(node, 0, output)
     return True
 
 

@@ -88,15 +88,17 @@ def clean_up(editor: Editor) -> None:
         for end in ends:
             if end is None:
                 continue
-            made = end.outputs[0]
+            output = end.outputs[0]
             maker = editor.maker.get(source)
-            if made not in editor.final:
-                editor.replace_uses(made, source)
+            if output not in editor.final:
+                editor.replace_uses(output, source)
                 editor.remove(end)
             elif maker is not None and len(ends) == 1 and len(edges(editor, source)) == 1:
                 editor.remove(end)
-                editor.take_output(maker, maker.outputs.index(source), made)
+                editor.take_output(maker, maker.outputs.index(source), output)
             else:
                 editor.remove(end)
-                editor.add("QDQFinalCleanupTransformer", "Identity", [source], [made], provider=end.provider)
+                editor.add(
+                    "QDQFinalCleanupTransformer", "Identity", [source], [output], provider=end.provider
+                )
         editor.remove(node)

@@ -117,9 +117,11 @@ def _split(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[int, .
 
 def _into_transpose(editor: Editor, node: Node) -> Node:
     """Replace the Reshape by a new Transpose; the caller sets its input and permutation when it merges it."""
-    made = editor.add("Transpose", "Transpose", [node.inputs[0]], list(node.outputs), {}, "", node.provider)
+    transpose = editor.add(
+        "Transpose", "Transpose", [node.inputs[0]], list(node.outputs), {}, "", node.provider
+    )
     editor.remove(node)
-    return made
+    return transpose
 
 
 def _first(editor: Editor, node: Node, perm: Perm, parts: list[tuple[int, ...]]) -> None:
