@@ -251,27 +251,22 @@ def _is_release(name: str, text: Any) -> bool:
     return name in RECORDED and isinstance(text, str) and RELEASE.fullmatch(text) is not None
 
 
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_count, value))
+
+
 # field -> (what it must be, in words; the check).
 CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("a name", lambda value: isinstance(value, str) and value != ""),
     "capacity_bytes": ("a number of bytes above 0", lambda value: _is_count(value) and value > 0),
-    "capacity_range_bytes": (
-        "[least, most] bytes, with capacity_bytes between them",
-        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
-    ),
+    "capacity_range_bytes": ("[least, most] bytes, with capacity_bytes between them", _is_pair),
     "listed_bytes": ("a number of bytes above 0", lambda value: _is_count(value) and value > 0),
     "driver_bytes": ("a number of bytes", _is_count),
-    "compute_capability": (
-        "[major, minor]",
-        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
-    ),
+    "compute_capability": ("[major, minor]", _is_pair),
     "sm_count": ("a count above 0", lambda value: _is_count(value) and value > 0),
     "max_threads_per_sm": ("a count above 0", lambda value: _is_count(value) and value > 0),
     "context_bytes": ("a number of bytes", _is_count),
-    "context_range_bytes": (
-        "[least, most] bytes, with context_bytes between them",
-        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
-    ),
+    "context_range_bytes": ("[least, most] bytes, with context_bytes between them", _is_pair),
     "first_kernel_bytes": ("a number of bytes", _is_count),
     "modules_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
     "modules_off_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),

@@ -178,7 +178,7 @@ class _Root:
                     os.mkdir(folder)
                     self._as_lower(path, folder)
         layers = ",".join(
-            f"{kind}={_escaped(path)}"
+            kind + "=" + re.sub(r"([\\,:])", r"\\\1", path)
             for kind, path in (("lowerdir", outside), ("upperdir", upper), ("workdir", work))
         )
         _mount("overlay", self.path + outside, "overlay", 0, f"{layers},{self._options}")
@@ -290,10 +290,6 @@ def _mount_points() -> list[str]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         points = {line.split(" ")[4] for line in table}
     return sorted(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point) for point in points)
-
-
-def _escaped(path: str) -> str:
-    return re.sub(r"([\\,:])", r"\\\1", path)
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

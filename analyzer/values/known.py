@@ -159,7 +159,9 @@ class KnownValues:
 
     def relate(self, call: DispatchedCall, most: int | None, result: torch.Tensor) -> None:
         """Record an upper bound of the non-zero elements an operator made or wrote."""
-        if call.func in DRAWING and (call.func is aten.rand.default or _evenly(call)):
+        if call.func in DRAWING and (
+            call.func is aten.rand.default or (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
+        ):
             self.counts.drawn(result)
         elif call.func is aten.nonzero.default:
             self.counts.listed(call.argument("self"), result)
@@ -375,11 +377,6 @@ def on_host(value: Any, values: Mapping[int, torch.Tensor]) -> Any:
     if type(value) in (list, tuple):
         return type(value)(on_host(item, values) for item in value)
     return torch.device("cpu") if isinstance(value, torch.device) else value
-
-
-def _evenly(call: DispatchedCall) -> bool:
-    """Return whether numbers are drawn from 0 to 1."""
-    return (call.argument("from", 0), call.argument("to", 1)) == (0, 1)
 
 
 def _overwritten(func: Any, written: list[torch.Tensor]) -> set[int]:

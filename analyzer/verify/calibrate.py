@@ -203,7 +203,10 @@ def profile(measured: Mapping[str, Any], name: str | None) -> dict[str, Any]:
 
 def topology(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return a rank's NCCL memory as a profile stores it, the largest where ranks differ."""
-    growths = [_growths(marks) for marks in measured["ranks"]]
+    growths: list[dict[str, int]] = [  # by rank: event -> bytes more than before it
+        {event: nbytes - before for (_, before), (event, nbytes) in itertools.pairwise(marks)}
+        for marks in measured["ranks"]
+    ]
 
     def most(event: str, ranks: Sequence[int] | None = None) -> int:
         return max(0, *(growths[rank][event] for rank in ranks or range(len(growths))))
@@ -226,11 +229,6 @@ def topology(measured: Mapping[str, Any]) -> dict[str, Any]:
         "send_bytes": send,
         "receive_bytes": receive,
     }
-
-
-def _growths(marks: Sequence[tuple[str, int]]) -> dict[str, int]:
-    """Event -> bytes more than before it."""
-    return {event: nbytes - before for (_, before), (event, nbytes) in itertools.pairwise(marks)}
 
 
 def predicted_checks(device: DeviceProfile) -> list[tuple[str, int, int]]:

@@ -173,16 +173,13 @@ def _run(recorder: SessionRecorder, frame: Frame, number: int, patterns: Pattern
                 )
     running = Running(recorder, frame, number, patterns)
     after = running.execute()
-    late = running.results() if _shrinks_under_results(recorder.options) else ()
+    # The arena shrinks while the CPU's results are still there, which are the caller's own when a run ends;
+    # the GPU's have been copied by then.
+    shrinks_first = recorder.options.enable_memory_arena_shrinkage and recorder.options.provider == "cpu"
+    late = running.results() if shrinks_first else ()
     for key in (*(key for key in running.held() if key not in late), *feeds):
         recorder.give(key)
     recorder.events.append(Event(name))
     for key in late:
         recorder.give(key)
     return after
-
-
-def _shrinks_under_results(options: SessionOptions) -> bool:
-    """Return whether the arena shrinks while the results are still there: on the CPU they are the caller's
-    own when a run ends; from the GPU they have been copied by then."""
-    return options.enable_memory_arena_shrinkage and options.provider == "cpu"

@@ -30,14 +30,11 @@ def sliced_whole(tensor: torch.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...
     for at, part in enumerate(index):
         if isinstance(part, slice) and dimension < tensor.dim():
             begins = part.start in (None, 0) and part.step in (None, 1)
-            if begins and (part.stop is None or _behind(part.stop, tensor.shape[dimension])):
+            size = tensor.shape[dimension]
+            if begins and (part.stop is None or (type(part.stop) is int and part.stop > size)):
                 slices[at] = slice(_BELOW, part.stop, part.step)
         dimension += rest if part is ... else counts[at]
     return tuple(slices)
-
-
-def _behind(stop: Any, size: int) -> bool:
-    return type(stop) is int and stop > size
 
 
 def _dimensions(part: Any) -> int:

@@ -474,7 +474,9 @@ def _reaches_device(args: Any, kwargs: Any) -> bool:
         if isinstance(value, torch.Tensor):
             if value.is_meta:
                 return True
-        elif isinstance(value, (list, tuple)) and any(_is_meta(part) for part in value):
+        elif isinstance(value, (list, tuple)) and any(
+            isinstance(part, torch.Tensor) and part.is_meta for part in value
+        ):
             return True
     if not kwargs:
         return False
@@ -482,7 +484,3 @@ def _reaches_device(args: Any, kwargs: Any) -> bool:
     return (device is not None and device.type in ("cuda", "meta")) or _reaches_device(
         tuple(kwargs.values()), _NO_KWARGS
     )
-
-
-def _is_meta(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_meta

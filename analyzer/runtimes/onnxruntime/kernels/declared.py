@@ -128,9 +128,5 @@ def has_kernel(
     return registered.has_kernel(provider, node.domain, node.op, graph.opset, *types)
 
 
+# Kernels whose results are device data even if all inputs are on the host.
 STAYS_ON_GPU = frozenset({"Expand", "ConstantOfShape", "Range", "Tile"})
-
-
-def stays_on_gpu(kernel: str) -> bool:
-    """Return whether the results are device data even if all inputs are on the host."""
-    return kernel in STAYS_ON_GPU

@@ -27,7 +27,7 @@ TABLE = Path(__file__).with_name("registered.json")
 # Providers whose list is of an older ONNX Runtime: what it has for an operator's newest version then, later
 # versions have.
 _OLDER = frozenset({"cuda"})
-_KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+OWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
 def has_kernel(
@@ -36,7 +36,7 @@ def has_kernel(
     """Return whether the provider has a kernel. inputs, outputs: element types, "" if unknown."""
     if domain in extensions.DOMAINS:
         return provider == "cpu"
-    if domain not in _KNOWN_DOMAINS:
+    if domain not in OWN_DOMAINS:
         return True
     since, formals = _formals(domain, op, opset)
     # Of ONNX Runtime's own operators no schema is at hand: T is taken to be the first operand's type if that
@@ -51,11 +51,6 @@ def has_kernel(
         if (fits or since < 0) and _types_fit(types, operands):
             return True
     return False
-
-
-def knows_domain(domain: str) -> bool:
-    """Return whether the operators of this domain are ONNX's or ONNX Runtime's own."""
-    return domain in _KNOWN_DOMAINS
 
 
 def knows(provider: str, domain: str, op: str) -> bool:

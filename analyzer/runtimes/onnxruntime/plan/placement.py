@@ -56,7 +56,7 @@ def assign(graph: RuntimeGraph, provider: str) -> None:
             graph.values[name].dtype in _SMALL_TYPES | {"float32", "float64"} for name in node.outputs if name
         ):
             continue
-        if declared.stays_on_gpu(node.kernel):
+        if node.kernel in declared.STAYS_ON_GPU:
             continue
         node.provider = "cpu"
         on_host.update(name for name in node.outputs if name)

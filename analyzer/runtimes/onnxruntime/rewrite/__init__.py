@@ -32,7 +32,7 @@ quantised networks under 1.24, 1.25 and 1.27.
 from __future__ import annotations
 
 from analyzer.releases import RECORDED, Release
-from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import declared, registered
 from analyzer.runtimes.onnxruntime.plan.placement import assign
 from analyzer.runtimes.onnxruntime.rewrite import (
@@ -109,7 +109,8 @@ def optimise(
         if provider == "cpu" and not step:
             transposes.run(editor)
             for node in graph.nodes.values():
-                node.provider = node.provider or _provider_of("cpu", node, graph)
+                if not node.provider and declared.has_kernel("cpu", node, graph):
+                    node.provider = "cpu"
         groups.signed_to_unsigned(editor)
         groups.to_integers(editor)
         fuse(editor, EXTENDED, provider)
@@ -140,17 +141,12 @@ def _subgraphs(editor: Editor, provider: str, level: int, *, nhwc: bool) -> None
             editor.set_implicit(node, read)
 
 
-def _provider_of(provider: str, node: Node, graph: RuntimeGraph) -> str:
-    """Return the provider if it has a kernel for the node, else ""."""
-    return provider if declared.has_kernel(provider, node, graph) else ""
-
-
 def _name_missing(graph: RuntimeGraph, provider: str) -> None:
     """Assign nodes that no provider runs to the session's own: ONNX Runtime refuses the model."""
     missing = [node for _, node in sorted(graph.nodes.items()) if not node.provider]
     for node in missing:
         node.provider = provider
-    names = sorted({node.operator for node in missing if registered.knows_domain(node.domain)})
+    names = sorted({node.operator for node in missing if node.domain in registered.OWN_DOMAINS})
     if names:
         graph.notes.append(
             f"ONNX Runtime has no kernel for {', '.join(names)} of these types or versions and refuses this"

@@ -93,7 +93,8 @@ def reduction_loop(
         results.append(tuple(strides))
     width = dtype_bytes(source.dtype)
     operands = (*results, tuple(stride * width for stride in source.stride))
-    return _coalesced(_reordered(IteratedLoop(source.shape, operands, len(results))))
+    loop = IteratedLoop(source.shape, operands, len(results))
+    return _coalesced(_permuted(loop, _order(loop)))
 
 
 def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -105,10 +106,6 @@ def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tu
         for tensor in inputs
     )
     return shape, contiguous_strides(shape, _order(IteratedLoop(shape, operands, 0)))
-
-
-def _reordered(loop: IteratedLoop) -> IteratedLoop:
-    return _permuted(loop, _order(loop))
 
 
 def _order(loop: IteratedLoop) -> list[int]:
