@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from analyzer.capture.pytorch.program.loading import LoadingPool  # noqa: E402
 from analyzer.graph import Category  # noqa: E402
 from analyzer.runtimes.events import Free, Malloc  # noqa: E402
-from analyzer.runtimes.pytorch.orders import Look, Reading  # noqa: E402
+from analyzer.runtimes.pytorch.orders import Look, Reading, other_orders  # noqa: E402
 
 MIB = 1 << 20
 
