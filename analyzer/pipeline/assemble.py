@@ -15,7 +15,7 @@ from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import OptionError, UnknownOperatorError
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
-from analyzer.pipeline.attribution import attributed, in_numbers, sums
+from analyzer.pipeline.attribution import attributed, sums, unattributed
 from analyzer.results.estimate import Certainty, Estimate, Room
 from analyzer.runtimes.base import UNLIMITED, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, unasked
@@ -109,7 +109,7 @@ def assemble(
     capacity_bytes = device_bytes if limit is None else None
     assumptions = _assumed_figures(captured.profile, variants, outcome, device_used, capacity_bytes)
     failure, modelled = outcome.failure, runtime.modelled(prediction, profile)
-    where = in_numbers(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
+    where = unattributed(failure) if prediction.plain else attributed(graph, prediction, simulation, failure)
     installed = releases.others_installed(modelled)
     estimate = Estimate(
         target=captured.target,

@@ -42,8 +42,9 @@ def attributed(
     }
 
 
-def in_numbers(failure: Failure | None) -> dict[str, Any]:
-    """Return `attributed` of a program in plain numbers: nothing, but whether a request finds no memory."""
+def unattributed(failure: Failure | None) -> dict[str, Any]:
+    """Return the same fields where only figures were asked for (`Prediction.plain`): empty, but for whether a
+    request finds no memory."""
     return {
         **dict.fromkeys(("graph_peak", "saved_for_backward"), 0),
         **{name: {} for name in ("breakdown", "by_module", "by_line")},

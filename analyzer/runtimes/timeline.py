@@ -162,15 +162,12 @@ class States:
         self.delta: list[int] = []
         self.address: list[int] = []
         self.refused: list[int] = []
-        self.held = _Held(allocator)
+        self.held = _HeldSegments(allocator)
         self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
-    def add(self, requested: int, handle: int | None = None) -> None:
-        """Record the state after an event. requested: bytes (negative: freed); handle: of the block."""
-        self.put(self.allocator.allocated, requested, handle)
-
     def put(self, allocated: int, requested_bytes: int, handle: int | None = None) -> None:
-        """Record the state after an event, with `allocated` given: the allocator may already be past it."""
+        """Record the state after an event. allocated: bytes in use then, which the allocator may be past
+        already. requested_bytes: negative if freed. handle: of the block."""
         allocator, position = self.allocator, len(self.allocated)
         before, requested = (self.allocated[-1], self.requested[-1]) if position else (self.start, 0)
         self.allocated.append(allocated)
@@ -178,7 +175,7 @@ class States:
         self.reserved.append(allocator.reserved)
         self.delta.append(allocated - before)
         if self.places:
-            self.held.look(position)
+            self.held.record(position)
             self.address.append(0 if handle is None else allocator.address_of(handle))
 
     def cut(self, position: int) -> None:
@@ -332,7 +329,7 @@ def simulation_of_states(
     )
 
 
-class _Held:
+class _HeldSegments:
     """Segments an allocator holds, from event to event, read after its driver calls."""
 
     def __init__(self, allocator: Allocator) -> None:
@@ -341,7 +338,7 @@ class _Held:
         self._held: dict[tuple[int, int], int] = {}
         self._gone: list[HeldRange] = []
 
-    def look(self, position: int) -> None:
+    def record(self, position: int) -> None:
         """Event `position` has been simulated."""
         now = (self._allocator.reserved, self._allocator.device_calls)
         if now == self._seen:

@@ -229,16 +229,16 @@ class Eager:
                     if request is not None:
                         yield request
             elif isinstance(step, Take):
-                if step.keep and (step.keep, thread, stream) in self._workspaces:
+                if step.workspace and (step.workspace, thread, stream) in self._workspaces:
                     continue
-                if step.tries and (step.tries, thread) in self._cached_plans:
+                if step.trials_of and (step.trials_of, thread) in self._cached_plans:
                     continue
-                self._cached_plans.add((step.tries or step.plan, thread))
+                self._cached_plans.add((step.trials_of or step.plan, thread))
                 key = self.key()
                 category, label = Category.SCRATCH, operator.name
-                if step.keep:
-                    self._workspaces.add((step.keep, thread, stream))
-                    category, label = Category.WORKSPACE, step.keep
+                if step.workspace:
+                    self._workspaces.add((step.workspace, thread, stream))
+                    category, label = Category.WORKSPACE, step.workspace
                 else:
                     taken[step.token] = key
                 yield Malloc(
@@ -255,7 +255,7 @@ class Eager:
                     assumed=step.assumed,
                     less=step.less,
                 )
-                if step.tries:
+                if step.trials_of:
                     tried.add(step.token)
             elif step.token in taken:
                 yield Free(taken.pop(step.token))

@@ -303,7 +303,7 @@ def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
                 taken_tokens.add(output.storage)
                 yield "result", 0
         elif isinstance(step, Take):
-            if not step.keep:
+            if not step.workspace:
                 taken[step.token] = len(taken)
                 yield "take", step.nbytes
         elif step.token in taken:

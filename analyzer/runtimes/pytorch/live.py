@@ -207,7 +207,7 @@ class Live:
         failed = len(self._events)
         self._failed = Failure.of(failed, failing, error)
         self._events.append(replace(failing, fails=True))
-        self._states.add(0)
+        self._states.put(self.allocator.allocated, 0)
         self._eager.lost(failing)
         for event in self._events[begin:failed]:
             if (

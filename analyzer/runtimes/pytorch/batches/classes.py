@@ -185,8 +185,8 @@ def _sizes(allocations: KernelAllocations, steps: tuple[Step, ...]) -> list[Any]
 def _step_key(step: Step) -> Signature:
     """Return a key that identifies a step at every batch."""
     match step:
-        case Take(token=token, keep=keep):
-            return ("take", token, keep)
+        case Take(token=token, workspace=workspace):
+            return ("take", token, workspace)
         case Output(index=index, nbytes=nbytes):
             return ("output", index, nbytes is None)
         case Give(token):
@@ -196,14 +196,16 @@ def _step_key(step: Step) -> Signature:
 def _alike(step: Step, other: Step) -> bool:
     """Return whether two steps have one key."""
     if type(step) is Take and type(other) is Take:
-        return step.token == other.token and step.keep == other.keep
+        return step.token == other.token and step.workspace == other.workspace
     return _step_key(step) == _step_key(other)
 
 
 def _structure(step: Step) -> Signature:
     """Return a step's key, and what `eager` goes by; which calls have one plan, their shapes say."""
     return (
-        (*_step_key(step), bool(step.plan), bool(step.tries)) if isinstance(step, Take) else _step_key(step)
+        (*_step_key(step), bool(step.plan), bool(step.trials_of))
+        if isinstance(step, Take)
+        else _step_key(step)
     )
 
 

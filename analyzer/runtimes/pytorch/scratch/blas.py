@@ -302,13 +302,13 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
     script.outputs()
     matrix, result = present(operator, "self"), present(operator, 0)
     unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])
-    same_stack = matrix.shape[:-2] == result.shape[:-2] and (
+    needs_no_copy = matrix.shape[:-2] == result.shape[:-2] and (
         is_contiguous(matrix) or is_contiguous(turned(matrix))
     )
     # cuBLAS conjugates while it transposes alone (`linalg_solve_triangular_out`, BatchLinearAlgebra.cpp).
     if matrix.conjugated and (matrix.stride[-1] == 1) == (result.stride[-1] == 1):
-        same_stack = False
-    script.temporary(0 if same_stack else systems * unknowns**2 * dtype_bytes(matrix.dtype))
+        needs_no_copy = False
+    script.temporary(0 if needs_no_copy else systems * unknowns**2 * dtype_bytes(matrix.dtype))
     if not result.element_count:  # right sides have no addresses, nor do matrices without elements
         at_once = unknowns and (systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN)
         script.temporary(systems * _POINTER_BYTES if at_once else 0)

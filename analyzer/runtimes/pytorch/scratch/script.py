@@ -68,22 +68,22 @@ class Basis(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Takes a temporary, or with `keep` a thread's workspace of that name, by the rule named.
+    """Takes a temporary, or a thread's `workspace` of that name, by the rule named.
 
     plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans,
         asked for one after the other where there is no room. assumed, less: as of `Malloc`.
-    tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan
-        yet, and once it is given back the allocator's cache is emptied.
+    trials_of: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such
+        plan yet, and once it is given back the allocator's cache is emptied.
     """
 
     token: int
     nbytes: int
     basis: Basis = Basis.EXACT
-    keep: str = ""
+    workspace: str = ""
     rule: str = field(default="", compare=False)
     plan: str = ""
     smaller: Sequence[int] = ()
-    tries: str = ""
+    trials_of: str = ""
     assumed: int = 0
     less: int | None = None
 
@@ -158,7 +158,7 @@ class Script:
             rule=self.rule,
             plan=f"{plan} (trials)",
             smaller=halves,
-            tries=plan,
+            trials_of=plan,
             assumed=assumed,
         )
         self.steps += [trials, Give(token)]
@@ -189,7 +189,7 @@ class Script:
     def workspace(self, name: str, nbytes: int, basis: Basis = Basis.EXACT) -> None:
         """Take a library's workspace, which each thread allocates once and keeps."""
         if nbytes > 0:
-            self.steps.append(Take(self._next, nbytes, basis, keep=name, rule=self.rule))
+            self.steps.append(Take(self._next, nbytes, basis, workspace=name, rule=self.rule))
             self._next += 1
 
     def output(self, index: int, nbytes: int | None = None) -> None:

@@ -46,7 +46,7 @@ def words(operator: Operator, device: DeviceProfile = H200) -> str:
     for step in kernel_allocations(operator, device).steps:
         if isinstance(step, Take):
             sizes[step.token] = f"{step.nbytes}" + ("" if step.basis.value == "exact" else "?")
-            told.append(f"{step.keep}+{sizes[step.token]}")
+            told.append(f"{step.workspace}+{sizes[step.token]}")
         elif isinstance(step, Output):
             told.append(f"={step.index}" + (f":{step.nbytes}" if step.nbytes is not None else ""))
         else:

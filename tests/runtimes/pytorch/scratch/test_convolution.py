@@ -505,7 +505,7 @@ def test_benchmark_mode_tries_once_a_thread_and_empties_the_cache() -> None:
     call = called(0, "aten::convolution", (X, W, None, *ONE), (Y,), settings=frozenset({"benchmark"}))
     steps = kernel_allocations(call, H200).steps
     tried = next(step for step in steps if isinstance(step, Take))
-    assert tried.tries and tried.plan.startswith(tried.tries) and tried.plan != tried.tries
+    assert tried.trials_of and tried.plan.startswith(tried.trials_of) and tried.plan != tried.trials_of
     assert tried.smaller[:2] == (tried.nbytes // 2, tried.nbytes // 4) and tried.smaller[-2:] == (1, 0)
     of = Convolution("forward", "float32", False, X.shape, W.shape, (1, 1), (1, 1), (1, 1))
     assert (

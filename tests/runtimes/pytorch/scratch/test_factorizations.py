@@ -36,7 +36,7 @@ def told(operator: Operator) -> list[int]:
     sizes: dict[int, int] = {}
     for step in kernel_allocations(operator, H200).steps:
         if isinstance(step, Take):
-            if not step.keep:
+            if not step.workspace:
                 sizes[step.token] = step.nbytes
                 events.append(step.nbytes)
         elif isinstance(step, Give):
@@ -71,7 +71,7 @@ def test_cublas_and_magma_take_the_threads_workspace_and_cusolver_does_not() -> 
     def takes(name: str, *shapes: tuple[int, ...], made: int = 2) -> bool:
         given = tuple(tensor(*shape) for shape in shapes)
         steps = kernel_allocations(called(0, name, given, given[:1] * made, {}), H200).steps
-        return any(isinstance(step, Take) and step.keep for step in steps)
+        return any(isinstance(step, Take) and step.workspace for step in steps)
 
     assert not takes("aten::linalg_cholesky_ex", (3, 40, 40)) and not takes("aten::geqrf", (300, 40))
     assert not takes("aten::linalg_lu_factor_ex", (40, 40), made=3)

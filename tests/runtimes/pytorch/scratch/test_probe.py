@@ -86,7 +86,7 @@ def predicted(operator: Operator, fresh: bool) -> tuple[int, int, int]:
     sizes: dict[int, int] = {}
     for step in kernel_allocations(operator, H200).steps:
         if isinstance(step, Take):
-            if step.keep:  # taken before the recorded step
+            if step.workspace:  # taken before the recorded step
                 continue
             nbytes = sizes[step.token] = step.nbytes
         elif isinstance(step, Give):

@@ -100,7 +100,7 @@ def told(operator: Operator, row: list[Any]) -> list[int]:
     sizes: dict[int, int] = {}
     for step in kernel_allocations(operator, H200).steps:
         if isinstance(step, Take):
-            if not step.keep:  # workspaces were there before
+            if not step.workspace:  # workspaces were there before
                 sizes[step.token] = step.nbytes
                 events.append(step.nbytes)
         elif isinstance(step, Give):

@@ -36,15 +36,15 @@ def takes(operator: Operator) -> list[int]:
     return [
         step.nbytes
         for step in kernel_allocations(operator, H200).steps
-        if isinstance(step, Take) and not step.keep
+        if isinstance(step, Take) and not step.workspace
     ]
 
 
 def workspaces(operator: Operator, device=H200) -> list[tuple[str, int]]:  # type: ignore[no-untyped-def]
     return [
-        (step.keep, step.nbytes)
+        (step.workspace, step.nbytes)
         for step in kernel_allocations(operator, device).steps
-        if isinstance(step, Take) and step.keep
+        if isinstance(step, Take) and step.workspace
     ]
 
 

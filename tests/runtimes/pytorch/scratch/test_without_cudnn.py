@@ -54,7 +54,7 @@ def sizes(operator: Operator) -> list[int]:
     for step in kernel_allocations(replace(operator, settings=frozenset({"no_cudnn"})), H100).steps:
         if isinstance(step, Output) and (result := operator.outputs[step.index]) is not None:
             found.append(bytes_of(result))
-        elif isinstance(step, Take) and not step.keep:
+        elif isinstance(step, Take) and not step.workspace:
             taken[step.token] = step.nbytes
             found.append(step.nbytes)
         elif isinstance(step, Give):
