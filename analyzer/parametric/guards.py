@@ -27,7 +27,7 @@ class SizeGuards:
 
     def __init__(self, batches: Sequence[int], comparisons: Sequence[Sequence[SizeGuard]]) -> None:
         """comparisons: guards of each capture, by its batch; a single capture gives none."""
-        self._asked: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
+        self._comparisons: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
         if len(batches) == 1:
             return
         seen: set[tuple[SizeGuard, ...]] = set()
@@ -42,14 +42,14 @@ class SizeGuards:
                 continue  # the program is the same either way
             left, right = _fitted(batches, [q.left for q in same]), _fitted(batches, [q.right for q in same])
             if left is not None and right is not None and (_varies(left) or _varies(right)):
-                self._asked.add((first.comparison, left, right, first.answer))
+                self._comparisons.add((first.comparison, left, right, first.answer))
 
     def changed(self, batch: int) -> bool:
         """Return whether a comparison is answered differently at a batch."""
         try:
             return any(
                 getattr(operator, comparison)(_evaluated(left, batch), _evaluated(right, batch)) != answer
-                for comparison, left, right, answer in self._asked
+                for comparison, left, right, answer in self._comparisons
             )
         except ArithmeticError:  # a size that is no whole number there, a division by none
             return True

@@ -47,13 +47,13 @@ class Numbers:
 
     def __init__(self, batches: Sequence[int], most_degree: int | None = None) -> None:
         self.batches, self._most_degree = tuple(batches), most_degree
-        self._made: dict[tuple[int, ...], Polynomial] = {}
+        self._polynomials: dict[tuple[int, ...], Polynomial] = {}
         self._tuples: dict[tuple[tuple[int, ...], ...], Any] = {}
 
     def polynomial(self, values: Sequence[int], what: str) -> Polynomial:
         """Return the polynomial through one value per capture. Raises NotTheSame if there is none."""
         key = tuple(values)
-        polynomial = self._made.get(key)
+        polynomial = self._polynomials.get(key)
         if polynomial is None:
             fitted = fit(self.batches, values)
             if fitted is None or (self._most_degree is not None and fitted.degree > self._most_degree):
@@ -61,7 +61,7 @@ class Numbers:
                     f"{value:,} at {batch}" for batch, value in zip(self.batches, values, strict=True)
                 )
                 raise NotTheSame(f"{what} is no polynomial in the batch: {shown}", number=True)
-            polynomial = self._made[key] = fitted
+            polynomial = self._polynomials[key] = fitted
         return polynomial
 
     def record(self, records: Sequence[Record], what: str) -> Callable[[int], Record]:

@@ -59,11 +59,11 @@ class AwaitedValue:
 
 @dataclass(slots=True)
 class _Peer:
-    """A rank in a process of its own; `asked` while it waits, `ended` says how it ended."""
+    """A rank in a process of its own; `awaited` while it waits, `ended` says how it ended."""
 
     process: subprocess.Popen[bytes]
     connection: Connection
-    asked: AwaitedValue | None = None
+    awaited: AwaitedValue | None = None
     ended: str = ""
 
 
@@ -147,15 +147,15 @@ class Peers:
             ended = self._peers[own.source].ended
             if ended and own.channel not in self._mail:
                 return ended
-        if (new := self._next(own, any(peer.asked is None for peer in running.values()))) is not None:
+        if (new := self._next(own, any(peer.awaited is None for peer in running.values()))) is not None:
             self._start(new)
             return None
-        if all(peer.asked is not None for peer in running.values()):
+        if all(peer.awaited is not None for peer in running.values()):
             if own is not None:
                 return self._everybody_waits(own)
             for peer in running.values():  # nobody can go on: each is told, and fails
-                if peer.asked is not None:
-                    self._refuse(peer, self._everybody_waits(peer.asked))
+                if peer.awaited is not None:
+                    self._refuse(peer, self._everybody_waits(peer.awaited))
         for connection in wait(list(running)):
             assert isinstance(connection, Connection)
             self._take_message(running[connection])
@@ -165,7 +165,7 @@ class Peers:
         """Return the rank to start: one waited for, or the next if no rank runs."""
         waited = [
             awaited
-            for awaited in (own, *(peer.asked for peer in self._peers.values()))
+            for awaited in (own, *(peer.awaited for peer in self._peers.values()))
             if awaited is not None
         ]
         ranks = {*self._peers, *(() if self._here is None else (self._here,))}
@@ -182,26 +182,26 @@ class Peers:
 
     def _answer(self, peer: _Peer) -> None:
         """Answer a waiting rank with its value, or that it never comes."""
-        awaited = peer.asked
+        awaited = peer.awaited
         if awaited is None or peer.ended:
             return
         if awaited.channel in self._mail:
-            peer.asked = None
+            peer.awaited = None
             with contextlib.suppress(OSError):
                 peer.connection.send(("value", self._mail[awaited.channel]))
         elif awaited.source in self._peers and self._peers[awaited.source].ended:
             self._refuse(peer, self._peers[awaited.source].ended)
 
     def _refuse(self, peer: _Peer, why: str) -> None:
-        peer.asked = None
+        peer.awaited = None
         with contextlib.suppress(OSError):
             peer.connection.send(("never", why))
 
     def _everybody_waits(self, awaited: AwaitedValue) -> str:
         others = [
-            f"rank {rank} waits too, at {peer.asked.where or 'a line of a library'}"
+            f"rank {rank} waits too, at {peer.awaited.where or 'a line of a library'}"
             for rank, peer in sorted(self._peers.items())
-            if peer.asked is not None and peer.asked is not awaited
+            if peer.awaited is not None and peer.awaited is not awaited
         ]
         return "; ".join(others) or "no rank says it"
 
@@ -235,7 +235,7 @@ class Peers:
             case "say":
                 self._mail[content[0]] = content[1]
             case "ask":
-                peer.asked = AwaitedValue(*content)
+                peer.awaited = AwaitedValue(*content)
             case "done":
                 self.estimates[rank] = content[0]
                 peer.ended = f"rank {rank} ended without it"

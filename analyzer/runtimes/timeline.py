@@ -336,7 +336,7 @@ class _HeldSegments:
         self._allocator = allocator
         self._seen: tuple[int, int] | None = None
         self._held: dict[tuple[int, int], int] = {}
-        self._gone: list[HeldRange] = []
+        self._freed: list[HeldRange] = []
 
     def record(self, position: int) -> None:
         """Event `position` has been simulated."""
@@ -346,16 +346,16 @@ class _HeldSegments:
         self._seen = now
         segments = set(self._allocator.segments())
         for piece in sorted(self._held.keys() - segments):
-            self._gone.append(HeldRange(*piece, self._held.pop(piece), position))
+            self._freed.append(HeldRange(*piece, self._held.pop(piece), position))
         for piece in segments - self._held.keys():
             self._held[piece] = position
 
     def cut(self, position: int) -> None:
         """Forget events from a position on; segments since then count as held at its end."""
         last = position - 1
-        self._gone = [
+        self._freed = [
             HeldRange(piece.address, piece.nbytes, piece.born, min(piece.died, last))
-            for piece in self._gone
+            for piece in self._freed
             if piece.born < position
         ]
         self._held = {piece: min(born, last) for piece, born in self._held.items()}
@@ -363,7 +363,7 @@ class _HeldSegments:
     def pieces(self) -> tuple[HeldRange, ...]:
         """Return all held pieces, by birth and address."""
         kept = (HeldRange(*piece, born) for piece, born in self._held.items())
-        return tuple(sorted((*self._gone, *kept), key=lambda piece: (piece.born, piece.address)))
+        return tuple(sorted((*self._freed, *kept), key=lambda piece: (piece.born, piece.address)))
 
 
 def iteration_start(events: tuple[AllocationEvent, ...]) -> int:

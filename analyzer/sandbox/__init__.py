@@ -61,12 +61,12 @@ class Sandbox:
         self._scratch, self.protection, self._keep, self._network = scratch, protection, keep, network
         self.keeps = keep is not None
         self.outside, self.joined = outside, False
-        self._services = Services(scratch.path("said"), network, self._aside)
+        self._services = Services(scratch.path("said"), network, self._is_bypassed)
         own_thread = threading.current_thread()
         self._others = {thread.ident: thread for thread in threading.enumerate() if thread is not own_thread}
         self.environment: dict[str, str] = dict(os.environ)
 
-    def _aside(self) -> bool:
+    def _is_bypassed(self) -> bool:
         """Return whether this thread was there before the program."""
         other = self._others.get(threading.get_ident())  # a number may be another thread's by now
         return other is not None and other is threading.current_thread()
@@ -94,7 +94,8 @@ class Sandbox:
                 variables["TMPDIR"] = self._scratch.path("tmp")
                 # The loader opens what Triton compiled for itself where it lies, not where Python finds it.
                 variables["TRITON_CACHE_DIR"] = self._scratch.path("tmp/triton")
-                functions = Functions(self._scratch.folder, variables, self._aside, self._ruleset(stack))
+                ruleset = self._ruleset(stack)
+                functions = Functions(self._scratch.folder, variables, self._is_bypassed, ruleset)
                 stack.enter_context(functions.open())
             else:
                 from analyzer.sandbox.renaming import folders_renamed

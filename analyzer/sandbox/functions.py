@@ -92,7 +92,7 @@ class Functions:
 
     # -- around every call
 
-    def _aside(self) -> bool:
+    def _is_bypassed(self) -> bool:
         """Return whether this call is none of the program's."""
         return getattr(self._at_work, "now", False) or self._others()
 
@@ -124,7 +124,7 @@ class Functions:
         """Return a replacement for a function that reads a path."""
 
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
-            if self._aside() or isinstance(path, int):
+            if self._is_bypassed() or isinstance(path, int):
                 return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
                 seen = self._layer.reading(self._path(path, dir_fd), named.get("follow_symlinks", follow))
@@ -140,7 +140,7 @@ class Functions:
         """Return a replacement for a function that changes what is at a path."""
 
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
-            if self._aside():
+            if self._is_bypassed():
                 return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
                 place = self._layer.place(self._path(path, dir_fd), named.get("follow_symlinks", follow))
@@ -152,7 +152,7 @@ class Functions:
         """Return a replacement for a function that creates a path."""
 
         def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
-            if self._aside():
+            if self._is_bypassed():
                 return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
                 place = self._layer.place(self._path(path, dir_fd), follow=False)
@@ -166,7 +166,7 @@ class Functions:
         """Return a replacement for a function that removes a path."""
 
         def call(path: Any, *, dir_fd: int | None = None) -> None:
-            if self._aside():
+            if self._is_bypassed():
                 return original(path, **_given(dir_fd=dir_fd))  # type: ignore[no-any-return]
             with self._work(path):
                 place = self._layer.place(self._path(path, dir_fd), follow=False)
@@ -180,7 +180,7 @@ class Functions:
         """Return a replacement for a function that renames a path."""
 
         def call(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
-            if self._aside():
+            if self._is_bypassed():
                 folders = _given(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
                 return original(src, dst, **folders)  # type: ignore[no-any-return]
             with self._work(src, dst):
@@ -198,7 +198,7 @@ class Functions:
         """Return a replacement for a function that creates a link."""
 
         def call(src: Any, dst: Any, *arguments: Any, **named: Any) -> None:
-            if self._aside():
+            if self._is_bypassed():
                 return original(src, dst, *arguments, **named)  # type: ignore[no-any-return]
             folders = [named.pop(name, None) for name in ("src_dir_fd", "dst_dir_fd", "dir_fd")]
             with self._work(src, dst):
@@ -219,7 +219,7 @@ class Functions:
     def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """Replace `os.open`."""
         original = self._originals["open"]
-        if self._aside() or isinstance(path, int):
+        if self._is_bypassed() or isinstance(path, int):
             return original(path, flags, mode, **_given(dir_fd=dir_fd))  # type: ignore[no-any-return]
         with self._work(path):
             follow = not flags & os.O_NOFOLLOW and not (flags & os.O_CREAT and flags & os.O_EXCL)
@@ -235,7 +235,7 @@ class Functions:
 
     def _listdir(self, path: Any = None) -> list[Any]:
         """Replace `os.listdir`."""
-        if self._aside() or self._layer.untouched():
+        if self._is_bypassed() or self._layer.untouched():
             return self._originals["listdir"](path)  # type: ignore[no-any-return]
         with self._work(path):
             names = self._layer.names(self._path("." if path is None else path))
@@ -243,7 +243,7 @@ class Functions:
 
     def _scandir(self, path: Any = None) -> Any:
         """Replace `os.scandir`."""
-        if self._aside() or self._layer.untouched():
+        if self._is_bypassed() or self._layer.untouched():
             return self._originals["scandir"](path)
         with self._work(path):
             name = "." if path is None else path
@@ -251,7 +251,7 @@ class Functions:
 
     def _chdir(self, path: Any) -> None:
         """`os.chdir`: outside, where the folder is there, too."""
-        if self._aside() or isinstance(path, int):
+        if self._is_bypassed() or isinstance(path, int):
             self._originals["chdir"](path)
             return
         with self._work(path):
@@ -269,7 +269,7 @@ class Functions:
 
     def _started(self, process: Any, *arguments: Any, **named: Any) -> None:
         """`subprocess.Popen`: the process joins the overlay, or may write nothing."""
-        if not self._aside():
+        if not self._is_bypassed():
             if (environment := named.get("env")) is not None:
                 path = filter(None, (self._environment["PYTHONPATH"], environment.get("PYTHONPATH")))
                 named["env"] = {**environment, **self._environment, "PYTHONPATH": os.pathsep.join(path)}
@@ -378,7 +378,7 @@ class Functions:
             ):
                 stack.callback(setattr, holder, name, getattr(holder, name))
                 setattr(holder, name, value)
-            stack.enter_context(libraries(self._layer, self._aside, self._work))
+            stack.enter_context(libraries(self._layer, self._is_bypassed, self._work))
             yield
 
 

@@ -56,7 +56,7 @@ class _Paths:
         aside: Callable[[], bool],
         work: Callable[..., contextlib.AbstractContextManager[None]],
     ) -> None:
-        self._layer, self._aside, self._work = layer, aside, work
+        self._layer, self._is_bypassed, self._work = layer, aside, work
 
     def _in_overlay(self, path: Any, how: str) -> str | bytes:
         """Return the overlay's path. how: what the library does ("reads", "makes", ...)."""
@@ -82,7 +82,7 @@ class _Paths:
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             path = arguments[index] if len(arguments) > index else named.get(name)
             if (
-                self._aside()
+                self._is_bypassed()
                 or not isinstance(path, (str, bytes, os.PathLike))
                 or os.fsdecode(path) in ("", ":memory:")
             ):

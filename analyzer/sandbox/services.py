@@ -46,7 +46,7 @@ class Services:
 
     def __init__(self, folder: str, network: bool, aside: Callable[[], bool] = lambda: False) -> None:
         self._list = os.path.join(folder, "met")
-        self._network, self._aside = network, aside
+        self._network, self._is_bypassed = network, aside
         self._recorded: set[str] = set()
         self._names: dict[str, str] = {}
 
@@ -87,7 +87,7 @@ class Services:
 
         def getaddrinfo(host: Any, *arguments: Any, **named: Any) -> Any:
             addresses = original(host, *arguments, **named)
-            if isinstance(host, str) and not self._aside():
+            if isinstance(host, str) and not self._is_bypassed():
                 self._names.update({entry[4][0]: host for entry in addresses})
             return addresses
 
@@ -107,7 +107,7 @@ class Services:
             if (
                 connection.type == kind
                 and connection.family in (module.AF_INET, module.AF_INET6)
-                and not self._aside()
+                and not self._is_bypassed()
             ):
                 host = self._names.get(address[0], address[0])
                 if not address[0].startswith("127.") and host not in ("::1", "localhost", "0.0.0.0", ""):
@@ -124,7 +124,7 @@ class Services:
         """Return a function that calls `replacement` for the program and `original` for everything else."""
 
         def call(*arguments: Any, **named: Any) -> Any:
-            if self._aside():
+            if self._is_bypassed():
                 return original(*arguments, **named)
             self._record(f"tracker {tracker}")
             return replacement(*arguments, **named)

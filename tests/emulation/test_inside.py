@@ -62,7 +62,7 @@ def test_no_module_is_kept_alive_to_know_its_name() -> None:
             self.body = torch.nn.Sequential(torch.nn.ReLU())
 
         def forward(self) -> str:
-            return str(known.here()[1])
+            return str(known.current_place()[1])
 
     class Outer(torch.nn.Module):
         def __init__(self) -> None:

@@ -100,7 +100,7 @@ def capture_pytorch(
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
     with own_randomness(), cuda_environment(device, described=described) as recorder:
         recorder.values.assumptions = Assumptions(assume)
-        recorder.asked = AskedSizes() if record_guards else None
+        recorder.size_questions = AskedSizes() if record_guards else None
         twin = structural_copy(module)
         if prepare is not None:
             prepare(twin)

@@ -71,13 +71,13 @@ class StepLaunches:
     def __init__(self, place: Callable[[], tuple[str, str, str]]) -> None:
         """place: what tells the line, module and phase."""
         self.last: list[dict[str, Any]] = []
-        self._here = place
+        self._place = place
         self._now: list[dict[str, Any]] = []
         self._steps = self._compiled = False
         self._first: Any = None
         self._depth = threading.local()
         self._graph: list[dict[str, Any]] | None = None
-        self._aside: list[dict[str, Any]] | None = None
+        self._aside_launches: list[dict[str, Any]] | None = None
         self._graphs = weakref.WeakKeyDictionary[Any, list[dict[str, Any]]]()
         self._kernels: dict[int, dict[str, Any]] = {}
         self._names: dict[Any, tuple[str, tuple[str, ...], tuple[int, ...]]] = {}
@@ -89,15 +89,15 @@ class StepLaunches:
     @contextmanager
     def aside(self) -> Iterator[list[dict[str, Any]]]:
         """While open, what runs is no part of a step: it is collected here."""
-        before, self._aside = self._aside, []
+        before, self._aside_launches = self._aside_launches, []
         try:
-            yield self._aside
+            yield self._aside_launches
         finally:
-            self._aside = before
+            self._aside_launches = before
 
     def operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Log an operator that has run."""
-        if self._aside is None and not self._compiled and _KERNELS not in sys.modules:
+        if self._aside_launches is None and not self._compiled and _KERNELS not in sys.modules:
             return  # there is nothing compiled so far
         self._watch()
         if not (_on_device(args) or _on_device(tuple(kwargs.values())) or _on_device(result)):
@@ -151,13 +151,13 @@ class StepLaunches:
         )  # fmt: skip
 
     def _add(self, entry: dict[str, Any]) -> None:
-        if self._aside is not None:
-            self._aside.append(entry | {"place": ("", "", "forward")})
+        if self._aside_launches is not None:
+            self._aside_launches.append(entry | {"place": ("", "", "forward")})
             return
         place = getattr(self._depth, "place", None)  # of the compiled graph that runs
         if place is None:
             with torch.no_grad():  # no node of autograd's has been made just before
-                place = self._here()
+                place = self._place()
         entry |= {"place": place}
         (self._now if self._graph is None else self._graph).append(entry)
 

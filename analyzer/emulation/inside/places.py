@@ -51,7 +51,7 @@ class SourcePlaces:
         """Return the outermost modules seen that are still alive."""
         return list(self._roots)
 
-    def here(self) -> tuple[str, str, str]:
+    def current_place(self) -> tuple[str, str, str]:
         """(line "file.py:12", module's path, phase) of the operator under way."""
         node: Any = torch._C._current_autograd_node()
         if node is not None:

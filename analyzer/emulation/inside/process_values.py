@@ -85,7 +85,7 @@ class ProcessValues:
         self._operators: dict[Any, _Operator] = {}
         self._contents = DeviceContents()
         self._effort = Effort()
-        self._known = KnownValues(
+        self._known_values = KnownValues(
             self._contents, self._list, Budget(self._effort, loads=True), torch.Generator()
         )
         self._falling = itertools.count(1)
@@ -101,7 +101,7 @@ class ProcessValues:
             op = self._operators[func] = _Operator(func)
         if op.is_view:
             return run(*args, **kwargs)
-        call, known_values = DispatchedCall(func, args, kwargs), self._known
+        call, known_values = DispatchedCall(func, args, kwargs), self._known_values
         operands = tensors((*args, *kwargs.values()))
         written = tensors(map(call.argument, op.writes))
         on_device = any(tensor.is_cuda for tensor in operands)
@@ -148,13 +148,13 @@ class ProcessValues:
         if op.name == "_amp_foreach_non_finite_check_and_unscale_":  # all gradients are finite
             return
         for tensor in fresh:
-            self._known.renewed(self._contents.key(tensor))
-        computed = set(map(id, self._known.follow(call, operands, results, written, values) or ()))
+            self._known_values.renewed(self._contents.key(tensor))
+        computed = set(map(id, self._known_values.follow(call, operands, results, written, values) or ()))
         for tensor in flat:
             if id(tensor) in computed:
                 continue
             if id(tensor) in changed:
-                self._known.renewed(self._contents.key(tensor))
+                self._known_values.renewed(self._contents.key(tensor))
             empty = op.name.startswith(("empty", "new_empty"))
             if tensor.numel() <= STAND_IN_ELEMENTS and not is_number(tensor) and not empty:
                 self._contents.put(tensor, self._stand_in(op, call.args, tensor), True)
@@ -200,7 +200,7 @@ class ProcessValues:
 
     def _size(self, call: DispatchedCall) -> int:
         """Return how many results there are, or elements written to: by values, else at most."""
-        values, masks, assumed = self._known, sizes.masks_of(call), self._assumption()
+        values, masks, assumed = self._known_values, sizes.masks_of(call), self._assumption()
         if assumed is not None:
             return int(assumed)
         if "index_put" in call.name and len(masks) == len(call.argument("indices")) == 1:
@@ -233,7 +233,7 @@ class ProcessValues:
 
     def _decides(self, tensor: torch.Tensor) -> None:
         """Note that the program, or a size, follows from this known value."""
-        if tensor.is_cuda and self._known.note_decision(tensor):
+        if tensor.is_cuda and self._known_values.note_decision(tensor):
             self._list("decided by numbers that a CPU computes, with random ones of its own")
 
     def _values_read_by(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
@@ -285,7 +285,7 @@ class ProcessValues:
     def _assumed_size(self, tensor: torch.Tensor, otherwise: str) -> tuple[Any, torch.Tensor | None]:
         """Return what the user assumes of a size, and the value that decides it; `otherwise` is listed
         where there is neither."""
-        assumed, value = self._assumption(), self._known.sure(tensor)
+        assumed, value = self._assumption(), self._known_values.sure(tensor)
         if assumed is None and value is None:
             self._list(otherwise)
         elif assumed is None:
@@ -304,10 +304,10 @@ class ProcessValues:
         tainted = any(self._contents.stands_in(tensor) for tensor in tensors(args))
         if op.name == "equal":
             return self._equal(source, args[1], tainted)
-        value = self._known.value(source) if values is None else values[id(source)]
+        value = self._known_values.value(source) if values is None else values[id(source)]
         numeric = is_number(source)
         falls = (value is None or tainted) and numeric and source.numel() == 1 and branches.falls()
-        if value is None and (counted := self._known.counts.supposed(source)) is not None:
+        if value is None and (counted := self._known_values.counts.supposed(source)) is not None:
             self._list(f"{source.numel():,} elements of a mask, as many true as were counted")
             value, tainted = counted, False
         elif value is None and (unknown or source.numel() > STAND_IN_ELEMENTS):
@@ -350,7 +350,7 @@ class ProcessValues:
         or they are the same memory."""
         if tainted:
             self._list("a stand-in")
-        one, other = self._known.value(first), self._known.value(second)
+        one, other = self._known_values.value(first), self._known_values.value(second)
         if one is not None and other is not None:
             return torch.equal(one, other)
         if first.data_ptr() == second.data_ptr() and first.stride() == second.stride():

@@ -137,7 +137,7 @@ class OperatorRecorder:
         self._seen = 0
         self.places = SourcePlaces(self._met)
         self.values = ProcessValues(self.places.line, assume)
-        self.launches = StepLaunches(self.places.here) if history else None
+        self.launches = StepLaunches(self.places.current_place) if history else None
         if self.launches is not None:
             once_imported(padding.MODULE, lambda module: padding.answer(module, self.launches))
         self.operators: list[list[Any]] = []
@@ -229,7 +229,7 @@ class OperatorRecorder:
         self.launches.operator(func, args, kwargs, result)
         after = self._seen = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills
-            line, module, phase = self.places.here()
+            line, module, phase = self.places.current_place()
             outputs = tensors([result])
             made = [
                 [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
@@ -238,7 +238,7 @@ class OperatorRecorder:
             ]
             self.operators.append([before, after, str(func), module, line, phase, made])
         elif torch.is_grad_enabled():
-            self.places.here()
+            self.places.current_place()
         return result
 
     def _note_settings(self) -> None:

@@ -168,7 +168,8 @@ class Eager:
     def lost(self, failed: Malloc) -> None:
         """Forget the allocation whose request found no memory."""
         self._alive.discard(failed.storage)
-        self._workspaces.discard((failed.label, *self._where(self._graph.operators[failed.operator])))
+        operator = self._graph.operators[failed.operator]
+        self._workspaces.discard((failed.label, *self._thread_and_stream(operator)))
 
     def rename(self, names: Mapping[int, int]) -> None:
         """Renumber storages."""
@@ -177,7 +178,7 @@ class Eager:
         self._alive |= {names[storage] for storage in renamed}
 
     @staticmethod
-    def _where(operator: Operator) -> tuple[str, int]:
+    def _thread_and_stream(operator: Operator) -> tuple[str, int]:
         """Return (thread, stream): "@autograd" for backward, "@1" and so on for a program's others."""
         if operator.phase is Phase.BACKWARD:
             return "@autograd", operator.stream
@@ -208,7 +209,7 @@ class Eager:
     def run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """Yield the allocation events of one operator, by its scratch rule."""
         allocations = self._allocations(operator)
-        thread, stream = self._where(operator)
+        thread, stream = self._thread_and_stream(operator)
         if allocations.libraries:
             # A handle that a package keeps for itself is named, and of no thread.
             self.libraries |= {

@@ -78,14 +78,14 @@ class Live:
         self._cudnn_threads = self._libraries = 0
         self._events: list[AllocationEvent] = []
         self._failed: Failure | None = None
-        self._ended = self._begun = False
+        self._ended = self._has_begun = False
         # What is written down apart, who knows what it asks for, and the most in use while something happened
         # unwritten.
-        self._apart: list[AllocationEvent] | None = None
-        self._kept: Eager | None = None
+        self._speculated: list[AllocationEvent] | None = None
+        self._eager_before: Eager | None = None
         self._extrapolated_peaks, self._has_all_events = (0, 0), True
         self._readings: list[Reading] = []
-        self._watched: list[Look] = []
+        self._watchdog_looks: list[Look] = []
         self._peaks = (0, 0, 0)
         self.failures = 0
         self._reset()
@@ -149,7 +149,7 @@ class Live:
             except OutOfMemoryError as error:
                 self._unwind(begin, event, error)
                 raise
-        if isinstance(moment, Run) and self._apart is None:
+        if isinstance(moment, Run) and self._speculated is None:
             self._launched(self._program.operators[moment.operator], self._program)
 
     def _launched(self, operator: Operator, program: AnyProgram) -> None:
@@ -173,11 +173,11 @@ class Live:
 
     def _simulate(self, event: AllocationEvent) -> None:
         """Simulate one event; while a speculation is recorded, only store it."""
-        if self._apart is not None:
-            self._apart.append(event)
+        if self._speculated is not None:
+            self._speculated.append(event)
             return
         if type(event) is Malloc:
-            if not self._begun:
+            if not self._has_begun:
                 self._begin()
             if event.category is Category.WORKSPACE and event.label == "cublas":
                 self._process.cublas()
@@ -191,7 +191,7 @@ class Live:
 
     def _begin(self) -> None:
         """Fix the allocator's settings at the first request."""
-        self._begun = True
+        self._has_begun = True
         conf = self._current_settings()[1] if self._current_settings else self._conf
         if conf == self._conf:
             return
@@ -247,22 +247,22 @@ class Live:
     @property
     def events(self) -> Sequence[AllocationEvent]:
         """Events so far; while a speculation is recorded, only its own."""
-        return self._events if self._apart is None else self._apart
+        return self._events if self._speculated is None else self._speculated
 
     def begin_speculation(self) -> None:
         """Record requests apart from now on, without simulating them."""
         assert self._eager is not None
-        self._apart, self._kept, self._eager = [], self._eager, self._eager.fork()
+        self._speculated, self._eager_before, self._eager = [], self._eager, self._eager.fork()
 
     def commit_speculation(self) -> None:
         """Simulate the requests that were recorded apart."""
-        apart, self._apart = self._apart or [], None
+        apart, self._speculated = self._speculated or [], None
         for event in apart:
             self._simulate(event)
 
     def discard_speculation(self) -> None:
         """Forget the requests that were recorded apart."""
-        self._apart, self._eager = None, self._kept
+        self._speculated, self._eager = None, self._eager_before
 
     def iterations(
         self, starts: Sequence[int], first: int
@@ -307,12 +307,12 @@ class Live:
         operators: int,
     ) -> None:
         """Continue after extrapolated iterations with the requests of the speculation."""
-        assert self._eager is not None and self._apart is not None
-        requests = {event.key: event for event in self._apart if isinstance(event, Malloc)}
+        assert self._eager is not None and self._speculated is not None
+        requests = {event.key: event for event in self._speculated if isinstance(event, Malloc)}
         came = {
             was: requests[now] for was, now in pairs if now in requests
         }  # what is in host memory was not asked for
-        self._apart = None
+        self._speculated = None
         allocated = extrapolated.allocated
         for was in came:
             block, nbytes = extrapolated.blocks[was]
@@ -332,30 +332,30 @@ class Live:
 
     def begin_checkpoint_read(self) -> None:
         """Threads begin to read a checkpoint."""
-        if self._apart is None:
+        if self._speculated is None:
             self._readings.append(Reading())
 
     def record_piece(self, begin: int) -> None:
         """Record that the requests since this position made the next tensor of a checkpoint."""
-        if self._apart is None and self._readings:
+        if self._speculated is None and self._readings:
             self._readings[-1].pieces.append((begin, self.position))
 
     def await_piece(self, number: int) -> None:
         """Record that the program waits for this tensor of a checkpoint."""
-        if self._apart is None and self._readings:
+        if self._speculated is None and self._readings:
             self._readings[-1].waits.append((self.position, number))
 
     def record_watched(self, storages: Iterable[int]) -> None:
         """Record that the watchdog no longer holds these storages."""
-        if self._apart is None:
-            self._watched.append(Look(self.position, frozenset(storages)))
+        if self._speculated is None:
+            self._watchdog_looks.append(Look(self.position, frozenset(storages)))
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Drop the events from a position on; `names` maps live storages to their new numbers."""
         assert self._eager is not None
         del self._events[position:]
         self._readings = [reading for reading in self._readings if reading.end <= position]
-        self._watched = [look for look in self._watched if look.position <= position]
+        self._watchdog_looks = [look for look in self._watchdog_looks if look.position <= position]
         self._states.cut(position)
         live = self._server.live
         live |= {new: live.pop(old) for old, new in names.items() if old in live}
@@ -415,8 +415,8 @@ class Live:
         return Prediction(
             events=events,
             simulation=simulation_of_states(events, self._states, failure),
-            other_orders=partial(other_orders, events, tuple(self._readings), tuple(self._watched)),
-            order=order_of(self._readings, self._watched),
+            other_orders=partial(other_orders, events, tuple(self._readings), tuple(self._watchdog_looks)),
+            order=order_of(self._readings, self._watchdog_looks),
             has_all_events=self._has_all_events,
             allocator=self.fresh,
             limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),

@@ -20,13 +20,13 @@ class Current:
     """Which stream is current: for the program, and for the node autograd is at work on."""
 
     def __init__(self) -> None:
-        self._here = _Here()
+        self._thread_state = _Here()
         self._made_on: dict[int, int] = {}
         self.made_any = False  # the program has asked for a stream of its own
 
     def now(self) -> int:
         """Return the number of the current stream."""
-        thread_state = self._here
+        thread_state = self._thread_state
         node: Any = torch._C._current_autograd_node()
         if node is None:
             thread_state.node = None
@@ -39,10 +39,10 @@ class Current:
     def set(self, number: int) -> None:
         """Make the stream with this number current."""
         self.now()
-        if self._here.node is None:
-            self._here.program = number
+        if self._thread_state.node is None:
+            self._thread_state.program = number
         else:
-            self._here.node_stream = number
+            self._thread_state.node_stream = number
 
     def note_node(self, sequence: int) -> None:
         """Note the stream of a new autograd node; the default stream is not stored."""

@@ -91,7 +91,7 @@ class FakeCuda(TorchFunctionMode):
                 for function in (getattr(torch, name), getattr(tensor, name))
             },
         }
-        if recorder.asked is not None:
+        if recorder.size_questions is not None:
             self._handlers[getter("shape")] = self._handlers[tensor.size] = self._size
         gradients = Gradients()
         self._handlers[vars(torch._C.TensorBase)["data"].__set__] = gradients.set_data
@@ -180,10 +180,10 @@ class FakeCuda(TorchFunctionMode):
 
     def _size(self, tensor: torch.Tensor, dim: Any = None) -> Any:
         """`Tensor.size`, of one dimension or of all."""
-        assert self._recorder.asked is not None
+        assert self._recorder.size_questions is not None
         if dim is None:
-            return self._recorder.asked.sizes(tensor.size())
-        return self._recorder.asked.size(tensor.size(dim))
+            return self._recorder.size_questions.sizes(tensor.size())
+        return self._recorder.size_questions.size(tensor.size(dim))
 
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
         """Set `tensor.grad`, also where only one of the two host tensors is real."""

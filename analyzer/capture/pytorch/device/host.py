@@ -58,14 +58,14 @@ class HostMemory:
         self._numbers = torch.Generator().manual_seed(0)
         self._room = REAL_BYTES
 
-    def here(self) -> bool:
+    def is_followed_process(self) -> bool:
         """Return whether this is the process that is followed."""
         return os.getpid() == self._process
 
     def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a large tensor of `func`, one of `SIZED`, without memory; None if it must be real."""
         shape = _shape(args, kwargs)
-        if shape is None or not self.here():
+        if shape is None or not self.is_followed_process():
             return None
         dtype = kwargs.get("dtype") or torch.get_default_dtype()
         if math.prod(shape) * dtype.itemsize < LARGE_BYTES:
@@ -99,7 +99,7 @@ class HostMemory:
     def touched(self, tensor: torch.Tensor, index: Any) -> bool:
         """Rows or elements of a tensor without memory are taken or written: whether it is a real one now."""
         place = self._untouched.pop(id(tensor), None)
-        if place is None or place[0]() is not tensor or not self.here():
+        if place is None or place[0]() is not tensor or not self.is_followed_process():
             return False
         nbytes = tensor.numel() * tensor.element_size()
         if tensor._version or not _single(index) or nbytes > self._room:

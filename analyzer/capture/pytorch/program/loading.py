@@ -89,7 +89,7 @@ class LoadingPool:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._thread = recorder, ThreadPoolExecutor(1)
-        self._thread.submit(setattr, recorder.places.here, "in_order", True).result()
+        self._thread.submit(setattr, recorder.places.current, "in_order", True).result()
         self._waiting: deque[LoadedTensor] = deque()
         self._count = 0
         self._now = 0

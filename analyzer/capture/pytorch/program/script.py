@@ -387,7 +387,7 @@ def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
         if is_scripted(self):
             recorder.caveat(CAVEAT)
         path = phases.module(self)
-        place = recorder.places.here
+        place = recorder.places.current
         place.modules.append(path)
         place.callers.append(None)
         try:

@@ -106,7 +106,7 @@ class Threads:
     def _followed(self, thread: threading.Thread, run: Callable[[], None]) -> None:
         """Run a thread's own function under the capture's modes; its error is kept for the main thread."""
         del thread.run  # the class's own again, and no circle
-        place = self._recorder.places.here
+        place = self._recorder.places.current
         try:
             with self._modes():
                 run()
@@ -128,7 +128,7 @@ class Threads:
 
     def handle(self, operator: str) -> int:
         """Return this thread's handle number; it takes one if the operator needs one."""
-        place = self._recorder.places.here
+        place = self._recorder.places.current
         if threading.get_ident() != self._follower and not place.in_order:
             self._recorder.note(ORDER)
         if place.handle is None:

@@ -34,7 +34,7 @@ class MetaCache:
 
     def __init__(self) -> None:
         # By the operator's identity, which is cheaper than its hash, and the rest; the operator stays alive.
-        self._known: dict[Hashable, tuple[Any, type, tuple[_Made | None, ...]]] = {}
+        self._answers: dict[Hashable, tuple[Any, type, tuple[_Made | None, ...]]] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of `func`, from the cache if possible."""
@@ -43,7 +43,7 @@ class MetaCache:
             return func(*args, **kwargs)
         key = tuple(parts)
         try:
-            result = self._known.get(key)
+            result = self._answers.get(key)
         except TypeError:  # an argument that cannot be told from others
             return func(*args, **kwargs)
         if result is not None:
@@ -63,9 +63,9 @@ class MetaCache:
             out,
             {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)},
         )
-        if len(self._known) >= LARGEST:
-            self._known.clear()
-        self._known[key] = func, *(seen or (_ASKED, ()))
+        if len(self._answers) >= LARGEST:
+            self._answers.clear()
+        self._answers[key] = func, *(seen or (_ASKED, ()))
         return out
 
 

@@ -22,7 +22,7 @@ from analyzer.graph import Phase
 _LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/", "<frozen", "<string>")
 
 
-class Here(threading.local):
+class CurrentPlace(threading.local):
     """Per-thread state. modules: paths of the running modules, the innermost last; callers: user's line of
     each call, once needed; handle: its number, once it has one; in_order: the loader decides when it runs
     (`loading.py`)."""
@@ -40,7 +40,7 @@ class Places:
 
     def __init__(self, streams: Current, outermost: str) -> None:
         self.phase = Phase.SETUP
-        self.here = Here()
+        self.current = CurrentPlace()
         self.calling: CodeType | None = None
         self._streams, self._outermost = streams, outermost
         self._origin: dict[int, tuple[str, str]] = {}
@@ -54,7 +54,7 @@ class Places:
     @property
     def modules(self) -> list[str]:
         """Paths of the modules that run in this thread, the innermost last."""
-        return self.here.modules
+        return self.current.modules
 
     def libraries(self, folders: tuple[str, ...]) -> None:
         """Treat lines in these folders as a library's, not the user's."""
@@ -100,7 +100,7 @@ class Places:
     def line(self) -> str:
         """Return "file:line" of the running user code, "" without; module calls keep their caller's."""
         frame: FrameType | None = sys._getframe(1)
-        user_code, callers = self._user_code, self.here.callers
+        user_code, callers = self._user_code, self.current.callers
         depth, source = len(callers), ""
         while frame is not None:
             code = frame.f_code

@@ -119,13 +119,13 @@ class Recorder(TorchDispatchMode):
         self.ended: SystemExit | None = None  # the program has ended its process
         self.notes: list[str] = []
         self.caveats: list[str] = []
-        self.asked: AskedSizes | None = None  # who listens to what is asked about sizes
+        self.size_questions: AskedSizes | None = None  # who listens to what is asked about sizes
         self._twins = Twins()
-        self._known = KnownValues(self._twins, self.note)
+        self._known_values = KnownValues(self._twins, self.note)
         self.streams = Current()
         self.places = Places(self.streams, step.__file__)
-        self.storages = Storages(self.places, self.streams, self._known, self._twins, memory)
-        self.values = ProgramValues(self.places, self.storages, self._known, self._twins, self.note)
+        self.storages = Storages(self.places, self.streams, self._known_values, self._twins, memory)
+        self.values = ProgramValues(self.places, self.storages, self._known_values, self._twins, self.note)
         compatible.known = self.values.known
         self.operators: list[Operator] = []
         self.composites = CompositeTensorOperators()
@@ -176,7 +176,7 @@ class Recorder(TorchDispatchMode):
         alone: it is the only rank.
         """
         self.values.stands_in = True
-        self._known.budget.effort = Effort() if alone else Effort(SMALL_ELEMENTS)
+        self._known_values.budget.effort = Effort() if alone else Effort(SMALL_ELEMENTS)
         self.places.libraries(folders)
 
     # -- what the step tells
@@ -397,7 +397,7 @@ class Recorder(TorchDispatchMode):
             nowhere = any(t.device.type == "meta" and storages.nowhere(t) for t in inputs)
             storages.made_on_host(results, nowhere)
             return
-        keys = self._twins.known or self._known.counts.keys
+        keys = self._twins.known or self._known_values.counts.keys
         if values and (keys or not inputs or schema.from_nothing or schema.decides):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self.values.follow(schema, args, kwargs, inputs, tensors, written)
@@ -451,7 +451,7 @@ class Recorder(TorchDispatchMode):
             program=tuple(self.storages.program),
             batch=batch,
             notes=tuple(self.notes),
-            guards=() if self.asked is None else tuple(self.asked.guards),
+            guards=() if self.size_questions is None else tuple(self.size_questions.guards),
             alike=self.compatible.capabilities,
         ).check()
 

@@ -78,7 +78,7 @@ class Storages:
         self, places: Places, streams: Current, known: KnownValues, twins: Twins, memory: Memory | None
     ) -> None:
         self._places, self._streams, self._memory = places, streams, memory
-        self._known, self._twins = known, twins
+        self._known_values, self._twins = known, twins
         self.all: list[GrowingStorage] = []
         self.program: list[Moment] = []
         self.live: dict[int, int] = {}
@@ -193,7 +193,7 @@ class Storages:
             if self._closed or self._references.get(key) is not reference:
                 return
             del self._references[key]
-            self._known.forget(key)
+            self._known_values.forget(key)
             self.happened(Death(self.live.pop(key)))
 
         self._references[key] = weakref.ref(storage, died)
@@ -213,7 +213,7 @@ class Storages:
         if index is None or storage.nbytes() == self.all[index].nbytes:
             return
         if not self._twins.resized(key, storage.nbytes()):
-            self._known.forget(key)
+            self._known_values.forget(key)
         self._add(key, replace(self.all[index], nbytes=storage.nbytes()))
         self.happened(Death(index))
 

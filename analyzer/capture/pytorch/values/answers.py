@@ -59,7 +59,7 @@ class ProgramValues:
         note: Callable[[str], None],
     ) -> None:
         self._places, self._storages, self._note = places, storages, note
-        self._known, self._twins = known, twins
+        self._known_values, self._twins = known, twins
         self.stands_in = self.stood_in = False
         self.refused = ""  # the last question about values that had no answer
         self.assumptions = Assumptions()
@@ -78,7 +78,7 @@ class ProgramValues:
     def forget(self, tensor: torch.Tensor) -> None:
         """Mark the tensor's value as unknown."""
         if tensor.device.type == "meta":
-            self._known.forget(tensor.untyped_storage()._cdata)
+            self._known_values.forget(tensor.untyped_storage()._cdata)
 
     def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Store a value for the whole tensor, given as a host tensor of its shape and type."""
@@ -93,7 +93,7 @@ class ProgramValues:
 
     def _overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Prepare `target` for the values of `source`, which are about to be written to all of it."""
-        if target.numel() <= self._known.budget.most(target) and self._twins.get(source) is not None:
+        if target.numel() <= self._known_values.budget.most(target) and self._twins.get(source) is not None:
             self._twins.overwritten(target)
 
     def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
@@ -106,10 +106,10 @@ class ProgramValues:
     def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         """Compute what is known of an operator's results and of the tensors it wrote."""
         call = DispatchedCall(schema.func, args, kwargs)
-        most = self._known.most_not_zero(call)
+        most = self._known_values.most_not_zero(call)
         self._follow(schema, call, inputs, results, written)
         for result in (written or results)[:1]:
-            self._known.relate(call, most, result)
+            self._known_values.relate(call, most, result)
 
     def _follow(self, schema: Schema, call: DispatchedCall, inputs: Any, results: Any, written: Any) -> None:
         """Compute an operator's values if its inputs are known; else forget its results'."""
@@ -128,36 +128,36 @@ class ProgramValues:
             for gradient in gradients:  # taken to be finite: the optimizer's step runs
                 self.forget(gradient)
             return
-        if self._known.budget.effort is not None:
-            self._known.budget.effort.paused = self._places.phase is Phase.GENERATION
+        if self._known_values.budget.effort is not None:
+            self._known_values.budget.effort.paused = self._places.phase is Phase.GENERATION
         if func is aten.copy_.default and written:
             target, source, *_ = args
             self._overwritten(target, source)
         if written and any(self._twins.get(t) is None for t in inputs):
             self._written(written)
             return
-        values = self._known.operands(func, inputs, written)
-        computed = self._known.follow(call, inputs, results, written, values)
+        values = self._known_values.operands(func, inputs, written)
+        computed = self._known_values.follow(call, inputs, results, written, values)
         if computed is None and schema.mutable:
             self._written(written or results)
 
     def _written(self, tensors: list[torch.Tensor]) -> None:
         """Forget the known values of tensors that were written to."""
         for tensor in tensors:
-            self._known.forget(tensor.untyped_storage()._cdata)
+            self._known_values.forget(tensor.untyped_storage()._cdata)
 
     def selects(self, mask: torch.Tensor, count: int) -> None:
         """Remember how many elements of a mask are true."""
-        self._known.selects(mask, count)
+        self._known_values.selects(mask, count)
 
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[None]:
         """While open, uninitialised tensors count as computed results whose values are unknown."""
-        before, self._known.standing_in = self._known.standing_in, True
+        before, self._known_values.standing_in = self._known_values.standing_in, True
         try:
             yield
         finally:
-            self._known.standing_in = before
+            self._known_values.standing_in = before
 
     # -- what is told
 
@@ -230,7 +230,7 @@ class ProgramValues:
             raise self.unknown(f"reads {tensor.numel():,} values only a real run has")
         self.stood_in = True
         with _disable_current_modes():
-            if (counted := self._known.counts.supposed(tensor)) is not None:
+            if (counted := self._known_values.counts.supposed(tensor)) is not None:
                 return counted
         flag = tensor.dtype is torch.bool
         self._note(
@@ -260,7 +260,7 @@ class ProgramValues:
 
     def _decides(self, tensor: torch.Tensor) -> None:
         """Record that the program, or a size, depends on this known value."""
-        if self._known.note_decision(tensor):
+        if self._known_values.note_decision(tensor):
             self._note(BY_NUMBERS)
 
     # -- sizes
@@ -270,7 +270,7 @@ class ProgramValues:
         without masks, which decides none."""
         out = None
         if call.name != "aten::index" or sizes.masks_of(call):
-            count = sizes.count(call, self._twins.get, self._known.not_zero)
+            count = sizes.count(call, self._twins.get, self._known_values.not_zero)
             if count is None:
                 return self._of_unknown_size(call)
             out = sized_result(call, count)
@@ -291,10 +291,10 @@ class ProgramValues:
         ):
             self._note(few[1])
             return sized_result(call, few[0])
-        most = sizes.most(call, self._known.counts.at_most) if self.stands_in else None
+        most = sizes.most(call, self._known_values.counts.at_most) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
         if count is not None and (masks := sizes.masks_of(call)):
-            self._known.counts.taken(masks[0], count)
+            self._known_values.counts.taken(masks[0], count)
         if count is None:
             if sizes.unbounded(call):
                 raise self.unknown(

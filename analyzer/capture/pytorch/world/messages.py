@@ -34,7 +34,7 @@ class Messages:
     """The values this rank sends and receives. post: who brings them; None: nobody."""
 
     def __init__(self, recorder: Recorder, post: Post | None) -> None:
-        self._recorder, self._post = recorder, post
+        self._recorder, self._post_office = recorder, post
         self._counts: Counter[str] = Counter()
         self._objects = ""  # the exchange of objects that goes on
 
@@ -83,15 +83,15 @@ class Messages:
         return f"{name} {self._counts[name]}"
 
     def _say(self, channel: str, tensor: torch.Tensor) -> None:
-        if self._post is not None and self._carried(tensor):
-            self._post.send(channel, self._value(tensor))
+        if self._post_office is not None and self._carried(tensor):
+            self._post_office.send(channel, self._value(tensor))
 
     def _receive(self, group: Any, source: int, channel: str, tensor: torch.Tensor) -> None:
         """Write the value another rank sent into the tensor; forget the tensor's values if none came."""
         value = None
-        if self._post is not None and self._carried(tensor):
+        if self._post_office is not None and self._carried(tensor):
             sender = torch.distributed.get_global_rank(group, source)
-            value = self._post.receive(sender, channel, self._recorder.places.line())
+            value = self._post_office.receive(sender, channel, self._recorder.places.line())
         if value is None or len(value) != tensor.numel() * tensor.element_size():
             self._recorder.values.forget(tensor)
             return

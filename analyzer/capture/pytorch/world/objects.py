@@ -39,7 +39,7 @@ class Objects:
     def __init__(
         self, recorder: Recorder, messages: Messages, used: Communicators, post: Post | None
     ) -> None:
-        self._recorder, self._messages, self._used, self._post = recorder, messages, used, post
+        self._recorder, self._messages, self._used, self._post_office = recorder, messages, used, post
         self._real_broadcast, self._real_scatter = dist.broadcast_object_list, dist.scatter_object_list
         self._real_gather, self._real_gather_all = dist.gather_object, dist.all_gather_object
 
@@ -63,7 +63,7 @@ class Objects:
         root = named.get("group_src")
         if root is None:
             root = dist.get_group_rank(within, src or 0)
-        if within.rank() == root or (self._post is not None and not all(map(_holds, object_list))):
+        if within.rank() == root or (self._post_office is not None and not all(map(_holds, object_list))):
             with self._messages.objects(within), self._used.apart():
                 self._real_broadcast(object_list, src, group, *args, **named)
         else:
@@ -98,13 +98,13 @@ class Objects:
 
     def _exchange(self, within: Any, own: Any, objects: list[Any] | None) -> None:
         """Put into `objects`, if given, what other ranks gather besides this one's `own`."""
-        if self._post is None or not _differs():
+        if self._post_office is None or not _differs():
             return
         channel = self._messages.channel(f"{within.group_name} gathered objects")
-        self._post.send(f"{channel} of {within.rank()}", pickle.dumps(own))
+        self._post_office.send(f"{channel} of {within.rank()}", pickle.dumps(own))
         for rank in range(within.size()) if objects else ():
             if rank != within.rank():
-                message = self._post.receive(
+                message = self._post_office.receive(
                     dist.get_global_rank(within, rank), f"{channel} of {rank}", self._recorder.places.line()
                 )
                 assert objects is not None and message is not None
@@ -117,14 +117,14 @@ class Objects:
         channel = self._messages.channel(f"{within.group_name} state of {src_rank}")
         own = dist.get_rank() == src_rank
         message: bytes | None
-        if own or self._post is None:
+        if own or self._post_office is None:
             buffer = io.BytesIO()
             torch.save(obj, buffer)
             message = buffer.getvalue()
-            if self._post is not None:
-                self._post.send(channel, message)
+            if self._post_office is not None:
+                self._post_office.send(channel, message)
         else:
-            message = self._post.receive(src_rank, channel, self._recorder.places.line())
+            message = self._post_office.receive(src_rank, channel, self._recorder.places.line())
         assert message is not None
         for tensor in (torch.LongTensor([len(message)]), torch.empty(len(message), dtype=torch.uint8)):
             dist.broadcast(tensor.to(place), src=src_rank, group=group, async_op=False)

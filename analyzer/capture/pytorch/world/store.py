@@ -27,21 +27,21 @@ class Store(dist.Store):  # type: ignore[misc, name-defined]
 
     def __init__(self, name: str, post: Post | None, where: Callable[[], str]) -> None:
         super().__init__()
-        self._name, self._post, self._where = name, post, where
+        self._name, self._post_office, self._where = name, post, where
         self._values: dict[str, bytes] = {}
 
     def set(self, key: str, value: Any) -> None:
         """Store a value and send it to the other followed ranks."""
         self._values[key] = value if isinstance(value, bytes) else str(value).encode()
-        if self._post is not None:
-            self._post.send(self._channel(key), self._values[key])
+        if self._post_office is not None:
+            self._post_office.send(self._channel(key), self._values[key])
 
     def get(self, key: str) -> bytes:
         """Read. Raises CaptureError for what no rank writes."""
         if key not in self._values:
             reads, value = f"{self._where() or 'the program'} reads {key!r} from the store", None
-            if self._post is not None:
-                value = self._post.receive(None, self._channel(key), f"{reads} and")
+            if self._post_office is not None:
+                value = self._post_office.receive(None, self._channel(key), f"{reads} and")
             if value is None:
                 raise CaptureError(
                     f"{reads}, which another rank would have written",

@@ -64,7 +64,7 @@ class _Template:
     rows: Rows | None
 
 
-class _Asked(NamedTuple):
+class _BatchSizes(NamedTuple):
     """A batch that was asked about by itself: every size; what operators take for themselves, by the number
     of its size."""
 
@@ -97,8 +97,8 @@ class EagerBatches:
         self._template: _Template | None = None
         self._numbered = 0  # `Groups.changes` that all below is of
         self._prepared: dict[int, Integers] = {}
-        self._asked: dict[int, _Asked] = {}
-        self._found: dict[tuple[int, Limit | None], Figures] = {}
+        self._sizes_at: dict[int, _BatchSizes] = {}
+        self._figures_at: dict[tuple[int, Limit | None], Figures] = {}
 
     @cached_property
     def _classes(self) -> Classes:
@@ -129,16 +129,16 @@ class EagerBatches:
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it (which needs the
         smaller workspaces of cuDNN's fallback plans). Raises ArithmeticError as `Polynomial.at`."""
         self._renumber()
-        if (batch, limit) not in self._found:
-            self._found[batch, limit] = self._at(batch, limit)
-        return self._found[batch, limit]
+        if (batch, limit) not in self._figures_at:
+            self._figures_at[batch, limit] = self._at(batch, limit)
+        return self._figures_at[batch, limit]
 
     def _at(self, batch: int, limit: Limit | None) -> Figures:
-        sizes = self._prepared.get(batch) if batch not in self._asked else None
+        sizes = self._prepared.get(batch) if batch not in self._sizes_at else None
         if sizes is None:
             sizes = self._sizes(batch).sizes
         figures = self._compiled(batch, sizes, limit)
-        if figures is not None and figures.fails and limit is not None and self._made.plans:
+        if figures is not None and figures.fails and limit is not None and self._current_template.plans:
             question = self._sizes(batch)
             figures = self._compiled(batch, question.sizes, limit, question.smaller)
         return figures or self._simulated(batch, limit)[0]
@@ -149,7 +149,7 @@ class EagerBatches:
 
     def prediction(self, batch: int) -> Prediction | None:
         self._renumber()
-        (sizes, taken), template = self._sizes(batch), self._made
+        (sizes, taken), template = self._sizes(batch), self._current_template
         if template.rows is None or transforms(self._graph.operators):  # notes name a batch's transforms
             return None
         requests = [request for request in template.taken if request.nbytes in taken]
@@ -160,7 +160,7 @@ class EagerBatches:
         return prediction_of(program, self._graph, self._profile, self._conf, plain)
 
     @property
-    def _made(self) -> _Template:
+    def _current_template(self) -> _Template:
         if self._template is None:
             self._template = self._make_template()
         return self._template
@@ -174,10 +174,10 @@ class EagerBatches:
     ) -> Figures | None:
         """Return the figures as the compiled core says, with first plans alone where `smaller` is not given;
         None where it does not."""
-        if self._made.rows is None:
+        if self._current_template.rows is None:
             return None
-        plans = None if smaller is None else NumberedPlans(self._made.plans, smaller)
-        peaks = self._made.rows.peaks(sizes, limit, plans=plans)
+        plans = None if smaller is None else NumberedPlans(self._current_template.plans, smaller)
+        peaks = self._current_template.rows.peaks(sizes, limit, plans=plans)
         returned = peaks.returned or bool(peaks.refused)
         return self._figures(
             batch, peaks.allocated, peaks.reserved, fails=not peaks.served, returned=returned
@@ -191,7 +191,7 @@ class EagerBatches:
             allocator = make_allocator(self._conf, self._profile)
         else:
             allocator, smaller = limited(self._conf, self._profile, *limit), question.smaller
-        failure, refused = _simulate(self._made, question.sizes.tolist(), smaller, allocator)
+        failure, refused = _simulate(self._current_template, question.sizes.tolist(), smaller, allocator)
         figures = self._figures(
             batch,
             allocator.peak_allocated,
@@ -199,7 +199,7 @@ class EagerBatches:
             fails=failure is not None,
             refused=refused,
         )
-        failed = None if failure is None else Failed(failure, self._made.events, self._graph)
+        failed = None if failure is None else Failed(failure, self._current_template.events, self._graph)
         return figures, failed
 
     def _figures(self, batch: int, allocated: int, reserved: int, **how: Any) -> Figures:
@@ -208,22 +208,22 @@ class EagerBatches:
             batch,
             allocated,
             reserved,
-            device_used(reserved, self._made.libraries, self._profile, self._graph.communicators),
+            device_used(reserved, self._current_template.libraries, self._profile, self._graph.communicators),
             self._naive(batch).total,
             **how,
         )
 
-    def _sizes(self, batch: int) -> _Asked:
+    def _sizes(self, batch: int) -> _BatchSizes:
         """Return every storage and kernel allocation size at one batch. Raises ArithmeticError."""
-        if batch in self._asked:
-            return self._asked[batch]
+        if batch in self._sizes_at:
+            return self._sizes_at[batch]
         self._learn(self._classes.at(batch))
         sizes = self._storages.copy()
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
         every = np.array(sizes + self._classes.sizes(), np.int64)
-        self._asked[batch] = _Asked(every, self._classes.taken(len(self._storages)))
-        return self._asked[batch]
+        self._sizes_at[batch] = _BatchSizes(every, self._classes.taken(len(self._storages)))
+        return self._sizes_at[batch]
 
     def _learn(self, allocations: Sequence[tuple[int, KernelAllocations]]) -> None:
         """Take these as the classes' allocations."""
@@ -235,8 +235,8 @@ class EagerBatches:
         if self._numbered != self._groups.changes:
             self._numbered, self._template = self._groups.changes, None
             self._prepared.clear()
-            self._asked.clear()
-            self._found.clear()
+            self._sizes_at.clear()
+            self._figures_at.clear()
 
     def _make_template(self) -> _Template:
         """Return the template: run `eager` once with a number in place of each size, on the device that meets
