@@ -84,7 +84,7 @@ def _convolves(sessions: Sequence[Sequence[Frame]]) -> bool:
     return any("Conv" in node.op for part in parts for node in part.graph.nodes.values())
 
 
-def worth_saying(saving: Saving, held: int) -> str | None:
+def saving_sentence(saving: Saving, held: int) -> str | None:
     """One line on a setting that would hold less than `held` bytes; None if it is hardly less."""
     if saving.peak_reserved >= _WORTH_SAYING * held:
         return None

@@ -38,7 +38,7 @@ def bytes_outside(graph: RuntimeGraph, options: SessionOptions, device: DevicePr
     return device.context_bytes + _PROVIDER_BYTES + extra
 
 
-def beside_arena(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> tuple[int, int]:
+def outside_arena(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> tuple[int, int]:
     """`bytes_outside` and `bound_bytes`, which the CUDA provider alone has."""
     if options.provider != "cuda":
         return 0, 0

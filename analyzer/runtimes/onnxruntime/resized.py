@@ -69,7 +69,7 @@ class ResizedSession:
         steps = self._loaded.runs(events, count)
         if steps is None:
             return None
-        beside: Any = sum(outside.beside_arena(self.frame.graph, self._settings, self._device))
+        beside: Any = sum(outside.outside_arena(self.frame.graph, self._settings, self._device))
         every = beside.values if isinstance(beside, Lanes) else np.full(count, beside, np.int64)
         return Runs(steps, every)
 

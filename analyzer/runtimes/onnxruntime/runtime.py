@@ -29,7 +29,12 @@ from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.rewrite import unmodelled
 from analyzer.runtimes.onnxruntime.session import RUNS, record
-from analyzer.runtimes.onnxruntime.simulation import ArenaRegion, RunFigures, SessionFailure, typical
+from analyzer.runtimes.onnxruntime.simulation import (
+    ArenaRegion,
+    RunFigures,
+    SessionFailure,
+    simulate_typical_order,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,22 +88,23 @@ def predict(
     release = device.releases["onnxruntime"]
     prepared = prepare(model, None, settings, release=release)
     frames = _frames(prepared, model, runs, settings)
-    sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch, release))]
+    others = _sharing_sessions(settings, model.batch, release)
+    sessions = [frames, *([other] * len(frames) for other in others)]
     recording = record(sessions, settings, device)
-    room = device.usable_bytes if on_gpu else None
-    simulation, peak_range, held_range = typical(recording.events, settings, room)
-    lost, notes = simulation.failure, []
-    if lost is not None:
+    memory_bytes = device.usable_bytes if on_gpu else None
+    simulation, peak_range, held_range = simulate_typical_order(recording.events, settings, memory_bytes)
+    failure, notes = simulation.failure, []
+    if failure is not None:
         # The device or the arena's limit is too small: say so, but also what it would take.
-        notes.append(advice.out_of_memory(lost, settings))
-        settings, room = replace(settings, gpu_mem_limit=None), None
-        simulation, peak_range, held_range = typical(recording.events, settings, room)
-    own, bound = outside.beside_arena(prepared.graph, settings, device)
-    beyond = own + bound
+        notes.append(advice.out_of_memory(failure, settings))
+        settings, memory_bytes = replace(settings, gpu_mem_limit=None), None
+        simulation, peak_range, held_range = simulate_typical_order(recording.events, settings, memory_bytes)
+    session_bytes, bound_bytes = outside.outside_arena(prepared.graph, settings, device)
+    outside_bytes = session_bytes + bound_bytes
     held, pages = simulation.held, max(simulation.held, simulation.page_bytes)
-    cheaper = on_gpu and lost is None
-    savings = advice.savings(sessions, recording.events, settings, device) if cheaper else ()
-    lines = (advice.worth_saying(saving, held) for saving in savings)
+    has_savings = on_gpu and failure is None
+    savings = advice.savings(sessions, recording.events, settings, device) if has_savings else ()
+    lines = (advice.saving_sentence(saving, held) for saving in savings)
     notes += [
         *advice.explanation(simulation),
         *(line for line in lines if line is not None),
@@ -107,37 +113,37 @@ def predict(
         *advice.unmeasured(recording.events),
         *advice.limits(settings, peak_range, held_range),
         *(
-            [f"{bound:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
-            if bound
+            [f"{bound_bytes:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
+            if bound_bytes
             else []
         ),
     ]
     stages = dict(simulation.stages)
     session = stages.pop(SESSION)
-    ran = tuple(stages.items())
+    run_figures = tuple(stages.items())
     return SessionPrediction(
         events=simulation.events,
-        allocator=lambda: settings.arena(room),
-        device_used=lambda simulated: max(pages, simulated.peak_reserved) + beyond,
+        allocator=lambda: settings.arena(memory_bytes),
+        device_used=lambda simulated: max(pages, simulated.peak_reserved) + outside_bytes,
         unknown=recording.unknown,
         notes=tuple(dict.fromkeys(notes)),
         describe=_describer(recording),
         contents=_contents(recording),
         savings=savings,
         capped=None
-        if lost is None
-        else Capped(lost.limit + pages + beyond - held, "gpu_mem_limit caps the arena"),
+        if failure is None
+        else Capped(failure.limit + pages + outside_bytes - held, "gpu_mem_limit caps the arena"),
         peak_in_use=simulation.peak_in_use,
         held=held,
         peak_range=peak_range,
         held_range=held_range,
-        device_bytes=pages + beyond,
+        device_bytes=pages + outside_bytes,
         session=session,
-        first_run=ran[0][1],
-        steady=ran[-1][1],
-        runs=ran,
+        first_run=run_figures[0][1],
+        steady=run_figures[-1][1],
+        runs=run_figures,
         regions=simulation.regions,
-        failure=lost,
+        failure=failure,
         settings=settings,
         graph=prepared.graph,
         run_graphs=tuple(frame.graph for frame in frames) if runs else (prepared.graph,) * 3,
@@ -157,7 +163,7 @@ def _frames(
     return [by_batch[run.batch] for run in runs]
 
 
-def _others(settings: SessionOptions, batch: int | None, release: Release) -> list[Frame]:
+def _sharing_sessions(settings: SessionOptions, batch: int | None, release: Release) -> list[Frame]:
     """Return the sessions that share the arena. Raises InputError if a file refuses the batch."""
     return [prepare(path, batch, settings, release=release) for path in settings.shared_with]
 

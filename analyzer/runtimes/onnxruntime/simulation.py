@@ -144,7 +144,7 @@ def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> Ses
     )
 
 
-def typical(
+def simulate_typical_order(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
 ) -> tuple[SimulatedSession, tuple[int, int], tuple[int, int]]:
     """Return the session with its initializers in a typical order, and the least and the most bytes in use at
@@ -203,7 +203,7 @@ class Loaded:
         return steps(events[len(self._stage) :], self._options, lane_count)
 
     def typical(self, runs: Steps) -> Reached | None:
-        """Return the peaks in `typical`'s order of initializers; None if there is no room."""
+        """Return the peaks in `simulate_typical_order`'s order of initializers; None if there is no room."""
         reached = []
         for loaded in self._arenas or ():
             arena = loaded.copy()
