@@ -1,6 +1,6 @@
 """Who answers for a PyTorch program: tracing, or PyTorch's own CUDA build on the emulated runtime.
 
-`choice.py` traces first and emulates where tracing leaves a doubt (`doubts.py`), if a CUDA build of PyTorch
+`choice.py` traces first and emulates where tracing leaves a doubt (`doubt_of`), if a CUDA build of PyTorch
 is within reach (`reach.py`): one of the user's, or an environment that `store.py` made.
 """
 

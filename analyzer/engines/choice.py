@@ -1,6 +1,6 @@
 """Which engine analyses a PyTorch program or target: it is traced, and emulated where tracing leaves a doubt.
 
-1. "trace" and "emulate" are what they say. "auto" traces, and where that leaves a doubt (`doubts.py`) and a
+1. "trace" and "emulate" are what they say. "auto" traces, and where that leaves a doubt (`doubt_of`) and a
    CUDA build of PyTorch is within reach (`reach.py`), the same is run by it on the emulated runtime. A note
    says what tracing met and whose figures these are.
 2. Where emulation gets no further either, the traced estimate stands, with what the emulated one ended in.
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from analyzer import releases, sandbox
 from analyzer.analysis import Analysis
 from analyzer.engines import ENGINES
-from analyzer.engines.doubts import doubt_of
 from analyzer.engines.emulated import Request, emulate
 from analyzer.errors import AnalyzerError, CaptureError, MissingDependencyError, OptionError
 from analyzer.options import Options, takes_options
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 _BUILD_PACKAGES = ("nvidia", "torch", "triton")
+_INTERRUPTED = "interrupted"  # `pipeline/program.py`
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,17 @@ class EngineChoice:
             # Of what the traced program wrote: what the emulated one did is kept.
             outside.ask("keep nothing")
         return estimate
+
+
+def doubt_of(estimate: Estimate) -> str | None:
+    """Why the figures of a traced program may not be the program's; None: nothing was met that says so."""
+    if estimate.incomplete is not None:
+        return None if estimate.incomplete == _INTERRUPTED else estimate.incomplete
+    if unknown := estimate.certainty.unknown_operators:
+        return f"nobody knows what {', '.join(unknown)} takes besides its results"
+    if estimate.caveats:
+        return estimate.caveats[0].partition(": ")[0]
+    return estimate.unreached if "caught an error" in estimate.unreached else None
 
 
 def _with_doubt(traced: Answer | AnalyzerError, doubt: str, why_not: str) -> Answer | AnalyzerError:

@@ -1,11 +1,11 @@
 """The graph every target becomes: operators, the storages they read and write, and what happens when."""
 
-from analyzer.graph.communicator import Communicator
 from analyzer.graph.dtype import dtype_bits, dtype_bytes, nbytes_of
 from analyzer.graph.model import (
     Argument,
     Birth,
     Category,
+    Communicator,
     Death,
     Graph,
     GraphError,

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from analyzer.graph.communicator import Communicator
 from analyzer.graph.guard import SizeGuard
 
 
@@ -322,6 +321,19 @@ class StreamWait:
 
 
 Moment: TypeAlias = Birth | Run | Death | Mark | StreamUse | StreamWait
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """What a process group was used for, which decides what the library that connects its ranks takes.
+
+    size: ranks. collective: whether one ran. sent_to, received_from: ranks exchanged with.
+    """
+
+    size: int
+    collective: bool = False
+    sent_to: frozenset[int] = frozenset()
+    received_from: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

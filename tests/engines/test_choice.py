@@ -11,7 +11,7 @@ import pytest
 
 import analyzer
 from analyzer.cli import main
-from analyzer.engines import choice, doubts
+from analyzer.engines import choice
 from analyzer.engines.emulated import Request
 from analyzer.engines.reach import within_reach
 from analyzer.errors import CaptureError, MissingDependencyError, OptionError, RunError
@@ -215,4 +215,4 @@ def test_a_named_python_must_have_a_build(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_interrupted_program_is_no_doubt(tmp_path: Path) -> None:
     estimate = analyzer.run(_script(tmp_path, PLAIN + "raise KeyboardInterrupt\n"), device="h100")
     assert estimate.incomplete == "interrupted"
-    assert doubts.doubt_of(estimate) is None
+    assert choice.doubt_of(estimate) is None

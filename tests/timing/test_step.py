@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.graph import Graph, Phase, Run, StreamWait
-from analyzer.graph.communicator import Communicator
+from analyzer.graph.model import Communicator
 from analyzer.timing.rates import rates_of
 from analyzer.timing.residency import Residency
 from analyzer.timing.step import step_time

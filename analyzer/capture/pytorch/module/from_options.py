@@ -13,6 +13,7 @@ The capture and a real run (`runs/program.py`) both build their step from these.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
-from analyzer.capture.pytorch.module.checkpointing import apply_checkpointing
+from analyzer.capture.pytorch.module.blocks import matching_any
 from analyzer.errors import InputError, OptionError, did_you_mean
 from analyzer.nested import tensors_in, with_tensors
 from analyzer.options import Options
@@ -152,6 +154,13 @@ def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
             apply_checkpointing(model, options.checkpoint)
 
     return prepare
+
+
+def apply_checkpointing(model: torch.nn.Module, pattern: str) -> None:
+    """Change `model` so that modules whose dotted path matches (`blocks.py`) run under
+    `torch.utils.checkpoint.checkpoint(..., use_reentrant=False)`. Raises OptionError when nothing matches."""
+    for part in matching_any(model, pattern, "checkpoint").values():
+        part.forward = functools.partial(checkpoint, part.forward, use_reentrant=False)
 
 
 def loss_for(program: Program, options: Options, batch: Batch) -> tuple[Callable[..., Any], list[str]]:

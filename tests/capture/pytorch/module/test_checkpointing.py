@@ -16,7 +16,7 @@ from torch.utils.checkpoint import (
 )
 
 from analyzer import analyze
-from analyzer.capture.pytorch.module.checkpointing import apply_checkpointing
+from analyzer.capture.pytorch.module.from_options import apply_checkpointing
 from analyzer.errors import OptionError
 from analyzer.graph import Graph
 from tests.capture.pytorch.captures import Model, names, operators, saved, step
