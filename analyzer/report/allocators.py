@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analyzer.report import page
 from analyzer.report.console import printed
+from analyzer.report.csv import csv_records
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.picture import drawing, saved
 from analyzer.report.words import clean, folded, mib, percent, size
@@ -91,11 +91,7 @@ def render_json(comparison: Comparison, _: View = PLAIN) -> str:
 
 def render_csv(comparison: Comparison, _: View = PLAIN) -> str:
     """Return a CSV with one row for each allocator."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, _HEADER, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_records(comparison))
-    return stream.getvalue()
+    return csv_records(_HEADER, _records(comparison))
 
 
 def verdict(comparison: Comparison) -> str:
@@ -240,17 +236,8 @@ def render_html(comparison: Comparison, view: View = PLAIN) -> str:
     return page.render(subject(comparison), "\n".join(body))
 
 
-def render_svg(comparison: Comparison, _: View = PLAIN) -> bytes:
+def _picture(comparison: Comparison, _: View = PLAIN, *, form: str) -> bytes:
     """Return the picture. Raises MissingDependencyError without matplotlib."""
-    return _picture(comparison, "svg")
-
-
-def render_png(comparison: Comparison, _: View = PLAIN) -> bytes:
-    """Return the picture. Raises MissingDependencyError without matplotlib."""
-    return _picture(comparison, "png")
-
-
-def _picture(comparison: Comparison, form: str) -> bytes:
     rows = comparison.rows[::-1]
     with drawing(form) as pyplot:
         figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(rows) + 1.2), layout="constrained")
@@ -279,3 +266,6 @@ def _picture(comparison: Comparison, form: str) -> bytes:
         axes.set_title(subject(comparison).replace("$", r"\$"), fontsize=9)
         figure.legend(loc="outside lower right", ncols=2)
         return saved(pyplot, figure, form)
+
+
+render_svg, render_png = partial(_picture, form="svg"), partial(_picture, form="png")

@@ -9,30 +9,39 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean
 from analyzer.results.estimate import Estimate
 
 HEADER = (
-    "index",
-    "kind",
-    "name",
-    "delta_bytes",
-    "allocated_bytes",
-    "reserved_bytes",
-    "peak_bytes",
-    "category",
-    "phase",
-    "rule",
-)
+    "index", "kind", "name", "delta_bytes", "allocated_bytes", "reserved_bytes", "peak_bytes", "category",
+    "phase", "rule",
+)  # fmt: skip
+
+
+def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table with its header line."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def csv_records(header: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table with its header line; what a record lacks is empty."""
+    return csv_text(header, ([record.get(name, "") for name in header] for record in records))
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> str:
     """Return the table, with its header line."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(HEADER)
+    return csv_text(HEADER, _rows(estimate))
+
+
+def _rows(estimate: Estimate) -> Iterator[tuple[Any, ...]]:
     line, marks = estimate.timeline, iter(estimate.marks)
     rules = line.rule or ("",) * len(line.label)
     rows = zip(
@@ -41,18 +50,5 @@ def render(estimate: Estimate, _: View = PLAIN) -> str:
     for index, (label, delta, allocated, reserved, category, phase, rule) in enumerate(rows):
         kind = "free" if delta < 0 else "malloc" if category else "mark" if label else "wait"
         peak = next(marks).peak if kind == "mark" else ""
-        writer.writerow(
-            (
-                index,
-                kind,
-                clean(label),
-                delta,
-                allocated,
-                reserved,
-                peak,
-                clean(category),
-                clean(phase),
-                clean(rule),
-            )
-        )
-    return stream.getvalue()
+        names = clean(category), clean(phase), clean(rule)
+        yield (index, kind, clean(label), delta, allocated, reserved, peak, *names)

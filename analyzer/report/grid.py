@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analyzer.report.csv import csv_records
 from analyzer.report.formats import PLAIN, View
 
 
 def render_csv(rows: Sequence[Mapping[str, Any]], _: View = PLAIN) -> str:
     """Return a CSV with one row for each job, in bytes, unknown values empty."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, _columns(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    return csv_records(_columns(rows), rows)
 
 
 def render_parquet(rows: Sequence[Mapping[str, Any]], _: View = PLAIN) -> bytes:

@@ -3,12 +3,12 @@ doubling."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from analyzer.report.columns import Column, table, within
+from analyzer.report.csv import csv_text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.picture import drawing, label, saved
 from analyzer.report.words import clean
@@ -81,25 +81,13 @@ def render_json(lengths: Lengths, _: View = PLAIN) -> str:
 
 def render_csv(lengths: Lengths, _: View = PLAIN) -> str:
     """Return a row a length, a column a GPU."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(("length", *lengths.devices))
-    for length in lengths.fits:
-        writer.writerow((length, *(lengths.batch(length, place) for place in range(len(lengths.devices)))))
-    return stream.getvalue()
+    places = range(len(lengths.devices))
+    rows = ((length, *(lengths.batch(length, place) for place in places)) for length in lengths.fits)
+    return csv_text(("length", *lengths.devices), rows)
 
 
-def render_svg(lengths: Lengths, _: View = PLAIN) -> bytes:
+def _drawn(lengths: Lengths, _: View = PLAIN, *, form: str) -> bytes:
     """Return a line a GPU. Raises MissingDependencyError without matplotlib."""
-    return _drawn(lengths, "svg")
-
-
-def render_png(lengths: Lengths, _: View = PLAIN) -> bytes:
-    """Return the picture of `render_svg` as PNG."""
-    return _drawn(lengths, "png")
-
-
-def _drawn(lengths: Lengths, form: str) -> bytes:
     with drawing(form) as pyplot:
         figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
         for place, name in enumerate(lengths.devices):
@@ -116,3 +104,6 @@ def _drawn(lengths: Lengths, form: str) -> bytes:
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
         return saved(pyplot, figure, form)
+
+
+render_svg, render_png = partial(_drawn, form="svg"), partial(_drawn, form="png")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from analyzer.errors import MissingDependencyError, install
@@ -33,16 +34,6 @@ _COLORS = {
 }
 _OTHER = "#222222"
 _MOST = 60
-
-
-def bars_svg(estimate: Estimate, _: View = PLAIN) -> bytes:
-    """Return the bars as SVG. Raises MissingDependencyError without matplotlib."""
-    return _bars(estimate, "svg")
-
-
-def bars_png(estimate: Estimate, _: View = PLAIN) -> bytes:
-    """Return the bars as PNG. Raises MissingDependencyError without matplotlib."""
-    return _bars(estimate, "png")
 
 
 @contextmanager
@@ -75,7 +66,8 @@ def label(untrusted: str, width: int = 60) -> str:
     return tail(clean(untrusted), width).replace("$", r"\$")
 
 
-def _bars(estimate: Estimate, form: str) -> bytes:
+def _bars(estimate: Estimate, _: View = PLAIN, *, form: str) -> bytes:
+    """Return the bars. Raises MissingDependencyError without matplotlib."""
     marks = _shown(estimate)
     with drawing(form) as pyplot:
         figure, axes = pyplot.subplots(
@@ -114,3 +106,6 @@ def _shown(estimate: Estimate) -> tuple[MarkRow, ...]:
     at = next((place for place, mark in enumerate(marks) if mark.event == estimate.peak_at), len(marks) - 1)
     begin = min(max(0, at - _MOST // 2), len(marks) - _MOST)
     return marks[begin : begin + _MOST]
+
+
+bars_svg, bars_png = partial(_bars, form="svg"), partial(_bars, form="png")

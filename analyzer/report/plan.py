@@ -5,9 +5,7 @@ Names come out of models and pass through `words.clean`; sizes are written by `w
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 from collections.abc import Sequence
 from html import escape
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.report import speed
 from analyzer.report.attribution import name_and_origin
 from analyzer.report.columns import Column, table, within
+from analyzer.report.csv import csv_text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import subject, uncounted
 from analyzer.report.words import clean, folded, mib, percent, size
@@ -196,19 +195,12 @@ def curve_json(curve: Curve, _: View = PLAIN) -> str:
 
 def curve_csv(curve: Curve, _: View = PLAIN) -> str:
     """Return a CSV with one row for each batch, in bytes."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(("batch", *LINES))
-    writer.writerows((row.batch, *(getattr(row, name) for name in LINES)) for row in curve.rows)
-    return stream.getvalue()
+    rows = ((row.batch, *(getattr(row, name) for name in LINES)) for row in curve.rows)
+    return csv_text(("batch", *LINES), rows)
 
 
 def curve_svg(curve: Curve, _: View = PLAIN) -> str:
     """Return an SVG of allocated, reserved, device and naive bytes over the batch."""
-    return _svg(curve) + "\n"
-
-
-def _svg(curve: Curve) -> str:
     width, height, left, bottom = 900, 420, 70, 50
     right, top = width - 20, 20
     batches = [row.batch for row in curve.rows]
@@ -246,7 +238,7 @@ def _svg(curve: Curve) -> str:
         parts.append(
             f"<text x='{left + 10 + 110 * place}' y='{top + 4}' fill='{_COLORS[name]}'>{WORDS[name]}</text>"
         )
-    return "\n".join([*parts, "</svg>"])
+    return "\n".join([*parts, "</svg>\n"])
 
 
 def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
@@ -274,8 +266,8 @@ def known_of(fit: Fit) -> Any:
 
 
 def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
-    certainty = known_of(fit)
-    where = _where(certainty) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
+    estimate = known_of(fit)
+    where = _where(estimate) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = "batch" if fit.samples is None else "length"
     if fit.brief is None:
         lines = [f"not even one sample runs {where}"]
@@ -287,11 +279,11 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
         ]
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
-    lines.append(about(certainty))
-    if certainty.certainty.beside_range is not None:
+    lines.append(about(estimate))
+    if estimate.certainty.beside_range is not None:
         least, most = fit.reserved_range
         held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
-        lines.append(f"{_ASSUMING[fit.verdict].format(clean(certainty.device))}; {held}")
+        lines.append(f"{_ASSUMING[fit.verdict].format(clean(estimate.device))}; {held}")
     if fit.brief is not None and (sentence := speed.line(fit.brief)):
         lines.append(f"at that {what} {sentence}")
     if fit.brief is not None and fit.brief.at_least:
@@ -335,12 +327,12 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
     """Return the answers with the estimates' figures."""
     entries = []
     for fit in fits:
-        certainty = known_of(fit)
+        estimate = known_of(fit)
         failed = fit.failure
         entries.append(
             {
-                "target": certainty.target,
-                "device": certainty.device,
+                "target": estimate.target,
+                "device": estimate.device,
                 "batch": fit.batch,
                 "samples": fit.samples,
                 "limit_bytes": fit.limit,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import textwrap
 from collections.abc import Sequence
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.report import speed
 from analyzer.report.columns import Column, room_of, table, within
+from analyzer.report.csv import csv_records
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.sentences import subject
 from analyzer.report.words import clean, mib, percent, size
@@ -156,8 +155,4 @@ def render_csv(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
         {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
         for row in rows(strategies)
     ]
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(table[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return stream.getvalue()
+    return csv_records(list(table[0]), table)
