@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
 
 
-def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: int | None = None) -> int:
-    """Deliver the estimate in the form asked for; returns the exit code. limited: the device's capacity is a
-    limit given.
-    budget: bytes, instead of the one the estimate was made with."""
+def show(estimate: Estimate, options: Mapping[str, Any], has_limit: bool, budget: int | None = None) -> int:
+    """Deliver the estimate in the form asked for; returns the exit code. has_limit: the device's capacity is
+    a limit given. budget: bytes, instead of the one the estimate was made with."""
     view = View(
         top=options["top"],
         budget_bytes=budget,
@@ -39,11 +38,11 @@ def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: 
             "warning",
             f"{count} kind{'s' if count > 1 else ''} of operator unknown: figures are at least what it takes",
         )
-    return exit_code(estimate, budget, limited, options.get("strict_fit", False))
+    return exit_code(estimate, budget, has_limit, options.get("strict_fit", False))
 
 
-def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool, strict: bool = False) -> int:
-    """2 if the program ended before its end, 1 if a limit the user gave (`limited`: the device's capacity) is
+def exit_code(estimate: Estimate, budget_bytes: int | None, has_limit: bool, strict: bool = False) -> int:
+    """2 if the program ended before its end, 1 if a limit the user gave (has_limit: the device's capacity) is
     not known to hold, else 0.
 
     On a GPU that nobody measured the figure itself decides, unless it is a lower bound; strict: whatever may
@@ -52,7 +51,7 @@ def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool, stric
     if estimate.incomplete is not None:
         return 2
     budget_bytes = budget_bytes or estimate.budget_bytes
-    limits = [limit for limit in (budget_bytes, estimate.usable_bytes if limited else None) if limit]
+    limits = [limit for limit in (budget_bytes, estimate.usable_bytes if has_limit else None) if limit]
     if strict and any(estimate.verdict(limit) != "fits" for limit in limits):
         return 1
     return int(estimate.stopped or not all(map(estimate.fits, limits)))

@@ -113,4 +113,4 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             rank=options["rank"],
             **keywords,
         )
-    return show(estimate, options, limited=options["device"] is not None)
+    return show(estimate, options, has_limit=options["device"] is not None)

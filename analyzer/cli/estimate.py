@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # What runtimes call the memory they may take: ONNX Runtime, PaddlePaddle, TensorFlow.
 _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
 # What is written beside the result, by the names click gives it.
-_BESIDE = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
+_SIDE_FILES = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
 
 
 @click.command(
@@ -70,10 +70,10 @@ def command(target: str, **options: Any) -> int:
     2: bad usage or input.
     """
     check_writable("-o", options["output"])
-    beside = {flag: options[name] for flag, name in _BESIDE.items() if options[name] is not None}
-    piped = [flag for flag, path in beside.items() if path == STDOUT]
-    for flag in beside.keys() - piped:
-        check_writable(flag, beside[flag])
+    files = {flag: options[name] for flag, name in _SIDE_FILES.items() if options[name] is not None}
+    piped = [flag for flag, path in files.items() if path == STDOUT]
+    for flag in files.keys() - piped:
+        check_writable(flag, files[flag])
     if len(piped) > 1:
         raise OptionError(f"{' and '.join(piped)} would both be stdout", "name a file for one of them")
     keywords = analysis_keywords(target, options)
@@ -81,19 +81,20 @@ def command(target: str, **options: Any) -> int:
         for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
                 complain("warning", f"--{name} means nothing without --mode train")
-    parsed_options = Options.of(keywords)
-    if "--write-script" in beside:
+    parsed = Options.of(keywords)
+    if "--write-script" in files:
         from analyzer.pipeline.config import script_of
 
-        write_file("--write-script", beside["--write-script"], script_of(target, parsed_options))
+        write_file("--write-script", files["--write-script"], script_of(target, parsed))
     keep_apart(target, loss=options["loss"])
-    with working(target, options["quiet"]) as tell:
+    with working(target, options["quiet"]) as progress:
         from analyzer.engines.choice import EngineChoice
 
-        engine = "trace" if "--dump-graph" in beside and options["engine"] == "auto" else options["engine"]
-        answer = EngineChoice(engine, options["python"], progress=tell).analyze_target(target, parsed_options)
+        engine = "trace" if "--dump-graph" in files and options["engine"] == "auto" else options["engine"]
+        choice = EngineChoice(engine, options["python"], progress=progress)
+        answer = choice.analyze_target(target, parsed)
     estimate, analysis = answer.estimate, answer.analysis
-    if "--dump-graph" in beside:
+    if "--dump-graph" in files:
         if analysis is None:
             raise OptionError(
                 "what is emulated has no graph to dump", "leave --engine emulate or --dump-graph out"
@@ -102,15 +103,15 @@ def command(target: str, **options: Any) -> int:
         from analyzer.report.words import clean
 
         lines = dump(analysis.graph).splitlines()
-        write_file("--dump-graph", beside["--dump-graph"], "".join(f"{clean(line)}\n" for line in lines))
+        write_file("--dump-graph", files["--dump-graph"], "".join(f"{clean(line)}\n" for line in lines))
     # A limit on the arena is a limit given, as a device is.
-    limited = options["device"] is not None or any(
+    has_limit = options["device"] is not None or any(
         limit in name for name in estimate.options for limit in _ARENA_LIMITS
     )
     with redirect_stdout(sys.stderr) if piped else nullcontext():
-        code = show(estimate, options, limited)
+        code = show(estimate, options, has_limit)
         if code and analysis is not None and options["form"] == "text" and options["output"] is None:
-            _advise(target, parsed_options, analysis, options["quiet"])
+            _advise(target, parsed, analysis, options["quiet"])
     return code
 
 
@@ -121,8 +122,8 @@ def _advise(target: str, options: Options, analysis: Analysis, quiet: bool) -> N
     from analyzer.report.strategies import advice
 
     try:
-        with working(target, quiet) as tell:
-            chosen = first_that_fits(target, options, analysis, tell)
+        with working(target, quiet) as progress:
+            chosen = first_that_fits(target, options, analysis, progress)
     except AnalyzerError:  # the report stands without advice
         return
     deliver(f"\n{advice(chosen, analysis.estimate, columns())}\n", None)

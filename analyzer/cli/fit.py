@@ -106,8 +106,8 @@ def command(
             from analyzer.options import Options
             from analyzer.planning.fit_lengths import over_lengths
 
-            parsed_options = Options.of({**keywords, "device": wanted[0] or None})
-            result: Any = over_lengths(target, [name or "h200" for name in wanted], parsed_options, tell)
+            parsed = Options.of({**keywords, "device": wanted[0] or None})
+            result: Any = over_lengths(target, [name or "h200" for name in wanted], parsed, tell)
             none = not any(result.batch(length, 0) for length in result.fits)
         else:
             result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)

@@ -40,4 +40,4 @@ def command(estimate: Path, **options: Any) -> int:
     from analyzer.report.json import read
 
     budget = None if options["budget"] is None else parse_size(options["budget"])
-    return show(read(estimate), options, limited=False, budget=budget)
+    return show(read(estimate), options, has_limit=False, budget=budget)

@@ -138,20 +138,20 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             "release": dict(pairs("--release", options["release"])),
             "strict": options["strict"],
         }
-        parsed_options = Options.of(keywords)
+        parsed = Options.of(keywords)
         everyone, local = options["rank"] == "all", options["nproc_per_node"] or 1
         launched = options["nproc_per_node"] is not None
         job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local, launched)
         if everyone:
             if options["engine"] == "emulate":
                 raise OptionError("--rank all follows every rank", "name one, or leave --engine out")
-            estimate = every_rank(name, arguments, parsed_options, options["until"], job, tell)
+            estimate = every_rank(name, arguments, parsed, options["until"], job, tell)
         else:
             kept = None if options["keep_outputs"] is None else str(options["keep_outputs"].absolute())
             choice = EngineChoice(options["engine"], options["python"], kept, not options["no_network"], tell)
-            answer = choice.analyze_program(name, arguments, parsed_options, {}, options["until"], job)
+            answer = choice.analyze_program(name, arguments, parsed, {}, options["until"], job)
             estimate, error = answer.estimate, answer.error
-    code = show(estimate, options, limited=options["device"] is not None)
+    code = show(estimate, options, has_limit=options["device"] is not None)
     if isinstance(error, AnalyzerError):
         sys.stdout.flush()
         raise error  # said behind the estimate of what ran until then
