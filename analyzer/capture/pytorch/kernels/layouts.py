@@ -78,18 +78,20 @@ def like_arguments(func: Any, text: str) -> Callable[..., Any]:
     each = [part.groups() for part in parts if part is not None]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        def given(name: str) -> Any:
+        def value_of(name: str) -> Any:
             return args[places[name]] if places[name] < len(args) else kwargs.get(name)
 
-        def made(wanted: str | None, name: str, layout: str, kind: str | None) -> Any:
-            tensor = given(name)
-            if tensor is None or (wanted and not given("output_mask")[int(wanted)]):
+        def result(wanted: str | None, name: str, layout: str, kind: str | None) -> Any:
+            tensor = value_of(name)
+            if tensor is None or (wanted and not value_of("output_mask")[int(wanted)]):
                 return None
-            dtype = tensor.dtype if kind is None else given(kind) if kind in places else getattr(torch, kind)
+            dtype = (
+                tensor.dtype if kind is None else value_of(kind) if kind in places else getattr(torch, kind)
+            )
             formats = {"!": torch.contiguous_format, "~": own_format(tensor), "": torch.preserve_format}
             return torch.empty_like(tensor, dtype=dtype, device=META, memory_format=formats[layout])
 
-        results = tuple(made(*part) for part in each)
+        results = tuple(result(*part) for part in each)
         return results[0] if len(results) == 1 else results or None
 
     return kernel

@@ -133,11 +133,11 @@ def batch_norm_backward_reduce(
     else:
         like_tensor, count = weight, channels
 
-    def made(wanted: bool, length: int, like: Any) -> Any:
+    def gradient(wanted: bool, length: int, like: Any) -> Any:
         return torch.empty(length, dtype=like.dtype, device=META) if wanted else None
 
-    sums = made(input_g, channels, mean), made(input_g, channels, mean)
-    return *sums, made(weight_g, count, like_tensor), made(bias_g, count, like_tensor)
+    sums = gradient(input_g, channels, mean), gradient(input_g, channels, mean)
+    return *sums, gradient(weight_g, count, like_tensor), gradient(bias_g, count, like_tensor)
 
 
 def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
@@ -152,11 +152,11 @@ def laid_as_both(operator: Any) -> Callable[..., Any]:
     order."""
 
     def result(*args: Any, **kwargs: Any) -> Any:
-        made = operator(*args, **kwargs)
+        plain = operator(*args, **kwargs)
         operands = (one for one in args[:2] if isinstance(one, torch.Tensor))  # else numbers
-        tensors = [one.expand(made.shape) for one in operands]
+        tensors = [one.expand(plain.shape) for one in operands]
         stride = compute_elementwise_output_strides(*tensors)
-        return torch.empty_strided(made.shape, stride, dtype=made.dtype, device=META)
+        return torch.empty_strided(plain.shape, stride, dtype=plain.dtype, device=META)
 
     return result
 
