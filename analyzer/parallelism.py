@@ -122,21 +122,21 @@ def parse(text: str) -> Parallelism:
         )
     if not colon or not size.isdigit() or int(size) < 1:
         raise OptionError(f"--parallel {text!r}: {size or 'nothing'} is no number of GPUs", FORM)
-    settings_known, settings = KINDS[kind], dict[str, Any]()
+    known_settings, settings = KINDS[kind], dict[str, Any]()
     for part in rest:
         name, equals, value = part.strip().partition("=")
-        if name not in settings_known:
+        if name not in known_settings:
             raise OptionError(
                 f"--parallel {text!r}: {kind} has no setting {name!r}",
-                f"{did_you_mean(name, settings_known)}settings: {', '.join(settings_known)}",
+                f"{did_you_mean(name, known_settings)}settings: {', '.join(known_settings)}",
             )
         if name in settings:
             raise OptionError(f"--parallel {text!r}: {name} is said twice", "say it once")
         try:
-            settings[name] = settings_known[name](value if equals else "")
+            settings[name] = known_settings[name](value if equals else "")
         except (ValueError, KeyError):
             raise OptionError(
-                f"--parallel {text!r}: {name} is {value!r}", f"give {_WORDS[settings_known[name]]}"
+                f"--parallel {text!r}: {name} is {value!r}", f"give {_WORDS[known_settings[name]]}"
             ) from None
     parallelism = Parallelism(kind, int(size), settings, text)
     _ = parallelism.rank  # says so where there is no such rank

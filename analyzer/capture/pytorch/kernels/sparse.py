@@ -323,10 +323,10 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
     columns, values = products.multiplied(recorder, *taken, offsets)
     indices = parts(one)[0].new_empty(2, columns.shape[0])
     recorder.values.forget(indices)
-    values_known = recorder.values.known(offsets), recorder.values.known(columns)
-    if values_known[0] is not None and values_known[1] is not None:
-        rows = torch.arange(shape[0]).repeat_interleave(values_known[0].diff())
-        recorder.values.learn(indices, torch.stack([rows, values_known[1].long()]))
+    known_values = recorder.values.known(offsets), recorder.values.known(columns)
+    if known_values[0] is not None and known_values[1] is not None:
+        rows = torch.arange(shape[0]).repeat_interleave(known_values[0].diff())
+        recorder.values.learn(indices, torch.stack([rows, known_values[1].long()]))
     return sparse_tensor(indices, values, shape, True)
 
 
