@@ -13,9 +13,9 @@ from typing import TypeAlias
 from analyzer.graph import Category
 
 
-def is_unasked(plan: str, basis: str, assumed: int, less: int | None) -> bool:
+def is_unasked(plan: str, basis: str, assumed: int, assumed_less: int | None) -> bool:
     """Return whether fields of a `Malloc` are those of a workspace that cuDNN was not asked about."""
-    return plan != "" and basis == "bounded" and bool(assumed or less)
+    return plan != "" and basis == "bounded" and bool(assumed or assumed_less)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class Malloc:
 
     basis: "exact", "measured" or "bounded" (`scratch.Basis`). label: what a user would call it.
     stream: the stream it is made for, 0 being the default one, None for a request outside any.
-    apart: a device allocation of its own, past the allocator's pools.
+    outside_pools: a device allocation of its own, past the allocator's pools.
     fails: there was no room for it, and the program went on (it caught the error).
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
     plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`);
     "": it is not.
-    assumed: bytes by which it may be larger or smaller, since nobody was asked (`ranges.py`); less: by which
-    it may be smaller, where that is another number.
+    assumed: bytes by which it may be larger or smaller, since nobody was asked (`ranges.py`); assumed_less:
+    by which it may be smaller, where that is another number.
     """
 
     key: int
@@ -41,22 +41,22 @@ class Malloc:
     basis: str = "exact"
     label: str = ""
     stream: int | None = 0
-    apart: bool = False
+    outside_pools: bool = False
     fails: bool = False
     rule: str = ""
     plan: str = ""
     smaller: Sequence[int] = ()
     assumed: int = 0
-    less: int | None = None
+    assumed_less: int | None = None
 
     @property
     def is_unasked(self) -> bool:
         """Whether it is a convolution's workspace that was not asked of cuDNN."""
-        return is_unasked(self.plan, self.basis, self.assumed, self.less)
+        return is_unasked(self.plan, self.basis, self.assumed, self.assumed_less)
 
     def moved(self, sign: int) -> Malloc:
         """Return the request at its most (1), or at its least (-1)."""
-        off = self.less if sign < 0 and self.less is not None else self.assumed
+        off = self.assumed_less if sign < 0 and self.assumed_less is not None else self.assumed
         return replace(self, nbytes=max(self.nbytes + sign * off, 1)) if off else self
 
 

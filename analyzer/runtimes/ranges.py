@@ -180,7 +180,7 @@ def _at_bound(requests: Sequence[Malloc], sign: int, *, measured: bool = False) 
 
 
 def _bytes_at(request: Malloc, sign: int, *, measured: bool) -> int:
-    if request.less is not None:
+    if request.assumed_less is not None:
         return request.moved(sign).nbytes if sign else request.nbytes
     off = may_be_off(request, measured=measured)
     return max(request.nbytes + sign * off, 1) if sign and off else request.nbytes

@@ -1,8 +1,8 @@
 """Simulates allocation events on an allocator and remembers what happened, event by event.
 
 1. Events run in order on the allocator given; its own rules decide block sizes and reserved memory. A request
-   of zero bytes reaches the allocator, which has no block for it. Requests `apart` are reserved past the
-   allocator's pools. When a named event is over the allocator is told so, after the event's own figures have
+   of zero bytes reaches the allocator, which has no block for it. Requests `outside_pools` are reserved past
+   them. When a named event is over the allocator is told so, after the event's own figures have
    been taken.
 2. An **iteration** N is everything after the last named event before its first "N.input". Peaks start anew
    there, from the bytes then in use, as `torch.cuda.reset_peak_memory_stats` at the head of a training loop
@@ -212,7 +212,7 @@ class Server:
             size = event.nbytes if nbytes is None else nbytes
             others = event.smaller if smaller is None else smaller
             try:
-                if event.apart:
+                if event.outside_pools:
                     handle = allocator.reserve(size)
                 elif event.plan or others:
                     malloc = partial(allocator.malloc, stream=event.stream)

@@ -18,7 +18,7 @@ import numpy as np
 from analyzer.allocators import Allocator
 from analyzer.allocators.compiled import FREE, Integers
 from analyzer.allocators.driver import AddressSpace
-from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
+from analyzer.allocators.pytorch.caching import ALLOCATOR_CALLS, PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import APART_BYTES, UNIT_BYTES, Peaks, has_fast_path, peaks
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 from analyzer.graph import Category
@@ -255,12 +255,14 @@ def rows(
     setup_rows = 0
     for position, event in enumerate(events):
         if isinstance(event, Malloc):
-            if event.stream or event.apart or event.fails:
+            if event.stream or event.outside_pools or event.fails:
                 return None
             table.append((places.setdefault(event.key, len(places)), number(event)))
         elif isinstance(event, Free):
             table.append((places.setdefault(event.key, len(places)), FREE))
-        elif not isinstance(event, (Event, Wait)) or (isinstance(event, Event) and event.name in HEEDED):
+        elif not isinstance(event, (Event, Wait)) or (
+            isinstance(event, Event) and event.name in ALLOCATOR_CALLS
+        ):
             return None  # waiting frees nothing: no block is used by another stream
         if position < setup_count:
             setup_rows = len(table)

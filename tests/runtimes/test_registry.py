@@ -175,7 +175,7 @@ def test_what_a_runtime_need_not_say() -> None:
     assert found.describe is None and found.capped is None and source.model is None
     malloc = Malloc(3, 8, Category.INPUT)
     assert (malloc.operator, malloc.storage, malloc.basis, malloc.stream) == (-1, -1, "exact", 0)
-    assert not malloc.apart
+    assert not malloc.outside_pools
 
 
 def test_values_cannot_be_changed() -> None:

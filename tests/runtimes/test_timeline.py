@@ -149,7 +149,7 @@ def test_the_allocator_hears_of_streams_of_memory_apart_and_of_what_is_over() ->
     simulation = simulate(
         [
             Malloc(0, 1, Category.PARAMETER, stream=None),
-            Malloc(1, 2, Category.PARAMETER, stream=None, apart=True),
+            Malloc(1, 2, Category.PARAMETER, stream=None, outside_pools=True),
             Event("session"),
             Malloc(2, 3, Category.ACTIVATION),
             Malloc(3, 4, Category.ACTIVATION, stream=1),

@@ -56,7 +56,7 @@ ROUND_LARGE_BYTES = 2 * MIB
 
 
 # What of all that a program says the allocator heeds (`end_event`).
-HEEDED = ("empty_cache", "set_per_process_memory_fraction")
+ALLOCATOR_CALLS = ("empty_cache", "set_per_process_memory_fraction")
 
 
 # A pool's free blocks as the search wants them: smallest first, then by rank. Ranks differ, so a comparison
@@ -183,7 +183,7 @@ class PyTorchAllocator(Allocator):
                     self._release(block)
 
     def end_event(self, event: str, value: float | None = None) -> None:
-        """Apply an allocator call the program made while it ran, one of `HEEDED`."""
+        """Apply an allocator call the program made while it ran, one of `ALLOCATOR_CALLS`."""
         if event == "empty_cache":
             self.empty_cache()
         elif event == "set_per_process_memory_fraction":

@@ -54,7 +54,7 @@ def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count
     units: list[Any] = []
     for event in events:
         if isinstance(event, Malloc):
-            if event.apart:
+            if event.outside_pools:
                 return None
             rows.append((event.key, len(units), event.stream is not None))
             units.append(-(-event.nbytes // ROUND_BYTES))

@@ -77,7 +77,7 @@ class SessionRecorder:
         basis: str = "exact",
         *,
         rule: str,
-        apart: bool = False,
+        outside_pools: bool = False,
         assumed: int = 0,
     ) -> int:
         """Record a request, by the rule named (`rules`); return its key."""
@@ -96,7 +96,7 @@ class SessionRecorder:
                 basis,
                 label,
                 self.stream,
-                apart,
+                outside_pools,
                 rule=rule,
                 assumed=assumed,
             )

@@ -98,13 +98,15 @@ def _initializers(recorder: SessionRecorder, part: Frame, keys: dict[str, int]) 
         for name in names:
             nbytes = graph.values[name].nbytes
             if 0 < nbytes <= _INLINE_BYTES:
-                recorder.take(nbytes, Category.PARAMETER, name, rule="ort-initializer", apart=True)
+                recorder.take(nbytes, Category.PARAMETER, name, rule="ort-initializer", outside_pools=True)
         return
-    apart = recorder.options.use_device_allocator_for_initializers
+    outside = recorder.options.use_device_allocator_for_initializers
     for name in names:
         if not placements[name].on_host:
             nbytes = graph.values[name].nbytes
-            keys[name] = recorder.take(nbytes, Category.PARAMETER, name, rule="ort-initializer", apart=apart)
+            keys[name] = recorder.take(
+                nbytes, Category.PARAMETER, name, rule="ort-initializer", outside_pools=outside
+            )
 
 
 def _kept_weights(
@@ -126,7 +128,7 @@ def _kept_weights(
                     node.index,
                     buffer.basis,
                     rule="ort-packed-weights",
-                    apart=buffer.apart,
+                    outside_pools=buffer.outside_pools,
                 )
                 if buffer.kept and same not in kept:
                     kept.add(same)

@@ -254,7 +254,7 @@ class Eager:
                     plan=step.plan,
                     smaller=step.smaller,
                     assumed=step.assumed,
-                    less=step.less,
+                    assumed_less=step.assumed_less,
                 )
                 if step.trials_of:
                     tried.add(step.token)

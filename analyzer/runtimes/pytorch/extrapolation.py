@@ -125,7 +125,7 @@ def _requests_and_frees(events: Sequence[AllocationEvent]) -> Iterator[tuple[Mal
     running, taken = -1, set[int]()
     for event in events:
         if isinstance(event, Malloc):
-            if event.apart or event.fails or event.plan:
+            if event.outside_pools or event.fails or event.plan:
                 raise NotExtrapolated("requests past the allocator, or by plans of cuDNN")
             running = event.operator
             if event.storage < 0:

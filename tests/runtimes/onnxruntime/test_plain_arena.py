@@ -75,4 +75,4 @@ def test_other_rules_are_the_arenas_own() -> None:
     assert steps([event], SessionOptions()) is not None
     assert steps([event], SessionOptions(gpu_mem_limit=MIB)) is None
     assert steps([event], SessionOptions(enable_memory_arena_shrinkage=True)) is None
-    assert steps([Malloc(0, 512, Category.PARAMETER, apart=True)], SessionOptions()) is None
+    assert steps([Malloc(0, 512, Category.PARAMETER, outside_pools=True)], SessionOptions()) is None

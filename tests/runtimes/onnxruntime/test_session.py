@@ -35,7 +35,7 @@ def told(graph: RuntimeGraph, **options: Any) -> list[str]:
     for event in events:
         if isinstance(event, Malloc):
             names[event.key] = event.label
-            marks = ("!" if event.stream is None else "") + ("^" if event.apart else "")
+            marks = ("!" if event.stream is None else "") + ("^" if event.outside_pools else "")
             lines.append(f"+{event.label} {event.nbytes}{marks}")
         elif isinstance(event, Free):
             lines.append(f"-{names[event.key]}")

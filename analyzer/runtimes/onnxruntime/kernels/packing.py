@@ -63,13 +63,13 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory a kernel takes for an operand (name) when it is created. apart: outside the arena's regions.
-    kept: until the session ends, otherwise freed once the kernel is created."""
+    """Memory a kernel takes for an operand (name) when it is created. outside_pools: outside the arena's
+    regions. kept: until the session ends, otherwise freed once the kernel is created."""
 
     name: str
     nbytes: int
     basis: str = "exact"
-    apart: bool = True
+    outside_pools: bool = True
     kept: bool = True
 
 
@@ -98,7 +98,7 @@ def _convolution_filter(node: Node, graph: RuntimeGraph) -> Packed:
     value = graph.values[name]
     if not graph.is_constant(name) or value.dtype != "float32":
         return []
-    return [Buffer(name, value.nbytes, apart=False)]
+    return [Buffer(name, value.nbytes, outside_pools=False)]
 
 
 def _right_operand(node: Node, graph: RuntimeGraph) -> Packed:
@@ -153,7 +153,7 @@ def _integer_operand(place: int, left: int = 0) -> Callable[[Node, RuntimeGraph]
         if not node.attributes.get("transB", 0):
             return [Buffer(name, 0 if signed else _integer_panels(rows, columns))]
         return [
-            Buffer(name, value.nbytes, apart=False, kept=False),
+            Buffer(name, value.nbytes, outside_pools=False, kept=False),
             Buffer(name, 0 if signed else _integer_panels(columns, rows)),
         ]
 
@@ -189,7 +189,7 @@ def _quantized_filter(node: Node, graph: RuntimeGraph) -> Packed:
     filters, channels = value.shape[:2]
     taps = math.prod(value.shape[2:])
     if symmetric(node, graph):
-        return [Buffer(name, -(-filters // _COLUMNS) * _COLUMNS * channels * taps, apart=False)]
+        return [Buffer(name, -(-filters // _COLUMNS) * _COLUMNS * channels * taps, outside_pools=False)]
     each = filters // groups
     if (channels, each) == (1, 1) or graph.values[node.inputs[0]].dtype == "int8":
         return [Buffer(name, value.nbytes)]

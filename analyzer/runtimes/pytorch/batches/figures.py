@@ -300,7 +300,7 @@ def _request_of_step(request: Malloc, step: Take) -> Malloc:
     """Return the request as the step of a batch asks for it."""
     return dataclasses.replace(
         request, nbytes=step.nbytes, basis=step.basis.value, rule=step.rule, plan=step.plan,
-        smaller=step.smaller, assumed=step.assumed, less=step.less,
+        smaller=step.smaller, assumed=step.assumed, assumed_less=step.assumed_less,
     )  # fmt: skip
 
 

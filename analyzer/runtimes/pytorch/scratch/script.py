@@ -71,7 +71,7 @@ class Take:
     """Takes a temporary, or a thread's `workspace` of that name, by the rule named.
 
     plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans,
-        asked for one after the other where there is no room. assumed, less: as of `Malloc`.
+        asked for one after the other where there is no room. assumed, assumed_less: as of `Malloc`.
     trials_of: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such
         plan yet, and once it is given back the allocator's cache is emptied.
     """
@@ -85,7 +85,7 @@ class Take:
     smaller: Sequence[int] = ()
     trials_of: str = ""
     assumed: int = 0
-    less: int | None = None
+    assumed_less: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,15 @@ class Script:
         plan: str = "",
         smaller: Sequence[int] = (),
         assumed: int = 0,
-        less: int | None = None,
+        assumed_less: int | None = None,
     ) -> int:
         """Take `nbytes` (0: nothing) until `release` or the operator's end; return a token."""
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(Take(token, nbytes, basis, "", self.rule, plan, smaller, "", assumed, less))
+            self.steps.append(
+                Take(token, nbytes, basis, "", self.rule, plan, smaller, "", assumed, assumed_less)
+            )
             self._open.append(token)
         return token
 
