@@ -29,7 +29,7 @@ class StandIn(ModuleType):
         sys.modules[name] = self
 
     def close(self) -> None:
-        """Leave the place."""
+        """Remove this stand-in from `sys.modules` and from its package."""
         for name in self._answers:
             vars(self).pop(name, None)
         name = self.__name__
