@@ -1,5 +1,4 @@
-"""PyTorch in eager mode: what it asks of the CUDA caching allocator, in order, and what its process holds
-besides.
+"""What PyTorch in eager mode asks of the CUDA caching allocator, in order.
 
 1. A storage is requested where it is born and given back where it dies: the captured program is followed as
    it is.
