@@ -24,7 +24,7 @@ class Recorder:
     memory = None
 
     class places:
-        class here:
+        class current:
             in_order = False
 
 
