@@ -79,7 +79,10 @@ def test_where_segments_lie_decides_between_equal_blocks(ties: str, ends: tuple[
     simulation = simulate(asked.events, asked.allocator())
     found = placed_ranges(Variants(asked), simulation)
     assert found == (ends and ((36 * MIB, 36 * MIB), tuple(end * MIB for end in ends)))
-    for other in (replace(asked, limited=None), replace(asked, whole=False)):  # emulated, extrapolated
+    for other in (
+        replace(asked, limited=None),
+        replace(asked, has_all_events=False),
+    ):  # emulated, extrapolated
         assert placed_ranges(Variants(other), simulation) is None
 
 
