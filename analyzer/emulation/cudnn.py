@@ -40,7 +40,7 @@ _DTYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
 # Kinds of descriptors.
 _POINTWISE = 13
 _MATMUL, _REDUCTION, _ATTENTION, _ATTENTION_GRAD = 19, 22, 41, 43
-_CONVOLUTIONS = {int(each.descriptor): (name, each) for name, each in CONVOLUTIONS.items()}
+_CONVOLUTIONS = {int(kind): (name, first) for name, (kind, first) in CONVOLUTIONS.items()}
 _OPERATIONS, _DTYPE, _SIZES, _STRIDES, _VIRTUAL = "801", "901", "902", "903", "907"
 _DILATION, _STRIDE, _PADDING = "102", "103", "105"
 _REDUCED, _REDUCTION_RESULT = "1610", "1611"
@@ -226,9 +226,8 @@ class CudnnAnswers:
 
 def _call_of(operation: Mapping[str, Any]) -> Convolution:
     """Return the convolution an operation's descriptor describes."""
-    name, names = _CONVOLUTIONS[operation["kind"]]
-    attributes = (names.x, names.w, names.y, names.convolution)
-    x, w, y, descriptor = (operation[f"{attribute:d}"][0] for attribute in attributes)
+    name, first_attribute = _CONVOLUTIONS[operation["kind"]]
+    descriptor, w, x, y = (operation[str(first_attribute + place)][0] for place in (2, 3, 4, 5))
     shapes = [tuple(tensor[_SIZES]) for tensor in (x, w, y)]
     strides = [tuple(tensor[_STRIDES]) for tensor in (x, w, y)]
     first, last = (

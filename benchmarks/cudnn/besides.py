@@ -45,7 +45,7 @@ def main(files: tuple[Path, ...]) -> None:
         besides = nbytes - (product_bytes(call) or 0)
         found[group(call)].append((features(call), besides > 0, count % _HELD_BACK == 0))
         if count % _KEPT_OF == 0:
-            kept.append((list(Question.of(call))[1:10], besides))
+            kept.append((Question.of(call).fields[1:10], besides))
         count += 1
     arrays: dict[str, np.ndarray] = {}
     for key, cells in sorted(found.items()):

@@ -15,7 +15,6 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -87,7 +86,7 @@ def main(output: Path, part: int, seconds: float) -> None:
                 break
             question, unbuilt = Question.of(call), _COMPILED[call.operation]
             both = [list(each.candidates(question, unbuilt)) for each in (handle, described)]
-            print(json.dumps((asdict(call), *both)), file=file, flush=True)
+            print(json.dumps((call._asdict(), *both)), file=file, flush=True)
 
 
 @click.command()

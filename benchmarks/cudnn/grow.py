@@ -44,7 +44,7 @@ def answers(files: tuple[Path, ...]) -> Iterator[tuple[Convolution, list[tuple[i
     for path in files:
         for line in path.read_text().splitlines():
             fields, end = decoder.raw_decode(line)
-            call = Question.read(["pytorch", *fields, False]).convolution()
+            call = Question.read(["pytorch", *fields, False]).call
             if line[end:].strip() not in ("", "[]") and call not in seen:
                 seen.add(call)
                 yield call, json.loads(line[end:])
@@ -129,7 +129,7 @@ def main(name: str, files: tuple[Path, ...], leaves: int, trees: int) -> None:
         for key, known, unknown, first in rows(call, plans):
             found.setdefault(key, []).append((known, unknown, first, held))
         if number % (200 * _HELD_BACK) == 0:
-            kept.append((list(Question.of(call))[1:10], plans))
+            kept.append((Question.of(call).fields[1:10], plans))
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for key, cells in sorted(found.items()):
         known, unknown = np.array([cell[0] for cell in cells]), np.array([cell[1] for cell in cells])

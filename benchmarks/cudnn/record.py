@@ -118,13 +118,13 @@ def asked(gpu: str, questions: Iterable[Question]) -> Iterable[tuple[Question, t
         raise click.ClickException(
             "no cuDNN 9.19 within reach: name an environment that has it in ANALYZER_PYTHON"
         )
-    every = [question for question in questions if product_bytes(question.convolution()) is None]
+    every = [question for question in questions if product_bytes(question.call) is None]
     asker, choices = (
         Asker(library, json.dumps(dict(profile.cudnn_device), sort_keys=True)),
         choices_of(profile),
     )
     for question, answer in zip(every, asker.ask(every), strict=True):
-        plans = tuple(choices.by_handle(question.convolution(), plan) for plan in answer or ())
+        plans = tuple(choices.by_handle(question.call, plan) for plan in answer or ())
         if plans and not plans[0].knobs:
             yield question, plans
 
@@ -146,7 +146,7 @@ def main(calls: Path, tables: tuple[str, ...]) -> None:
             answers: dict[tuple[Cell, str], dict[str, int]] = {}
             wanted = [question for question in questions if (question.searcher != PYTORCH) is frontend]
             for question, plans in asked(GPUS[name], wanted):
-                call = question.convolution()
+                call = question.call
                 cell = (
                     f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}",
                     call.family,

@@ -15,7 +15,6 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -112,7 +111,7 @@ def main(output: Path, benchmark: bool, calls: int, seed: int) -> None:
     import torch
 
     torch.backends.cudnn.benchmark = benchmark
-    rows = [[asdict(call), requested(call)] for call in islice(drawn(small, seed), calls)]
+    rows = [[call._asdict(), requested(call)] for call in islice(drawn(small, seed), calls)]
     output.write_text(
         json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "calls": rows})
     )
@@ -130,7 +129,7 @@ def listed(output: Path, calls: int, seed: int) -> None:
     cudnn, rows = Cudnn(), []
     for call in islice(drawn(strided, seed), calls):
         plans = [(engine, nbytes) for engine, _, nbytes in cudnn.candidates(Question.of(call))]
-        rows.append([asdict(call), plans])
+        rows.append([call._asdict(), plans])
     output.write_text(
         json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "calls": rows})
     )

@@ -188,7 +188,7 @@ def main(gpu: str, output: Path, kind: str, part: int, calls: int, plain: bool, 
         for call in islice(drawn(kind, part), done, calls):
             if time.time() > until:
                 break
-            print(json.dumps(list(Question.of(call))[1:10]), end=" ", file=file, flush=True)
+            print(json.dumps(Question.of(call).fields[1:10]), end=" ", file=file, flush=True)
             try:
                 plans = up_to_listed(cudnn, call, plain=plain)
             except CudnnError:

@@ -26,12 +26,12 @@ def wanted(question: Question, plans: Iterator[Plan], ranked: bool = True) -> It
     PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32
     that is not on tensor cores. The first that needs no GPU tells how likely one on cuBLAS adds up parts.
     """
-    deterministic, strict, listed = False, question.dtype != "float32", False
+    deterministic, strict, listed = False, question.call.dtype != "float32", False
     for plan in plans:
         yield plan
         deterministic |= plan.deterministic
         strict |= not plan.tensor_core
-        listed |= not is_on_cublas(question.operation, plan)
+        listed |= not is_on_cublas(question.call.operation, plan)
         enough = question.searcher != PYTORCH or (question.first and ranked) or (deterministic and strict)
         if listed and enough and not question.whole:
             return

@@ -263,7 +263,7 @@ class Choices:
 
     def _recorded_question(self, question: Question) -> Workspace | None:
         """Return the workspace recorded for an ONNX Runtime question, None if there is none."""
-        call = question.convolution()
+        call = question.call
         if self._record is None or not self._record_holds() or call.y_shape != question.y_shape:
             return None
         nbytes = self._answers(call, question.searcher).get(call.x_shape[0])
@@ -278,7 +278,7 @@ class Choices:
 
     def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
         """Return the workspace of the first plan; a bounded one if no plan is known."""
-        call = question.convolution()
+        call = question.call
         if plans:
             return _first_workspace(call, self._with_unlisted(call, plans))
         return self._unknown(call, question.searcher)
@@ -336,11 +336,7 @@ class Choices:
             return plan._replace(workspace_bytes=own + more, between=(own + least, own + most))
         if plan.engine not in ENGINES[call.operation] or not plan.knobs:
             return plan
-        nbytes, proven = by_handle(
-            call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.padding,
-            call.stride,
-            call.dilation, plan.engine, dict(plan.knobs), plan.workspace_bytes, self._sm_count,
-        )  # fmt: skip
+        nbytes, proven = by_handle(call, plan, self._sm_count)
         return plan._replace(workspace_bytes=nbytes, between=None if proven else (0, nbytes))
 
 
@@ -429,7 +425,8 @@ def _level(question: Question, found: Workspace) -> Workspace:
     """Return the workspace, uncertain where mode B ranks two engines nearly equal: for a grouped NHWC
     convolution engine 67, with copies, and 0, without. An efficientnet_b0 on an H200 took nothing where a
     description says 193 MB."""
-    if question.searcher != "EXHAUSTIVE" or not question.channels_last or question.convolution().groups == 1:
+    call = question.call
+    if question.searcher != "EXHAUSTIVE" or not call.channels_last or call.groups == 1:
         return found
     return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
 

@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
@@ -79,7 +78,7 @@ def transforms_bytes(call: Convolution) -> int | None:
 def _strided_bytes(call: Convolution) -> int | None:
     """Return the workspace bytes of engine 50 for the gradient of the input of a call with larger strides;
     None if it does not run it."""
-    plain = replace(call, stride=(1,) * len(call.stride))
+    plain = call._replace(stride=(1,) * len(call.stride))
     if not _applies(plain) or call.dtype != "float32" or call.channels_last or call.groups > 1:
         return None
     if sorted(call.stride) == [1, 2]:

@@ -109,7 +109,7 @@ def test_held_back_answers(name: str) -> None:
     order = first_plans(name)
     counted: collections.Counter[str] = collections.Counter()
     for fields, plans in KEPT[name]:
-        call = Question.read(["pytorch", *fields, False]).convolution()
+        call = Question.read(["pytorch", *fields, False]).call
         listed = next(
             (Plan(*plan) for plan in plans if plan[0] not in ENGINES[call.operation].values()), None
         )
@@ -133,7 +133,7 @@ def test_the_order_is_an_h200s_in_programs() -> None:
     every: collections.Counter[str] = collections.Counter()
     for line in gzip.decompress((DATA / "h200/asked_in_programs.jsonl.gz").read_bytes()).splitlines():
         fields, (handle, description) = json.loads(line)
-        call = Question.read(fields).convolution()
+        call = Question.read(fields).call
         ours = ENGINES[call.operation].values()
         listed = [
             Plan(engine, nbytes)

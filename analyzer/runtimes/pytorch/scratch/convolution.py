@@ -217,7 +217,7 @@ def _at_batches(
     if settings.benchmark or any(isinstance(size, Lanes) for size in others):
         raise NotTogether
     found = choices.workspaces(
-        [replace(call, x_shape=(batch, *call.x_shape[1:])) for batch in batches.values.tolist()], settings
+        [call._replace(x_shape=(batch, *call.x_shape[1:])) for batch in batches.values.tolist()], settings
     )
     basis = Basis.BOUNDED if any(each.source == UNKNOWN for each in found) else Basis.MEASURED
     return Lanes(np.array([each.nbytes for each in found], np.int64)), basis
