@@ -7,6 +7,7 @@ import ctypes
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -22,33 +23,26 @@ def main(out: Path) -> None:
     library.cudnnCreate(ctypes.byref(handle))
     library.cudnnCreateTensorDescriptor(ctypes.byref(scores))
     library.cudnnCreateCTCLossDescriptor(ctypes.byref(loss))
+
+    def told(ask: Any, *arguments: Any) -> int:
+        size.value = 0
+        refused = ask(handle, *arguments, ctypes.byref(size))
+        return -1 if refused else size.value or 0
+
     rows = []
-    grid = (
-        (1, 2, 7, 16, 50, 100, 300),
-        (1, 2, 3, 8, 33, 64),
-        (2, 5, 29, 128, 1000),
-        (1, 2, 5, 20, 50, 100, 255),
-        (0, 1),
-    )
-    for t, n, a, length, algorithm in itertools.product(*grid):
+    steps, batches, alphabets = (1, 2, 7, 16, 50, 100, 300), (1, 2, 3, 8, 33, 64), (2, 5, 29, 128, 1000)
+    lengths = (1, 2, 5, 20, 50, 100, 255)
+    for t, n, a, length, algorithm in itertools.product(steps, batches, alphabets, lengths, (0, 1)):
         if length > t:
             continue
-        library.cudnnSetTensorNdDescriptor(
-            scores, 0, 3, (ctypes.c_int * 3)(t, n, a), (ctypes.c_int * 3)(n * a, a, 1)
-        )
+        three = ctypes.c_int * 3
+        library.cudnnSetTensorNdDescriptor(scores, 0, 3, three(t, n, a), three(n * a, a, 1))
         library.cudnnSetCTCLossDescriptorEx(loss, 0, 1, 1)
         targets = (ctypes.c_int * (n * length))(*[1] * (n * length))
         of = targets, (ctypes.c_int * n)(*[length] * n), (ctypes.c_int * n)(*[t] * n), algorithm, loss
-        told = []
-        size.value = 0
-        bad = library.cudnnGetCTCLossWorkspaceSize(handle, scores, scores, *of, ctypes.byref(size))
-        told.append(-1 if bad else size.value or 0)
+        older = told(library.cudnnGetCTCLossWorkspaceSize, scores, scores, *of)
         library.cudnnSetCTCLossDescriptor_v9(loss, 0, 1, 0, length)
-        size.value = 0
-        bad = library.cudnnGetCTCLossWorkspaceSize_v8(
-            handle, algorithm, loss, scores, scores, ctypes.byref(size)
-        )
-        told.append(-1 if bad else size.value or 0)
-        rows.append([t, n, a, length, algorithm, *told])
+        newer = told(library.cudnnGetCTCLossWorkspaceSize_v8, algorithm, loss, scores, scores)
+        rows.append([t, n, a, length, algorithm, older, newer])
     about = [torch.cuda.get_device_name(), torch.__version__, torch.backends.cudnn.version()]
     out.write_text(json.dumps({"about": about, "rows": rows}))
