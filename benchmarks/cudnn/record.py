@@ -50,7 +50,7 @@ def figures(question: Question, plans: tuple[Plan, ...]) -> dict[str, int]:
         return {question.searcher: first}
     chosen = {figure: passing(plans, question.call.dtype, settings) for figure, settings in _SETTINGS.items()}
     found = {figure: kept[0].workspace_bytes for figure, kept in chosen.items() if kept}
-    found[recorded.TRIAL] = max(plan.workspace_bytes for plan in plans)
+    found[recorded.TRIALS[recorded.FIRST]] = max(plan.workspace_bytes for plan in plans)
     return {
         name: recorded.AS_FIRST if name != recorded.FIRST and nbytes == first else nbytes
         for name, nbytes in found.items()

@@ -34,13 +34,6 @@ from analyzer.libraries.cudnn.trees import SURE, Forest
 
 _MOST_GROUPS = 8  # with more a handle rarely lists transforms (`transforms.py`)
 _TILE = 128  # of a result's, which one block computes
-FEATURES = (
-    "batch", "inputs", "outputs", "positions", "results", "width", "height", "filter's width",
-    "filter's height", "padding", "padding of the height", "dimensions", "rows", "weights", "rows a weight",
-    "inputs an output", "products", "listed bytes", "listed bytes a byte", "listed engine", "odd positions",
-    "odd inputs", "odd outputs", "inputs of 32", "outputs of 32", "odd rows", "tiles an image", "tiles",
-    "elements", "own bytes",
-)  # fmt: skip
 UNKNOWN_ENGINE = -1
 SPLIT = "split"  # the kind of trees that say whether a single product adds up parts
 
@@ -110,7 +103,7 @@ def group(kind: str, call: Convolution) -> str:
 
 
 def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
-    """Return the features in the order of `FEATURES`: shapes, the first plan, the one before it."""
+    """Return what the trees look at, by number: shapes, the first listed plan, the one on cuBLAS."""
     batch, inputs = call.x_shape[:2]
     outputs, filter_elements = call.w_shape[0], math.prod(call.w_shape[2:])
     positions, results = math.prod(call.x_shape[2:]), math.prod(call.y_shape[2:])

@@ -39,11 +39,8 @@ class ConvolutionSettings:
         strict = not self.allow_tf32 and dtype == "float32"
         if strict and self.deterministic:
             return None
-        if strict:
-            return recorded.STRICT_TRIAL if trial else recorded.STRICT
-        if self.deterministic:
-            return recorded.DETERMINISTIC_TRIAL if trial else recorded.DETERMINISTIC
-        return recorded.TRIAL if trial else recorded.FIRST
+        base = recorded.STRICT if strict else recorded.DETERMINISTIC if self.deterministic else recorded.FIRST
+        return recorded.TRIALS[base] if trial else base
 
 
 DEFAULT = ConvolutionSettings()
