@@ -10,13 +10,9 @@ from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution
 from analyzer.libraries.cudnn.on_cublas import is_single_product
 
 _HALF_TOO = (
-    ("float32", False),
-    ("float32", True),
-    ("float16", False),
-    ("float16", True),
-    ("bfloat16", True),
+    ("float32", False), ("float32", True), ("float16", False), ("float16", True), ("bfloat16", True),
     ("bfloat16", False),
-)
+)  # fmt: skip
 _MOSTLY_FLOAT32 = (("float32", False),) * 5 + (
     ("float32", True), ("float16", False), ("float16", True), ("bfloat16", False), ("bfloat16", True),
 )  # fmt: skip

@@ -100,12 +100,9 @@ class Asker:
         """The library's release, as its file says it."""
         return RELEASE if self._library is None else self._library.release
 
-    def plans(self, question: Question) -> tuple[Plan, ...] | None:
-        """Return the plans of a question, in the order they are tried; None: cuDNN gives no answer."""
-        return self.ask([question])[0]
-
     def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
-        """Return the plans of each question; a longer list answers a question for fewer plans as well."""
+        """Return the plans of each question, in the order they are tried, None where cuDNN gives no answer; a
+        longer list answers a question for fewer plans as well."""
         with self._lock:
             self._load()
             missing = [each for each in dict.fromkeys(questions) if self._answered(each) not in self._known]

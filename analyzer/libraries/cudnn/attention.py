@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyzer.libraries.cudnn.convolution import up
+
 _CONTROL_BYTES = 256
 _SPLIT_CONTROL_BYTES = _ALIGNMENT_BYTES = 128
 _FLOAT = 4
@@ -63,7 +65,7 @@ def forward_bytes(
     while 2 * splits <= _MOST_SPLITS and _splits(2 * splits, blocks, keys, sm_count):
         splits *= 2
     rows = splits * batch * heads * _FLOAT
-    return _SPLIT_CONTROL_BYTES + _up(rows * size) + 2 * _up(rows)
+    return _SPLIT_CONTROL_BYTES + up(rows * size, _ALIGNMENT_BYTES) + 2 * up(rows, _ALIGNMENT_BYTES)
 
 
 def is_measured(queries: Any, keys: Any) -> bool:
@@ -73,7 +75,3 @@ def is_measured(queries: Any, keys: Any) -> bool:
 
 def _splits(count: int, blocks: Any, keys: Any, sm_count: int) -> bool:
     return bool(blocks * count <= _BLOCKS_PER_SM * sm_count and keys // _KEYS_PER_SPLIT >= count)
-
-
-def _up(nbytes: Any) -> Any:
-    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -34,7 +34,6 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 from analyzer.libraries.cudnn.convolution import HEURISTICS, PYTORCH, Convolution, Plan, Question, strides_of
@@ -58,7 +57,6 @@ _MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 # Of a whole list the plans whose places among the unusable are found: benchmark mode times those.
 _IN_PLACE = 10
-_LENGTHS = (0, 1, 4, _IN_PLACE, _MOST_RESULTS)  # of the lists asked for: most questions are for few plans
 _LOG_INFO = 1 << 3  # CUDNN_SEV_INFO_EN
 _SUPPORT_CHECKS, _ENGINE_ID = b"engine_config_support_checks", re.compile(rb'"engineId":(\d+)')
 # Asked whether the log names unusable engines: without a GPU the one that multiplies matrices is always.
@@ -97,12 +95,6 @@ class Cudnn:
                 Descriptor.DEVICEPROP, (Attribute.DEVICEPROP_JSON_REPRESENTATION, Kind.CHAR, told)
             )
             self._open.clear()
-
-    @property
-    def version(self) -> int:
-        """Return cuDNN's version number: 91900 is 9.19.0."""
-        self._lib.cudnnGetVersion.restype = ctypes.c_size_t
-        return int(self._lib.cudnnGetVersion())
 
     def ranks_unusable(self) -> bool:
         """Return whether plans include engines that only a process with a GPU can use, in their places."""
@@ -179,35 +171,19 @@ class Cudnn:
         """Yield a heuristic's results in order, and between them the engines the log calls unusable: of the
         first `in_place` exactly where they stand, later ones before those they were named with.
 
-        A list of the first n results names the unusable before them, so of two lengths that name the same
-        none stands between.
+        A list of the first n results names the unusable before them.
         """
-        lists: dict[int, tuple[list[_Descriptor], list[int]]] = {0: ([], [])}
-
-        def first(most: int) -> tuple[list[_Descriptor], list[int]]:
-            if most not in lists:
-                self._unusable.clear()
-                lists[most] = self._results(heuristic, most), list(self._unusable)
-            return lists[most]
-
-        def between(low: int, high: int) -> Iterator[_Ranked]:
-            """Yield what is in the first `high` and not in the first `low`."""
-            before, (found, unusable) = lists[low][1], first(high)
-            if high - low > 1 and len(unusable) > len(before) and high <= in_place:
-                middle = (low + high) // 2
-                yield from between(low, middle)
-                yield from between(middle, high)
-                return
-            yield from ((None, index) for index in unusable[len(before) :])
-            for configuration in found[low:]:
+        seen, named = 0, 0
+        for most in (*range(1, in_place + 1), _MOST_RESULTS) if self._device else (_MOST_RESULTS,):
+            self._unusable.clear()
+            found, unusable = self._results(heuristic, most), [*self._unusable]
+            yield from ((None, index) for index in unusable[named:])
+            for configuration in found[seen:]:
                 (engine,) = self._list(configuration, Attribute.ENGINECFG_ENGINE, Descriptor.ENGINE, 1)
                 yield configuration, engine
-
-        lengths = _LENGTHS if self._device else (0, _MOST_RESULTS)
-        for low, high in pairwise(lengths):
-            yield from between(low, high)
-            if len(first(high)[0]) < high:
+            if len(found) < most:
                 return
+            seen, named = len(found), len(unusable)
 
     def _results(self, heuristic: _Descriptor, most: int) -> list[_Descriptor]:
         """Return a heuristic's first configurations; for a description, read what the log says of others."""

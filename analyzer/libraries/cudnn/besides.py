@@ -15,10 +15,9 @@ operation and type; without trees, which say nothing of these bytes, 73 to 86 % 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 from analyzer.libraries.cudnn.convolution import Convolution
-from analyzer.libraries.cudnn.trees import SURE, Forest
+from analyzer.libraries.cudnn.trees import SURE, forest
 
 _ALIGNED, _UNALIGNED = 272, 400
 _ALIGNED_ELEMENTS = 8
@@ -40,7 +39,7 @@ def product_of(call: Convolution) -> tuple[int, int, int]:
 
 def extra_bytes(call: Convolution) -> tuple[int, int, int]:
     """Return the bytes a product an image takes besides, and the least and most they may be."""
-    share = _forest().share(group(call), features(call))
+    share = forest("sm90.besides").share(group(call), features(call))
     sizes = call.x_shape[1], math.prod(call.x_shape[2:])
     aligned = call.dtype != "float32" and all(size % _ALIGNED_ELEMENTS == 0 for size in sizes)
     nbytes = _ALIGNED if aligned else _UNALIGNED
@@ -63,8 +62,3 @@ def features(call: Convolution) -> list[float]:
         *(-(-size // side) for side in (64, 128, 256) for size in (rows, columns)),
         rows % 64, columns % 64, rows % 128, columns % 128, depth % 32, depth % 64,
     ]  # fmt: skip
-
-
-@lru_cache(maxsize=1)
-def _forest() -> Forest:
-    return Forest("sm90.besides")

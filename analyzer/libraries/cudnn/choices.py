@@ -42,15 +42,14 @@ from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn import besides, local_memory, on_cublas
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question, up
 from analyzer.libraries.cudnn.description import chosen_capability, description_of
 from analyzer.libraries.cudnn.finding import Library, library_for
-from analyzer.libraries.cudnn.first_plan import UNKNOWN_ENGINE, first_plans
+from analyzer.libraries.cudnn.first_plan import UNKNOWN_ENGINE, FirstPlans
 from analyzer.libraries.cudnn.on_cublas import PRODUCT, is_on_cublas, is_single_product, product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import ENGINES, by_handle
-from analyzer.libraries.cudnn.transforms import up
 from analyzer.libraries.cudnn.trees import SURE
 
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
@@ -100,7 +99,7 @@ class Choices:
         # Of a recorded answer: by a handle on the GPU itself, or by a description.
         self._source = MEASURED if table is not None and table.name == "h200" else ASKED
         self._sm_count, self._capability = sm_count, capability
-        self._first_plans = first_plans(_architecture(capability))
+        self._first_plans = FirstPlans(_architecture(capability))
         self._known: dict[tuple[Convolution, ConvolutionSettings, bool], Workspace] = {}
 
     def workspace(self, call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Workspace:

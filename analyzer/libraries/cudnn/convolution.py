@@ -135,6 +135,11 @@ def _tuples(fields: Iterable[Any]) -> list[Any]:
     return [tuple(field) if isinstance(field, list) else field for field in fields]
 
 
+def up(number: int, unit: int) -> int:
+    """Return the number rounded up to a multiple of the unit."""
+    return -(-number // unit) * unit
+
+
 def strides_of(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
     """Strides of a packed tensor, in elements.
 

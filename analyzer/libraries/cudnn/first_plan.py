@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.on_cublas import (
@@ -30,7 +29,7 @@ from analyzer.libraries.cudnn.on_cublas import (
     is_single_product,
     plans_on_cublas,
 )
-from analyzer.libraries.cudnn.trees import SURE, Forest
+from analyzer.libraries.cudnn.trees import SURE, forest
 
 _MOST_GROUPS = 8  # with more a handle rarely lists transforms (`transforms.py`)
 _TILE = 128  # of a result's, which one block computes
@@ -46,7 +45,7 @@ class FirstPlans:
     """
 
     def __init__(self, name: str = "") -> None:
-        self._forest = Forest(f"{name}.first")
+        self._forest = forest(f"{name}.first")
 
     def possible(self, call: Convolution) -> dict[str, Plan]:
         """Return the plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
@@ -120,9 +119,3 @@ def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
         inputs % 32, outputs % 32, rows % 8, tiles * -(-positions // _TILE) * batch,
         tiles * -(-rows // _TILE), elements, plan.workspace_bytes,
     ]  # fmt: skip
-
-
-@lru_cache(maxsize=16)
-def first_plans(name: str) -> FirstPlans:
-    """The decisions of a compute capability, read once."""
-    return FirstPlans(name)

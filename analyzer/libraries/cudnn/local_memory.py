@@ -26,8 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analyzer.libraries.cudnn.convolution import Convolution, Plan
-from analyzer.libraries.cudnn.transforms import up
+from analyzer.libraries.cudnn.convolution import Convolution, Plan, up
 
 FIVE, SEVEN = "local_memory_5x5", "local_memory_7x7"
 _FILTERS: dict[tuple[int, ...], str] = {(5, 5): FIVE, (7, 7): SEVEN}
@@ -72,16 +71,12 @@ def kept_by(
     found = family(call)
     if found is None:
         return None
-    if plans is None:
-        keeping = _may_keep(call, workspace_bytes) or (benchmark and _was_tried(call))
-    else:
+    if plans is not None:
         keeping = any(keeps(call, plan) for plan in plans)
+    else:
+        few = call.w_shape[1] <= _FEW_INPUTS and call.w_shape[:2] != (1, 1)
+        keeping = (workspace_bytes == 0 and few) or (benchmark and _was_tried(call))
     return found if keeping else None
-
-
-def _may_keep(call: Convolution, workspace_bytes: int) -> bool:
-    """Return whether a call with a family may run the engine's second tile."""
-    return workspace_bytes == 0 and call.w_shape[1] <= _FEW_INPUTS and call.w_shape[:2] != (1, 1)
 
 
 def _was_tried(call: Convolution) -> bool:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyzer.libraries.cudnn.convolution import up
+
 _CHANNELS = 64
 # Rows a thread block covers: forward by the width of an element in bytes, backward.
 _ROWS_FORWARD = {4: 64, 2: 160}
@@ -27,7 +29,7 @@ def workspace_bytes(rows: Any, channel_count: Any, element_bytes: int, *, backwa
     """
     if element_bytes == 8:
         return 0
-    channels = -(-channel_count // _CHANNELS) * _CHANNELS
+    channels = up(channel_count, _CHANNELS)
     flags = channels // 16
     if backward:
         return 8 * channels * -(-rows // _ROWS_BACKWARD) + flags + 1056

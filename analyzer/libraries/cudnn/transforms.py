@@ -41,7 +41,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, up
 
 _LEAST, _MOST = 16, 256
 _TILE, _TILES_AT_ONCE = 32, 2
@@ -133,11 +133,6 @@ def _tiled_bytes(x_shape: Shape, w_shape: Shape, rows: int = _TILE) -> int:
 def groups_at_once(call: Convolution) -> int:
     """Return how many groups these engines and Winograd's compute at once."""
     return min(call.groups, _GROUPS_AT_ONCE)
-
-
-def up(number: int, unit: int) -> int:
-    """Return the number rounded up to a multiple of the unit."""
-    return -(-number // unit) * unit
 
 
 def aligned(nbytes: int) -> int:

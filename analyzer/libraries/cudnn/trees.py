@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -56,3 +57,6 @@ class _Trees(NamedTuple):
                 node = node + 1 if values[feature] <= self.value[node] else self.right[node]
             odds += self.value[node]
         return 1 / (1 + math.exp(-odds))
+
+
+forest = cache(Forest)  # read once

@@ -57,5 +57,5 @@ def test_the_stand_in_goes_with_the_process(tmp_path: Path, monkeypatch: pytest.
         pytest.skip("the stand-in was not compiled")
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     asker = Asker(module.Library("/nowhere/libcudnn.so.9", "", (9, 19)), "{}", tmp_path)
-    assert asker.plans(Question.of(DEPTHWISE)) is None
+    assert asker.ask([Question.of(DEPTHWISE)]) == [None]
     assert not list(tmp_path.glob("analyze-cudnn-*"))
