@@ -1,26 +1,22 @@
 """cuDNN's backend API through `ctypes`: the plans a convolution has and their workspaces. Nothing is
 launched, no tensor is allocated.
 
-PyTorch describes the convolution to the backend and takes the engine configurations of
-`CUDNN_HEUR_MODE_INSTANT`, then those of the fallback list. It drops those that convert inputs to a narrower
-type, in deterministic mode those noted as not deterministic, and for float32 without TF32 those on tensor
-cores; with benchmark off the first whose plan can be built runs. The same calls are made here, up to the
-plans' workspaces:
+PyTorch takes the engine configurations of `CUDNN_HEUR_MODE_INSTANT`, then those of the fallback list, drops
+those that convert inputs to a narrower type, and chooses (`plans.py`). The same calls are made here, up to
+the plans' workspaces:
 
 1. Tensors are described by shape, strides of the memory format, type and alignment: 32 bytes for PyTorch
-   (what allocator blocks have), 16 for ONNX Runtime (the default of cuDNN's frontend).
-2. 1-D convolutions are 2-D ones of height 1, as in `Convolution.cpp`.
-3. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out).
-   The compute type is float32 for float32 (TF32 allowed, PyTorch's default for convolutions), bfloat16 and
-   float16.
-4. Engine 23 is left out of 3-D data gradients, as PyTorch leaves it out (`plan_errata_exception`).
+   (what allocator blocks have), 16 for ONNX Runtime (the default of cuDNN's frontend). 1-D convolutions are
+   2-D ones of height 1, as in `Convolution.cpp`.
+2. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out),
+   the compute type is float32 (TF32 allowed), but for float64.
+3. Engine 23 is left out of 3-D data gradients, as PyTorch leaves it out (`plan_errata_exception`).
+4. In place of a handle a GPU's description (`CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`) needs neither GPU nor
+   driver. The heuristics take 2 milliseconds, each plan a third of one. Engines built on cuBLAS need a GPU,
+   and a list without one lacks them. But cuDNN's log names every engine that its heuristics ranked and this
+   process could not use, in order: `engine_config_support_checks`, a message of level "info". A list of the
+   first n results names those before them; what they take is computed (`on_cublas.py`).
 
-The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`): then
-neither a GPU nor a driver is needed. The heuristics take 2 milliseconds, each plan a third of one. Engines
-built on cuBLAS need a GPU, and a list without one lacks them. But cuDNN's log names every engine that its
-heuristics ranked and this process could not use, in order: `engine_config_support_checks`, a message of
-level "info". Asked for lists of several lengths, it names those before each plan; what they take is computed
-(`on_cublas.py`).
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`,
 `run_single_conv`); the enumerators: `cudnn_graph.h` of cuDNN 9; the log: NVIDIA cuDNN, "Error reporting and

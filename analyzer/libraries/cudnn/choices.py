@@ -1,31 +1,26 @@
 """What cuDNN chooses on one GPU: each convolution is looked up where its answer is recorded, else asked of
 the library, else bounded.
 
-1. A recorded call (`recorded.py`) is what cuDNN answered, as long as the library within reach is of that
-   release or there is none.
-2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9
-   a few engines take other bytes than a description says: `splits.py`.
-3. Engines built on cuBLAS (`on_cublas.py`) come first for most convolutions that are plain matrix products,
-   and for some others. Without a GPU cuDNN cannot use them; its log says where it ranks them (`backend.py`).
-   For a recorded call, and for a release whose log does not say, it is decided as cuDNN decided on a GPU
-   (`first_plan.py`).
-4. Engines compiled at run time take no workspace, and come first for most depthwise convolutions. Where the
-   asker cannot have them listed (`Asker.lists_compiled`) the answer for such a one may be nothing.
-5. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
+1. What is recorded (`recorded.py`) counts if the library within reach is of that release, or there is none;
+   any other call is asked of cuDNN (`asker.py`) for the GPU the profile describes. On compute capability 9
+   some engines take other bytes than a description says: `splits.py`, `besides.py`.
+2. Engines built on cuBLAS (`on_cublas.py`) come first for most plain matrix products, and for some others.
+   The log says where (`backend.py`); for a recorded call, and a release whose log does not, `first_plan.py`.
+3. Engines compiled at run time take no workspace, and come first for most depthwise convolutions. Where they
+   are not listed (`Asker.lists_compiled`) the answer for such a one may be nothing.
+4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
    of the same convolution at the recorded batches around it, else that of a matrix product, else a copy of
    input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
-6. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
-7. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
+5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
+6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
    all its plans (`trial`), then runs the fastest of the first ten. Which one that is only a GPU knows:
-   recorded for the H200, elsewhere cuDNN's first, between nothing and the largest of those ten. In half
-   precision it is the first that is not built on cuBLAS: those transform in float32 and win 39 of 95 times
-   that they are first. Of 752 convolutions run on an H100 in benchmark mode, 297 of them with an engine on
-   cuBLAS first, the trials take the largest of the list in 743 to the block of 512 bytes and in all the
-   winner is within the first ten's (`tests/data/h100/tried_plans.json.gz`, 27 November 2026).
+   recorded for the H200, elsewhere cuDNN's first (in half precision the first that is not on cuBLAS: those
+   compute in float32 and win 39 of 95 times that they are first), between nothing and the largest of the ten.
+   Of 752 convolutions run on an H100 the trials take the largest of the list in 743 to the block of 512
+   bytes, and the winner is within the ten's in all (`tests/data/h100/tried_plans.json.gz`, 27 November 2026).
    Where the log does not say which engines on cuBLAS are listed, the largest of all may be such a one's: a
    handle lists it for 7 to 9 of 10 calls it can compute in float32, and for 1 (Winograd's) to 4 (products) of
    10 in half precision, where it is taken to be missing. Both are in the range.
-8. A GPU older releases did not know ran the kernels of the architecture before it (`description.py`).
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
 `generate_and_filter_plans`).

@@ -1,16 +1,13 @@
 """Which plan cuDNN puts first where engines built on cuBLAS may come before those it lists: for recorded
 plans, and for releases whose log does not say it (`backend.py`).
 
-A description lists these engines only in a process that has a GPU, of whatever model: there it lists them
-for any description, in a handle's order, which depends on the compute capability alone. So it was asked
-for each capability on an H100, for 300,000 to 650,000 convolutions each, and trees of decisions were
-grown from the answers (`python -m benchmarks cudnn unlisted`, `grow`), which give in what share of
-convolutions like this one such a plan is first. They look at the shapes and at the first listed plan. A
-share within `SURE` of 0 or 1 decides; in between the plan is placed by the larger share, and which of the
-two is first counts as unknown.
-
-The tables (`trees.py`) lie in `recorded/sm90.first.npz`, one for each compute capability, with a group for
-each kind of plan, operation, type and layout that has such an engine, e.g. "product.forward.float32.nchw".
+A description lists these engines only in a process that has a GPU, of whatever model: there in a handle's
+order, which depends on the compute capability alone. So each was asked for on an H100, 300,000 to 650,000
+convolutions, and trees of decisions (`trees.py`, `recorded/sm90.first.npz` and so on) were grown from the
+answers (`python -m benchmarks cudnn unlisted`, `grow`), which give in what share of convolutions like this
+one such a plan is first. They look at the shapes and at the first listed plan. A share within `SURE` of 0 or
+1 decides; in between the plan is placed by the larger share, and which of the two is first is unknown. There
+is a group for each kind of plan, operation, type and layout with such an engine: "product.data.half.nchw".
 """
 
 from __future__ import annotations
