@@ -30,7 +30,9 @@ import click
 import torch
 
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
+from analyzer.runs import machine
 from benchmarks.cudnn.draws import drawn, small
+from benchmarks.libraries.measure import Recorded
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _BLOCK = 512  # the allocator's
@@ -56,12 +58,10 @@ def requested(call: Convolution) -> list[int]:
     run = prepared(call)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    torch.cuda.memory._record_memory_history(max_entries=100_000)
-    run()
-    torch.cuda.synchronize()
-    trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    torch.cuda.memory._record_memory_history(enabled=None)
-    sizes = [entry["size"] for entry in trace if entry["action"] == "alloc"]
+    with Recorded() as requests:
+        run()
+        torch.cuda.synchronize()
+    sizes = [nbytes for nbytes in requests if nbytes > 0]
     made = {"forward": call.y_shape, "data": call.x_shape, "weight": call.w_shape}[call.operation]
     nbytes = math.prod(made) * ELEMENT_BYTES[call.dtype]
     sizes.remove(nbytes if nbytes in sizes else -(-nbytes // _BLOCK) * _BLOCK)
@@ -81,14 +81,10 @@ def tried(output: Path, benchmark: bool, calls: int, seed: int) -> None:
     output.write_text(json.dumps({**about, "calls": rows}))
 
 
-def outside(handle: Any) -> int:
+def outside() -> int:
     """What NVML counts for this process beyond what the allocator has reserved."""
-    import pynvml
-
     torch.cuda.synchronize()
-    rows = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    used = next((row.usedGpuMemory for row in rows if row.pid == os.getpid()), 0)
-    return int(used) - torch.cuda.memory_reserved()
+    return (machine.process_bytes() or 0) - torch.cuda.memory_reserved()
 
 
 def taken(run: Callable[[], Any]) -> int:
@@ -103,13 +99,9 @@ def taken(run: Callable[[], Any]) -> int:
 
 def execute(network: dict[str, Any]) -> dict[str, Any]:
     """One network, in this process."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     torch.backends.cudnn.benchmark = network["benchmark"]
     torch.zeros(1, device="cuda")
-    row: dict[str, Any] = {"begin": outside(handle), "calls": []}
+    row: dict[str, Any] = {"begin": outside(), "calls": []}
     numbered = list(enumerate(network["convolutions"]))
     calls = [("forward", *each) for each in numbered]
     calls += [(operation, *each) for each in reversed(numbered) for operation in ("weight", "data")]
@@ -122,7 +114,7 @@ def execute(network: dict[str, Any]) -> dict[str, Any]:
         except RuntimeError as error:
             row["calls"].append([operation, number, repr(error)[:100]])
             continue
-        row["calls"].append([operation, number, first, second, outside(handle)])
+        row["calls"].append([operation, number, first, second, outside()])
     return row
 
 

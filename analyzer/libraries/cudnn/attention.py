@@ -13,7 +13,7 @@
 
 Measured: all of 680 random calls, forward and backward, of an H100 (torch 2.11, cuDNN 9.19; head sizes 8 to
 256, 1 to 4,096 positions, grouped heads, masks, dropout; `tests/data/h100/attention.jsonl.gz`); rule 4: all
-of 3,094 of an H200 (`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/attention.py`).
+of 3,094 of an H200 (`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/formulas.py`).
 Not modelled: ragged batches. Not measured: a single query on 513 to 999 keys (taken by rule 4).
 """
 

@@ -178,16 +178,8 @@ def _workspace(
     if x.dtype not in ELEMENT_BYTES:
         return script.temporary(0)
     script.library("cudnn")
-    call = Convolution(
-        operation,
-        x.dtype,
-        channels_last,
-        x.shape,
-        weight.shape,
-        geometry.padding,
-        geometry.stride,
-        geometry.dilation,
-    )
+    moves = (geometry.padding, geometry.stride, geometry.dilation)
+    call = Convolution(operation, x.dtype, channels_last, x.shape, weight.shape, *moves)
     choices = choices_of(device)
     # PyTorch keeps the plan that ran for every later call that is the same.
     plan = f"{call!r} {settings.deterministic} {settings.allow_tf32}"
