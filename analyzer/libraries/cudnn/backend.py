@@ -250,17 +250,12 @@ class Cudnn:
 
     def _knobs(self, configuration: _Descriptor) -> tuple[tuple[int, int], ...]:
         """Return the configuration's knobs: (type, value), types as `cudnnBackendKnobType_t` has them."""
-        found = []
-        for choice in self._list(
-            configuration, Attribute.ENGINECFG_KNOB_CHOICES, Descriptor.KNOB_CHOICE, _MOST_KNOBS
-        ):
-            kind = ctypes.c_int(0)
-            self._read(choice, Attribute.KNOB_CHOICE_KNOB_TYPE, Kind.KNOB_TYPE, 1, ctypes.byref(kind))
-            found.append((kind.value, self._get(choice, Attribute.KNOB_CHOICE_KNOB_VALUE)))
-        return tuple(found)
+        name, kind = Attribute.ENGINECFG_KNOB_CHOICES, Descriptor.KNOB_CHOICE
+        value, of = Attribute.KNOB_CHOICE_KNOB_VALUE, Attribute.KNOB_CHOICE_KNOB_TYPE
+        choices = self._list(configuration, name, kind, _MOST_KNOBS)
+        return tuple((self._get(each, of, Kind.KNOB_TYPE), self._get(each, value)) for each in choices)
 
     def _notes(self, engine: _Descriptor) -> frozenset[int]:
-        """Return the engine's numerical notes."""
         notes = (ctypes.c_int * _MOST_NOTES)()
         count = self._read(engine, Attribute.ENGINE_NUMERICAL_NOTE, Kind.NUMERICAL_NOTE, _MOST_NOTES, notes)
         return frozenset(notes[: count or 0])
@@ -271,9 +266,9 @@ class Cudnn:
         array = (ctypes.c_void_p * most)(*[each.value for each in wanted])
         return wanted[: self._read(descriptor, name, Kind.BACKEND_DESCRIPTOR, most, array) or 0]
 
-    def _get(self, descriptor: _Descriptor, name: int) -> int:
+    def _get(self, descriptor: _Descriptor, name: int, kind: int = Kind.INT64) -> int:
         value = ctypes.c_int64(0)
-        if self._read(descriptor, name, Kind.INT64, 1, ctypes.byref(value)) is None:
+        if self._read(descriptor, name, kind, 1, ctypes.byref(value)) is None:
             raise CudnnError(f"cuDNN does not say attribute {name}")
         return value.value
 

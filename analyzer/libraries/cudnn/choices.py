@@ -105,26 +105,27 @@ class Choices:
         self, calls: Sequence[Convolution], settings: ConvolutionSettings = DEFAULT, *, trial: bool = False
     ) -> list[Workspace]:
         """Return the workspaces of many calls. trial: of benchmark mode's timing runs."""
-        known = {
-            call: self._known.get((call, settings, trial)) or self._recorded(call, settings, trial)
-            for call in calls
-        }
-        asked = [call for call, found in known.items() if found is None]
+        asked: list[Convolution] = []
+        for call in dict.fromkeys(calls):
+            if found := self._known.get((call, settings, trial)) or self._recorded(call, settings, trial):
+                self._known[call, settings, trial] = found
+            else:
+                asked.append(call)
         whole, first = settings.benchmark or trial, settings == DEFAULT
         for call, plans in zip(asked, self.plans(asked, whole=whole, first=first), strict=True):
-            known[call] = self._of_plans(call, plans, settings, trial)
-        self._known |= {(call, settings, trial): found for call, found in known.items() if found}
+            self._known[call, settings, trial] = self._of_plans(call, plans, settings, trial)
         return [self._known[call, settings, trial] for call in calls]
 
     def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
         """Return ONNX Runtime's workspace for each question: that of its heuristics' first plan."""
-        found = [self._recorded_question(question) for question in questions]
-        asked = [question for question, known in zip(questions, found, strict=True) if known is None]
-        answers = dict(zip(asked, self._ask(asked), strict=True))
-        return [
-            _level(question, known or self._first(question, answers[question]))
-            for question, known in zip(questions, found, strict=True)
-        ]
+        known = {each: found for each in questions if (found := self._recorded_question(each))}
+        asked = [question for question in dict.fromkeys(questions) if question not in known]
+        for question, plans in zip(asked, self._ask(asked), strict=True):
+            known[question] = self._unknown(question.call, question.searcher)
+            if plans:
+                listed = self._with_unlisted(question.call, plans)
+                known[question] = _first_workspace(question.call, listed)
+        return [_level(question, known[question]) for question in questions]
 
     def plans(
         self, calls: Sequence[Convolution], *, whole: bool = True, first: bool = False
@@ -206,7 +207,10 @@ class Choices:
     def _recorded(self, call: Convolution, settings: ConvolutionSettings, trial: bool) -> Workspace | None:
         """Return the workspace recorded for a call, None if there is none. trial: of cuDNN's timing runs."""
         table, figure = self._record, settings.figure(call.dtype, trial=trial)
-        if table is None or figure is None or self._library_knows_better(call):
+        if table is None or figure is None:
+            return None
+        # A plan on cuBLAS may come before the recorded one, and cuDNN can be asked where.
+        if self._source != MEASURED and self.asker.has_library and self._first_plans.possible(call):
             return None
 
         def recorded(table: Record, figure: str) -> int | None:
@@ -229,10 +233,6 @@ class Choices:
         plans = self._first_plans.with_unlisted(call, [Plan(UNKNOWN_ENGINE, nbytes)])
         return self._of_plans(call, plans, settings, trial)
 
-    def _library_knows_better(self, call: Convolution) -> bool:
-        """Return whether a plan on cuBLAS may come before the recorded one, and cuDNN can be asked where."""
-        return self._source != MEASURED and self.asker.has_library and bool(self._first_plans.possible(call))
-
     def _recorded_question(self, question: Question) -> Workspace | None:
         """Return the workspace recorded for an ONNX Runtime question, None if there is none."""
         call = question.call
@@ -247,12 +247,6 @@ class Choices:
         if table is not None and figure in HEURISTICS:
             table = record(f"{table.name}.frontend")
         return {} if table is None else table.answers(call, figure)
-
-    def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
-        """Return the workspace of the first plan; a bounded one if no plan is known."""
-        if plans:
-            return _first_workspace(question.call, self._with_unlisted(question.call, plans))
-        return self._unknown(question.call, question.searcher)
 
     def _of_plans(
         self, call: Convolution, plans: tuple[Plan, ...] | None, settings: ConvolutionSettings, trial: bool

@@ -55,11 +55,10 @@ class Convolution(NamedTuple):
     @property
     def y_shape(self) -> tuple[int, ...]:
         """Shape of y: (N, K, *spatial out)."""
-        spatial = tuple(
+        parts = (self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation)
+        spatial = (
             (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-            for size, kernel, pad, stride, dilation in zip(
-                self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation, strict=True
-            )
+            for size, kernel, pad, stride, dilation in zip(*parts, strict=True)
         )
         return (self.x_shape[0], self.w_shape[0], *spatial)
 
@@ -69,14 +68,9 @@ class Convolution(NamedTuple):
 
         Always 18 numbers: two spatial dimensions are written as three, the first being 0.
         """
-
-        def three(values: Sequence[int]) -> tuple[int, ...]:
-            return (*([0] * (3 - len(values))), *values)
-
         parts = (self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation)
-        spatial, kernel, padding, stride, dilation = (three(part) for part in parts)
-        channels = self.x_shape[1]
-        return (channels, *spatial, *self.w_shape[:2], *kernel, *padding, *stride, *dilation)
+        spatial, kernel, padding, stride, dilation = ((0, 0, 0, *part)[-3:] for part in parts)
+        return (self.x_shape[1], *spatial, *self.w_shape[:2], *kernel, *padding, *stride, *dilation)
 
 
 class Question(NamedTuple):
