@@ -112,25 +112,21 @@ class Cudnn:
 
         Each is built when it is asked for.
         """
-        mark = len(self._open)
         operation = question.call.operation
         on_cublas = {plan.engine: plan for plan in plans_on_cublas(question.call).values()}
-        try:
-            for configuration, engine in self._configurations(question):
-                if configuration is None:
-                    if plan := on_cublas.pop(engine, None):
-                        yield plan
-                    continue
-                index, notes = self._get(engine, Attribute.ENGINE_GLOBAL_INDEX), self._notes(engine)
-                if question.searcher == PYTORCH and (_DOWN_CONVERT in notes or _is_errata(question, index)):
-                    continue
-                nbytes = self._workspace_bytes(configuration)
-                if nbytes is not None:
-                    told = index in ENGINES[operation] or is_compiled(operation, index)
-                    knobs = self._knobs(configuration) if told else ()
-                    yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes, knobs)
-        finally:
-            self._close(mark)
+        for configuration, engine in self._configurations(question):
+            if configuration is None:
+                if plan := on_cublas.pop(engine, None):
+                    yield plan
+                continue
+            index, notes = self._get(engine, Attribute.ENGINE_GLOBAL_INDEX), self._notes(engine)
+            if question.searcher == PYTORCH and (_DOWN_CONVERT in notes or _is_errata(question, index)):
+                continue
+            nbytes = self._workspace_bytes(configuration)
+            if nbytes is not None:
+                told = index in ENGINES[operation] or is_compiled(operation, index)
+                knobs = self._knobs(configuration) if told else ()
+                yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes, knobs)
 
     def candidates(
         self, question: Question, unbuilt: Collection[int] = ()
@@ -139,29 +135,28 @@ class Cudnn:
 
         unbuilt: engines whose plans are not built.
         """
-        mark = len(self._open)
-        try:
-            for configuration, engine in self._configurations(question):
-                if configuration is None:
-                    continue
+        for configuration, engine in self._configurations(question):
+            if configuration is not None:
                 index = self._get(engine, Attribute.ENGINE_GLOBAL_INDEX)
                 nbytes = None if index in unbuilt else self._workspace_bytes(configuration)
                 yield index, self._knobs(configuration), nbytes
-        finally:
-            self._close(mark)
 
     def _configurations(self, question: Question) -> Iterator[_Ranked]:
-        """Yield every (configuration, engine) the heuristics rank; (None, its index) for an engine that this
-        process, without a GPU, cannot use."""
-        graph = (Attribute.ENGINEHEUR_OPERATION_GRAPH, Kind.BACKEND_DESCRIPTOR, [self._graph(question)])
-        device = (Attribute.ENGINEHEUR_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device])
-        for mode in HEURISTICS[question.searcher]:
-            told: list[_Setting] = [graph, (Attribute.ENGINEHEUR_MODE, Kind.HEUR_MODE, [mode])]
-            try:
-                heuristic = self._made(Descriptor.ENGINEHEUR, *told, *([device] if self._device else []))
-            except CudnnError:
-                continue
-            yield from self._ranked(heuristic, _IN_PLACE if question.whole else _MOST_RESULTS)
+        """Yield every (configuration, engine) the heuristics rank, which are there until the next one; (None,
+        its index) for an engine that this process, without a GPU, cannot use."""
+        mark = len(self._open)
+        try:
+            graph = (Attribute.ENGINEHEUR_OPERATION_GRAPH, Kind.BACKEND_DESCRIPTOR, [self._graph(question)])
+            device = (Attribute.ENGINEHEUR_DEVICEPROP, Kind.BACKEND_DESCRIPTOR, [self._device])
+            for mode in HEURISTICS[question.searcher]:
+                told: list[_Setting] = [graph, (Attribute.ENGINEHEUR_MODE, Kind.HEUR_MODE, [mode])]
+                try:
+                    heuristic = self._made(Descriptor.ENGINEHEUR, *told, *([device] if self._device else []))
+                except CudnnError:
+                    continue
+                yield from self._ranked(heuristic, _IN_PLACE if question.whole else _MOST_RESULTS)
+        finally:
+            self._close(mark)
 
     def _ranked(self, heuristic: _Descriptor, in_place: int) -> Iterator[_Ranked]:
         """Yield a heuristic's results in order, and between them the engines the log calls unusable: of the

@@ -27,16 +27,6 @@ _TILES = (
 )  # fmt: skip
 
 
-def product_of(call: Convolution) -> tuple[int, int, int]:
-    """Return an image's product: rows and columns of its result, and what is added up for each element."""
-    inputs, outputs, positions = call.x_shape[1], call.w_shape[0], math.prod(call.x_shape[2:])
-    return {
-        "weight": (outputs, inputs, positions),
-        "forward": (outputs, positions, inputs),
-        "data": (inputs, positions, outputs),
-    }[call.operation]
-
-
 def extra_bytes(call: Convolution) -> tuple[int, int, int]:
     """Return the bytes a product an image takes besides, and the least and most they may be."""
     share = forest("sm90.besides").share(group(call), features(call))
@@ -53,8 +43,14 @@ def group(call: Convolution) -> str:
 
 def features(call: Convolution) -> list[float]:
     """Return what the trees look at, by number: sizes, remainders and blocks of all images' products."""
-    batch, sizes = call.x_shape[0], product_of(call)
-    rows, columns, depth = sizes
+    batch, inputs = call.x_shape[:2]
+    outputs, positions = call.w_shape[0], math.prod(call.x_shape[2:])
+    # Rows and columns of an image's result, and what is added up for each element.
+    rows, columns, depth = sizes = {
+        "weight": (outputs, inputs, positions),
+        "forward": (outputs, positions, inputs),
+        "data": (inputs, positions, outputs),
+    }[call.operation]
     return [
         batch, *sizes, *(size % 8 for size in sizes), *(size % 16 for size in sizes),
         *(-(-rows // high) * -(-columns // wide) * batch for high, wide in _TILES),
