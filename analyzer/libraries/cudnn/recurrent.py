@@ -84,12 +84,12 @@ class Recurrent:
         """
         gates = 6 if self.mode == "GRU" else self._gates
         result = self.directions * self._rows * self.hidden
-        total = _FIXED_BYTES + self._up(self.layers * gates * result) + self._up((self.layers - 1) * result)
+        total = _FIXED_BYTES + self._up(self.layers * gates * result, (self.layers - 1) * result)
         if self.mode == "LSTM":
             total += self._up(self.layers * result)
         if self.projection:
-            total += self._up(self.layers * result)
-            total += self._up(self.layers * self.directions * self._rows * self.projection)
+            projected = self.layers * self.directions * self._rows * self.projection
+            total += self._up(self.layers * result, projected)
         if self.dropout:
             elements = self.directions * self.steps * self.batch * self._width
             total += (self.layers - 1) * self.directions * up(-(-elements // 8), _ALIGNMENT)
@@ -119,7 +119,7 @@ class Recurrent:
         if self.mode == "LSTM":
             total += up(2 * self.directions * state)
         if both:
-            total += up(4 * state) + up(2 * gates * result) + up(4 * result)
+            total += up(4 * state, 2 * gates * result, 4 * result)
         elif self._persists:
             total += up(gates * result)
         else:
@@ -163,7 +163,7 @@ class Recurrent:
         if self.rows is not None:
             return 0
         both = self.layers * self.directions * self.batch
-        copies = self._up(self._rows * self.inputs) + self._up(self.directions * self._rows * self._width)
+        copies = self._up(self._rows * self.inputs, self.directions * self._rows * self._width)
         copies += 2 * self._up(both * self._width)
         if self.mode == "LSTM":
             copies += 2 * self._up(both * self.hidden)
@@ -205,9 +205,9 @@ class Recurrent:
         count = self._gates * self.hidden * self.directions * columns
         return count + self.layers * self.directions * self.projection * self.hidden
 
-    def _up(self, count: int) -> int:
-        """Return the aligned bytes of `count` numbers."""
-        return up(count * ELEMENT_BYTES[self.dtype], _ALIGNMENT)
+    def _up(self, *counts: int) -> int:
+        """Return the bytes of as many numbers, each count's aligned."""
+        return sum(up(count * ELEMENT_BYTES[self.dtype], _ALIGNMENT) for count in counts)
 
 
 def dropout_state_bytes(threads: int) -> int:
