@@ -16,27 +16,22 @@ from typing import Any
 
 import torch
 
+_ATEN = torch.ops.aten
 CONVOLUTIONS = frozenset(
-    {
-        torch.ops.aten.convolution.default,
-        torch.ops.aten._convolution.default,
-        torch.ops.aten.convolution_backward.default,
-    }
+    {_ATEN.convolution.default, _ATEN._convolution.default, _ATEN.convolution_backward.default}
 )
-_NONE: frozenset[str] = frozenset()
 
 
 def convolution_settings() -> frozenset[str]:
     """Return the cuDNN settings that differ from PyTorch's defaults."""
     of = torch._C
-    found = [] if of._get_cudnn_enabled() else ["no_cudnn"]
-    if of._get_cudnn_benchmark():
-        found.append("benchmark")
-    if of._get_cudnn_deterministic() or of._get_deterministic_algorithms():
-        found.append("deterministic")
-    if not _allows_tf32():
-        found.append("no_tf32")
-    return frozenset(found) if found else _NONE
+    found = {
+        "no_cudnn": not of._get_cudnn_enabled(),
+        "benchmark": of._get_cudnn_benchmark(),
+        "deterministic": of._get_cudnn_deterministic() or of._get_deterministic_algorithms(),
+        "no_tf32": not _allows_tf32(),
+    }
+    return frozenset(name for name, is_set in found.items() if is_set)
 
 
 def _allows_tf32() -> bool:

@@ -25,10 +25,10 @@ def _cpu_conv_integer(node: Node, graph: RuntimeGraph, settings: KernelSettings)
     found = convolution_of(node, graph)
     if found is None:
         return []
-    ones = all(size == 1 for size in found.w_shape[2:])
-    if ones and not any(node.ints("pads")) and all(size == 1 for size in found.stride):
+    ones = all(size == 1 for size in found.call.w_shape[2:])
+    if ones and not any(node.ints("pads")) and all(size == 1 for size in found.call.stride):
         return []
-    return [(math.prod(found.w_shape[1:]) * math.prod(found.y_shape[2:]), "exact")]
+    return [(math.prod(found.call.w_shape[1:]) * math.prod(found.y_shape[2:]), "exact")]
 
 
 @rule("cpu", "QLinearConv", "com.microsoft.QLinearConv")
