@@ -37,20 +37,19 @@ def captured_pytorch(
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
     """Capture a training step or forward passes of `target`. Raises AnalyzerError."""
+    name = target.name if isinstance(target, Target) else type(target).__name__
     with without_compiler(), apart() if isinstance(target, Target) else nullcontext():
-        if isinstance(target, Target):
-            program, name = built(target, options), target.name
-        elif isinstance(target, torch.nn.Module):
-            program, name = Program(target), type(target).__name__
-        else:
-            raise TargetError(
-                f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
-            )
-        return captured_program(program, name, options, runtime, progress)
+        return captured_program(built(target, options), name, options, runtime, progress)
 
 
-def built(target: Target, options: Options) -> Program:
-    """Build a target's module, whose file finds Triton. Raises AnalyzerError."""
+def built(target: torch.nn.Module | Target, options: Options) -> Program:
+    """Return a module, or build a target's, whose file finds Triton. Raises AnalyzerError."""
+    if isinstance(target, torch.nn.Module):
+        return Program(target)
+    if not isinstance(target, Target):
+        raise TargetError(
+            f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
+        )
     with triton_found(resolve(options.device)[0]), apart():
         return load(target)
 

@@ -33,13 +33,13 @@ from typing import TYPE_CHECKING, Any
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options, takes_options
+from analyzer.pipeline.workload import Progress
 from analyzer.planning.advisor import patch
 from analyzer.planning.advisor.compiled import advise_compiled
 from analyzer.planning.advisor.floor import floor_of
 from analyzer.planning.advisor.search import Search, order
 from analyzer.planning.advisor.settings import Settings
 from analyzer.planning.advisor.trials import Change, Trials
-from analyzer.planning.subject import Progress
 from analyzer.results.advice import Advice, Bound, Way
 from analyzer.results.estimate import Estimate
 from analyzer.targets import Target

@@ -21,10 +21,10 @@ from analyzer.analysis import Analysis
 from analyzer.devices import parse_size, resolve
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import Options, takes_options
+from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.fit_analyses import by_analyses
 from analyzer.planning.fit_limits import Search
 from analyzer.planning.intervals import uncollected
-from analyzer.planning.subject import Progress, Subject
 from analyzer.results.fit import Fit
 from analyzer.runtimes.bounded import convolves
 
@@ -75,15 +75,15 @@ def fits(
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
-    subject = Subject(target, Options.of({"device": devices[0], **options}), progress)
+    workload = Workload(target, Options.of({"device": devices[0], **options}), progress)
     samples = (1 if batch is None else batch) if longest else None
     if samples is not None:
-        subject = subject.over_length(samples)
+        workload = workload.fixed(batch=samples)
 
     def answer(device: str | int | None) -> Fit | AnalyzerError:
         with uncollected():
             try:
-                return replace(largest(subject.on(device), limit, progress), samples=samples)
+                return replace(largest(workload.on(device), limit, progress), samples=samples)
             except AnalyzerError as error:
                 return error
 
@@ -93,35 +93,35 @@ def fits(
         yield device, first if device == most else answer(device)
 
 
-def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
+def largest(workload: Workload, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
     """Return the largest batch of an open target, as `fit` does."""
     nbytes = None if limit is None else _bytes(limit)
     if nbytes is None:
-        subject = _on_device(subject)
-    if subject.runtime is not None and subject.runtime.takes_limits:
-        return Search(subject, nbytes, progress).answer()
-    return by_analyses(subject, nbytes, progress)
+        workload = _on_device(workload)
+    if workload.runtime is not None and workload.runtime.takes_limits:
+        return Search(workload, nbytes, progress).answer()
+    return by_analyses(workload, nbytes, progress)
 
 
-def largest_batch(subject: Subject, known: Analysis, progress: Progress | None = None) -> int:
+def largest_batch(workload: Workload, known: Analysis, progress: Progress | None = None) -> int:
     """Return the batch of `largest` alone. known: the target's analysis at some batch.
 
     Where no request in it is a convolution's workspace, which another batch may decide otherwise, batches are
     only evaluated: the answer itself is not captured once more.
     """
-    subject = _on_device(subject)
-    if subject.runtime is None or not subject.runtime.takes_limits:
-        return by_analyses(subject, None, progress).batch
+    workload = _on_device(workload)
+    if workload.runtime is None or not workload.runtime.takes_limits:
+        return by_analyses(workload, None, progress).batch
     if not convolves(known.events):
-        found = Search(subject, None, progress, known).by_figures()
+        found = Search(workload, None, progress, known).by_figures()
         if found is not None:
             return found
-    return Search(subject, None, progress).largest()[0]
+    return Search(workload, None, progress).largest()[0]
 
 
-def _on_device(subject: Subject) -> Subject:
-    """Return the subject on its device, or on the default one if none was named."""
-    return subject.on(resolve(None)[0].name) if subject.options.device is None else subject
+def _on_device(workload: Workload) -> Workload:
+    """Return the workload on its device, or on the default one if none was named."""
+    return workload.on(resolve(None)[0].name) if workload.options.device is None else workload
 
 
 def _memory(device: str | int | None) -> int:

@@ -21,27 +21,27 @@ from collections.abc import Callable, Mapping
 
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
+from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.intervals import Intervals, intervals_of
 from analyzer.planning.search import MOST, assumptions, bisected
-from analyzer.planning.subject import Progress, Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
 
 _START, _WIDER = 16, 8
 
 
-def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
+def by_analyses(workload: Workload, limit: int | None, progress: Progress | None) -> Fit:
     """Return the largest batch under `limit` bytes of the allocator. Raises AnalyzerError."""
     if limit is not None:
-        if subject.runtime is None:
-            what = "a configuration" if subject.config else "a target that is analysed as a whole"
+        if workload.runtime is None:
+            what = "a configuration" if workload.config else "a target that is analysed as a whole"
             raise OptionError(f"a limit of the allocator is not for {what}", "say --device SIZE, or --budget")
-        subject = subject.under(subject.runtime.limited_to(subject.options, limit))
+        workload = workload.under(workload.runtime.limited_to(workload.options, limit))
 
     def analysed(batch: int) -> Analysis:
         if progress is not None:
             progress(f"batch {batch}")
-        return subject.analysis(batch)
+        return workload.analysis(batch)
 
     first = analysed(1)
     known: dict[int, Estimate] = {1: first.estimate}
@@ -53,7 +53,7 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
 
     low, step = 0, 1
     if runs(1):
-        low = _by_slope(known[1], runs, known) if subject.config else _with_room(subject, first.estimate)
+        low = _by_slope(known[1], runs, known) if workload.config else _with_room(workload, first.estimate)
     if not runs(max(low, 1)):
         low = 0  # what was evaluated is not what is analysed
     while low < MOST and runs(min(low + step, MOST)):
@@ -89,10 +89,10 @@ def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Es
     return batch
 
 
-def _with_room(subject: Subject, first: Estimate) -> int:
+def _with_room(workload: Workload, first: Estimate) -> int:
     """Return the largest batch whose arena finds all it wants; 1 if batches cannot be evaluated."""
     low, high = 1, _START
-    intervals = intervals_of(subject, 2, high)
+    intervals = intervals_of(workload, 2, high)
 
     def has_room(batch: int) -> bool:
         interval = intervals.interval(batch)
@@ -104,7 +104,7 @@ def _with_room(subject: Subject, first: Estimate) -> int:
 
     while _evaluated(intervals) and has_room(high) and high < MOST:
         low, high = high, min(_WIDER * high, MOST)
-        intervals = intervals_of(subject, 2, high)
+        intervals = intervals_of(workload, 2, high)
     if not _evaluated(intervals):
         return low
     return bisected(low, high, has_room)

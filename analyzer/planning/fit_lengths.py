@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
+from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.countdown import Countdown
 from analyzer.planning.fit import largest
-from analyzer.planning.subject import Progress, Subject
 from analyzer.recipes.config import opened
 from analyzer.results.fit import Fit, Lengths
 
@@ -23,8 +23,8 @@ def over_lengths(
     target: str, devices: Sequence[str], options: Options, progress: Progress | None = None
 ) -> Lengths:
     """Return the largest batch of every length by device. Raises AnalyzerError if the first fails."""
-    subject = Subject(target, options, progress)
-    last = (opened(target).number("max_position_embeddings") if subject.config else None) or LAST
+    workload = Workload(target, options, progress)
+    last = (opened(target).number("max_position_embeddings") if workload.config else None) or LAST
     found: dict[int, tuple[Fit | None, ...]] = {}
     notes: tuple[str, ...] = ()
     length = options.length or FIRST
@@ -34,7 +34,7 @@ def over_lengths(
     while alive and length <= last:
         row: list[Fit | None] = [None] * len(devices)
         try:
-            sized = subject.of_length(length)  # what is captured for one device serves the others
+            sized = workload.fixed(length=length)  # what is captured for one device serves the others
             for place in sorted(alive):
                 steps.begin(f"length {length:,} on {devices[place]}")
                 row[place] = fit = largest(sized.on(devices[place]), None, steps.tell)

@@ -30,9 +30,9 @@ from collections.abc import Iterator
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.pipeline.assemble import Captured
+from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.intervals import Intervals, intervals_of
 from analyzer.planning.search import MOST, assumptions, bisected, fit_verdict, galloped
-from analyzer.planning.subject import Progress, Subject
 from analyzer.results.estimate import Estimate, OutOfMemory
 from analyzer.results.fit import Fit
 from analyzer.runtimes.base import Limit
@@ -55,11 +55,11 @@ class Search:
     takes, as last looked at. lowest: first batch of the intervals."""
 
     def __init__(
-        self, subject: Subject, limit: int | None, progress: Progress | None, known: Analysis | None = None
+        self, workload: Workload, limit: int | None, progress: Progress | None, known: Analysis | None = None
     ) -> None:
         """limit: bytes the allocator may hold; None: what the device has. known: an analysis of some batch,
         in place of the smallest's. Raises AnalyzerError where no batch can be analysed."""
-        self.subject, self.progress, self.limit = subject, progress, limit
+        self.workload, self.progress, self.limit = workload, progress, limit
         self.refused: dict[int, str] = {}
         self.captured: dict[int, Analysis] = {}
         self.failures: dict[int, OutOfMemory] = {}
@@ -70,18 +70,18 @@ class Search:
         self.grows, self.lowest = math.inf, 1
         first = self.first()
         usable = first.profile.usable_bytes
-        self.capacity = min(usable, subject.options.budget_bytes or usable)
+        self.capacity = min(usable, workload.options.budget_bytes or usable)
         self._smallest = known
-        if not subject.intervals:  # what the runtime refuses is said at once, on the first device
+        if not workload.intervals:  # what the runtime refuses is said at once, on the first device
             self._smallest = self.smallest
 
     def first(self) -> Captured:
         """Capture one sample, or two where one fails (batch norm has nothing to average)."""
         try:
-            return self.subject.captured(1)
+            return self.workload.captured(1)
         except AnalyzerError as error:
             try:
-                found = self.subject.captured(2)
+                found = self.workload.captured(2)
             except AnalyzerError:
                 raise error from None
             self.refused[1] = error.message
@@ -91,7 +91,7 @@ class Search:
     def smallest(self) -> Analysis:
         """Return the analysis of the smallest batch with all the device has, or of the one that is known."""
         if self._smallest is None:
-            self._smallest = self.subject.analysis(self.start)
+            self._smallest = self.workload.analysis(self.start)
             if self.limit is None:
                 self.captured[self.start] = self._smallest
         return self._smallest
@@ -165,7 +165,7 @@ class Search:
     def reaching(self, batch: int) -> Intervals:
         """Return the intervals, up to this batch at least."""
         if self.intervals is None or self.intervals.interval(batch) is None:
-            self.intervals = intervals_of(self.subject, self.lowest, batch)
+            self.intervals = intervals_of(self.workload, self.lowest, batch)
         return self.intervals
 
     def beyond(self, batch: int) -> int:
@@ -259,7 +259,7 @@ class Search:
         if batch not in self.captured:
             limit = None if self.limit is None else Limit(self.limit, False)
             if self.intervals is None:
-                self.captured[batch] = self.subject.analysis(batch, limit)
+                self.captured[batch] = self.workload.analysis(batch, limit)
             else:
                 brief = self.intervals.brief(batch, limit)
                 self.captured[batch] = brief or self.intervals.proven(batch, limit)

@@ -36,9 +36,9 @@ from analyzer.errors import AnalyzerError
 from analyzer.options import Options, takes_options
 from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
+from analyzer.pipeline.workload import Workload
 from analyzer.planning.checkpoints import patterns, recomputable_bytes
 from analyzer.planning.countdown import Countdown
-from analyzer.planning.subject import Subject
 from analyzer.report.command_line import changed
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
@@ -115,20 +115,20 @@ class _Searches:
 
     def __init__(self, target: Any) -> None:
         self._target = target
-        self._open: dict[str, Subject] = {}
+        self._open: dict[str, Workload] = {}
         self._to_come: Counter[str] = Counter()
 
     def expect(self, every: Iterable[Mapping[str, Any]]) -> None:
         """Take the changes of all strategies that will be asked for."""
         self._to_come.update(map(_program_of, every))
 
-    def subject(self, options: Options, changes: Mapping[str, Any]) -> Subject:
+    def workload(self, options: Options, changes: Mapping[str, Any]) -> Workload:
         """Return the target under a strategy's options, any batch. Raises AnalyzerError."""
         program = _program_of(changes)
         known = self._open.get(program)
         if known is None or known.model is None:
-            known = self._open[program] = Subject(self._target, replace(options, batch=None))
-        return known.alike(options.runtime_options)
+            known = self._open[program] = Workload(self._target, replace(options, batch=None))
+        return known.alike(runtime_options=options.runtime_options)
 
     def with_largest(
         self, strategy: Strategy, options: Options, found: Analysis, progress: Callable[[str], None] | None
@@ -137,7 +137,7 @@ class _Searches:
         from analyzer.planning.fit import largest_batch
 
         try:
-            largest = largest_batch(self.subject(options, strategy.changes), found, progress)
+            largest = largest_batch(self.workload(options, strategy.changes), found, progress)
         except AnalyzerError as error:
             return replace(strategy, error=error.message)
         return replace(strategy, largest=largest)
@@ -171,7 +171,7 @@ def first_that_fits(
     """Return the cheapest change that makes `base`, an analysis of the target, fit its device and budget: the
     first that does in the order of `cheapest`, none after it is tried; where none does for certain, the first
     that may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
-    Subject(target, options)
+    Workload(target, options)
     work, perhaps = _work(base, options), None
     ordered = sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2])))
     steps = Countdown(len(ordered), progress)
@@ -205,12 +205,12 @@ def _analysed(
     """Return the analysis under some options, from a search's own capture where there is one."""
     batch = options.batch
     if batch is not None and searches is not None:
-        subject = searches.subject(options, changes)
-        if subject.runtime is not None and subject.model is not None:
-            return subject.analysis(batch)  # a search goes on from what is captured here
+        workload = searches.workload(options, changes)
+        if workload.runtime is not None and workload.model is not None:
+            return workload.analysis(batch)  # a search goes on from what is captured here
     if batch is None or not options.inputs:
         return analysis(target, options, progress, needs)
-    return analysis(target, Subject(target, options).at(batch), progress, needs)
+    return analysis(target, Workload(target, options).at(batch), progress, needs)
 
 
 def _strategy(
@@ -330,7 +330,7 @@ def _more_gpus(options: Options, target: Any) -> list[tuple[str, int, dict[str, 
     elif known is None:
         from analyzer.capture.pytorch.world.wrapping import linear_pairs
 
-        model = Subject(target, replace(options, batch=None)).model
+        model = Workload(target, replace(options, batch=None)).model
         texts = [f"tp:{SPLIT}"] if model is not None and linear_pairs(model) else []
     cost = _MORE_GPUS if known is None else 1
     return [(str(parse(text)), cost, {"parallel": text}) for text in texts]
@@ -356,7 +356,7 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
             found.append((f"accumulation x{k}", 1, changes))
     if (
         options.checkpoint is None
-        and (model := Subject(target, replace(options, batch=None)).model) is not None
+        and (model := Workload(target, replace(options, batch=None)).model) is not None
     ):
         for pattern in patterns(base.graph, model):
             found.append((f"checkpoint {pattern}", 1, {"checkpoint": pattern}))

@@ -17,7 +17,7 @@ from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.planning.subject import Subject
+from analyzer.pipeline.workload import Workload
 from analyzer.report.command_line import changed
 from analyzer.results.advice import Way
 
@@ -42,8 +42,8 @@ class Trials:
     def __init__(self, target: Any, options: Options, progress: Callable[[str], None] | None = None) -> None:
         self.options, self.count = options, 0
         self._target, self._progress = target, progress
-        self._subject = Subject(target, options)
-        self._programs: dict[str, Subject] = {}
+        self._subject = Workload(target, options)
+        self._programs: dict[str, Workload] = {}
         self._known: dict[str, Way] = {}
         self._last: tuple[str, Analysis | None] = ("", None)
 
@@ -118,7 +118,7 @@ class Trials:
             # Of other programs the captures are not needed again: one is kept.
             known = self._subject.under(replace(options, batch=None))
             self._programs = {program: known}
-        return known.alike(options.runtime_options).analysis(options.batch)
+        return known.alike(runtime_options=options.runtime_options).analysis(options.batch)
 
 
 def _name(changes: Sequence[Change]) -> str:

@@ -1,9 +1,11 @@
-"""What is planned: one target with its options, opened once, at any batch.
+"""What is planned: one target with its options, opened once, at any batch and on any device.
 
 1. A target that makes its own batches (`make_batch`, ONNX) is asked for them. `inputs` may also be a function
    from the batch to (inputs, targets).
 2. Given tensors stand for one batch: their first dimension, where it is that of the first input, is the
    batch. Strides stay as they are.
+3. A batch is captured once: with all steps, or with the first alone where later ones repeat it
+   (`parametric/steps.py`). What was captured for one device serves those on which the program is the same.
 """
 
 from __future__ import annotations
@@ -12,17 +14,16 @@ import copy
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
-from analyzer.errors import OptionError, TargetError
-from analyzer.graph import Graph
+from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options
 from analyzer.parametric.numbers import NotTheSame
 from analyzer.parametric.steps import RepeatedSteps
-from analyzer.pipeline import analysis
+from analyzer.pipeline.analyze import analysis
 from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Prediction, Runtime
@@ -38,7 +39,18 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 
-class Subject:
+@dataclass
+class _Known:
+    """What does not depend on the device. captures: by batch and number of steps (None: all), with the device
+    each was made for; repeated: how the later steps repeat the first, by the graph's id, None where they do
+    not; intervals: what `planning/intervals.py` found of a range of batches."""
+
+    captures: dict[tuple[int, int | None], list[tuple[Any, Captured]]] = field(default_factory=dict)
+    repeated: dict[int, RepeatedSteps | None] = field(default_factory=dict)
+    intervals: dict[tuple[int, int], Any] = field(default_factory=dict)
+
+
+class Workload:
     """A target and its options without a batch.
 
     runtime: who runs it, where one batch can be captured by itself (`captured`); None where only an analysis
@@ -57,19 +69,14 @@ class Subject:
         self._make: Callable[..., tuple[Any, Any]] | None = None
         inputs: Any = options.inputs
         if callable(inputs):
-            self._make = inputs
-            options = replace(options, inputs=None)
+            self._make, options = inputs, replace(options, inputs=None)
         self.options = options
         self._target: Any = parse(target) if isinstance(target, (str, os.PathLike)) else target
         self._program: Program | None = None
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
-        self._captures: dict[tuple[int, int | None], list[tuple[Any, Captured]]] = {}
-        # Of captured graphs what `repetition` found.
-        self._repeated: list[tuple[Graph, RepeatedSteps | None]] = []
-        # Of a range of batches what `intervals.py` found, on any device.
-        self.intervals: dict[tuple[int, int], Any] = {}
         self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
+        self._known = _Known()
         kind = self._target.kind if isinstance(self._target, Target) else ""
         self.config = kind == "config"
         self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
@@ -83,39 +90,49 @@ class Subject:
 
     def _open(self, options: Options) -> None:
         """Build the module of a PyTorch target."""
-        if not isinstance(self._target, Target) and not hasattr(self._target, "named_parameters"):
-            raise TargetError(
-                f"a {self.name} is no model", "give an nn.Module, a path or package.module:attr"
-            )
         runtime = base.named(options.runtime or "pytorch")
         check_runtime(runtime, "pytorch", self.name)
-        self._program = (
-            _built(self._target, options) if isinstance(self._target, Target) else Program(self._target)
-        )
+        require_torch(f"{self.name} is a PyTorch target")
+        from analyzer.pipeline.pytorch import built
+
+        self._program = built(self._target, options)
         if options.batches is None and (options.parallel is None or runtime.name == "pytorch"):
             self.runtime = runtime
 
-    def over_length(self, batch: int) -> Subject:
-        """Return the subject at one batch, with the length as variable (`make_batch(batch, length)`). Raises
-        OptionError if the function takes no length."""
-        if self.config:
-            longer = self.under(self.options)
-            longer._samples = batch
-            return longer
-        make, longer = self._sized(), self.under(self.options)
-        longer._make = lambda length: make(batch, length)
-        return longer
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """The PyTorch module, None for other targets."""
+        return None if self._program is None else self._program.model
 
-    def of_length(self, length: int) -> Subject:
-        """Return the same, with samples of this length. Raises OptionError as `over_length`."""
-        if self.config:
-            return self.under(replace(self.options, length=length))
-        make, longer = self._sized(), self.under(self.options)
-        longer._make = lambda batch: make(batch, length)
-        return longer
+    @property
+    def intervals(self) -> dict[tuple[int, int], Any]:
+        """Of a range of batches what `planning/intervals.py` found, on any device."""
+        return self._known.intervals
 
-    def _sized(self) -> Callable[..., tuple[Any, Any]]:
-        """Return the maker of (inputs, targets) for a batch and length. Raises OptionError."""
+    def under(self, options: Options) -> Workload:
+        """Return the same with other options."""
+        other = copy.copy(self)
+        other.options, other._before, other._known = options, None, _Known()
+        return other
+
+    def alike(self, **changes: Any) -> Workload:
+        """Return the same with other options under which its captures are valid: another device, or settings
+        of a runtime, which a PyTorch capture does not see."""
+        other = self.under(replace(self.options, **changes))
+        other._known = self._known
+        return other
+
+    def on(self, device: str | int | None) -> Workload:
+        """Return the same on another device."""
+        return self.alike(device=device)
+
+    def fixed(self, batch: int | None = None, length: int | None = None) -> Workload:
+        """Return the same with samples of this length, or with so many samples, whose length then is the
+        variable (`make_batch(batch, length)`). Raises OptionError if the function takes no length."""
+        other = self.under(self.options)
+        if self.config:
+            other._samples = batch
+            return other if length is None else self.under(replace(self.options, length=length))
         make = self._make or (self._program.make_batch if self._program is not None else None)
         if make is None or len(inspect.signature(make).parameters) < 2:
             raise OptionError(
@@ -123,88 +140,50 @@ class Subject:
                 "define make_batch(batch, length) in the target's file, or give inputs=function(batch,"
                 " length)",
             )
-        return make
-
-    def under(self, options: Options) -> Subject:
-        """Return the same with other options."""
-        other = copy.copy(self)
-        other.options, other._before, other._captures, other.intervals = options, None, {}, {}
-        other._repeated = []
+        other._make = lambda size: make(size, length) if batch is None else make(batch, size)
         return other
-
-    def alike(self, runtime_options: Mapping[str, Any]) -> Subject:
-        """Return the subject under other runtime settings, which a PyTorch capture does not see."""
-        return self._sharing(replace(self.options, runtime_options=runtime_options))
-
-    def on(self, device: str | int | None) -> Subject:
-        """Return the subject on another device; captures of the same program are shared."""
-        return self._sharing(replace(self.options, device=device))
-
-    def _sharing(self, options: Options) -> Subject:
-        """Return the subject with other options under which its captures are valid."""
-        other = self.under(options)
-        other._captures, other.intervals, other._repeated = self._captures, self.intervals, self._repeated
-        return other
-
-    @property
-    def model(self) -> torch.nn.Module | None:
-        """The PyTorch module, None for other targets."""
-        return None if self._program is None else self._program.model
 
     def at(self, batch: int) -> Options:
         """Return the options with the batch's tensors, made or resized. Raises OptionError."""
         if self._samples is not None:
             return replace(self.options, batch=self._samples, length=batch)
         options = replace(self.options, batch=batch)
-        given: Any = options.inputs
         if self._make is not None:
-            import torch
-
-            with torch.device("meta"):
-                made = self._make(batch)
-            if not isinstance(made, tuple) or len(made) != 2:
-                raise OptionError(
-                    "inputs(batch) returned no pair", "return (inputs, targets), each a tuple of tensors"
-                )
-            first, second = arguments(made[0]), arguments(made[1])
-            second = (second,) if isinstance(second, Mapping) else second
-            return replace(options, inputs=first, targets=second if options.mode == "train" else None)
-        if self._program is None or not given:
+            return _with_made(self._make, options, batch)
+        if self._program is None or not options.inputs:
             return options
-        named = isinstance(given, Mapping)
-        tensors = list(given.values() if named else given)
-        size = tensors[0].shape[0] if len(tensors[0].shape) else None
-        resized = tuple(_resized(tensor, size, batch) for tensor in tensors)
-        targets = options.targets
-        if targets is not None:
-            targets = tuple(_resized(tensor, size, batch) for tensor in targets)
-        inputs: Any = dict(zip(given, resized, strict=True)) if named else resized
-        return replace(options, inputs=inputs, targets=targets)
-
-    def has_captured(self, batch: int) -> bool:
-        """Return whether the batch was captured with all steps, on any device."""
-        return bool(self._captures.get((batch, None)))
+        return _resized(options, batch)
 
     def captured_batches(self) -> set[int]:
         """Return the batches that were captured, on any device."""
-        return {batch for (batch, _), found in self._captures.items() if found}
+        return {batch for (batch, _), found in self._known.captures.items() if found}
 
     def repetition(self) -> RepeatedSteps | None:
         """Return how later steps repeat the first, from a capture of all steps at a batch above one (one
         sample's program differs); None without such a capture or where they do not."""
-        wholes = [batch for batch in self.captured_batches() if batch > 1 and self.has_captured(batch)]
+        captures, known = self._known.captures.items(), self._known.repeated
+        wholes = [batch for (batch, steps), found in captures if found and steps is None and batch > 1]
         if not wholes or self._program is None or self.options.steps == 1:
             return None
         graph = self.captured(wholes[0]).source.graph
-        for whole, known in self._repeated:
-            if whole is graph:
-                return known
-        try:
-            found: RepeatedSteps | None = RepeatedSteps(graph)
-        except NotTheSame:
-            found = None
-        self._repeated.append((graph, found))
-        return found
+        if id(graph) not in known:
+            try:
+                known[id(graph)] = RepeatedSteps(graph)
+            except NotTheSame:
+                known[id(graph)] = None
+        return known[id(graph)]
+
+    def repeated(self, batch: int) -> Captured:
+        """Return the capture at a batch, of one step if steps repeat. Raises AnalyzerError."""
+        repetition = None if self._known.captures.get((batch, None)) else self.repetition()
+        if repetition is not None:
+            try:
+                first = self.captured(batch, steps=1)
+                graph = repetition.with_all_steps(first.source.graph)
+                return replace(first, source=replace(first.source, graph=graph))
+            except (AnalyzerError, NotTheSame):
+                pass  # what all steps say of it is what the user should read
+        return self.captured(batch)
 
     def captured(self, batch: int, steps: int | None = None) -> Captured:
         """Return the capture at a batch, of at most the options' steps; needs a `runtime`.
@@ -212,7 +191,7 @@ class Subject:
         Its comparisons of sizes are recorded. Raises AnalyzerError.
         """
         assert self.runtime is not None
-        known = self._captures.setdefault((batch, steps), [])
+        known = self._known.captures.setdefault((batch, steps), [])
         for device, found in known:
             moved = self.moved(found, device)
             if moved is not None:
@@ -270,22 +249,36 @@ class Subject:
         return assemble(captured, options, self.runtime, limit, known)
 
 
-def _resized(tensor: Any, size: int | None, batch: int) -> Any:
-    """Return a given tensor with its first dimension, where that is the batch, set to another."""
-    shape = tuple(tensor.shape)
-    if not shape or size is None or shape[0] != size:
-        return tensor
-    if isinstance(tensor, TensorSpec):
-        stride: tuple[int, ...] | None = tensor.stride
-    else:
-        stride = tuple(tensor.stride())
-    name = str(tensor.dtype).removeprefix("torch.")
-    return TensorSpec((batch, *shape[1:]), name, stride)
+def _with_made(make: Callable[[int], tuple[Any, Any]], options: Options, batch: int) -> Options:
+    """Return the options with the tensors a function makes of a batch. Raises OptionError."""
+    import torch
+
+    with torch.device("meta"):
+        made = make(batch)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise OptionError(
+            "inputs(batch) returned no pair", "return (inputs, targets), each a tuple of tensors"
+        )
+    inputs, targets = arguments(made[0]), arguments(made[1])
+    targets = (targets,) if isinstance(targets, Mapping) else targets
+    return replace(options, inputs=inputs, targets=targets if options.mode == "train" else None)
 
 
-def _built(target: Target, options: Options) -> Program:
-    """Return a PyTorch target's module. Raises MissingDependencyError without torch or as building does."""
-    require_torch(f"{target.name} is a PyTorch target")
-    from analyzer.pipeline.pytorch import built
+def _resized(options: Options, batch: int) -> Options:
+    """Return the options with given tensors set to a batch: of each the first dimension, where that is the
+    batch."""
+    given: Any = options.inputs
+    first = next(iter(given.values() if isinstance(given, Mapping) else given))
+    size = tuple(first.shape[:1])
 
-    return built(target, options)
+    def resized(tensor: Any) -> Any:
+        shape = tuple(tensor.shape)
+        if not shape or shape[:1] != size:
+            return tensor
+        stride = tensor.stride if isinstance(tensor, TensorSpec) else tuple(tensor.stride())
+        return TensorSpec((batch, *shape[1:]), str(tensor.dtype).removeprefix("torch."), stride)
+
+    named = isinstance(given, Mapping)
+    inputs: Any = {name: resized(tensor) for name, tensor in given.items()} if named else map(resized, given)
+    targets = None if options.targets is None else tuple(map(resized, options.targets))
+    return replace(options, inputs=inputs if named else tuple(inputs), targets=targets)
