@@ -77,27 +77,24 @@ class Workload:
         self._before: Captured | None = None  # another capture of the file under these options
         self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
         self._known = _Known()
-        kind = self._target.kind if isinstance(self._target, Target) else ""
-        self.config = kind == "config"
+        self._kind = self._target.kind if isinstance(self._target, Target) else ""
+        self.config = self._kind == "config"
         self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
-        self.runtime: Runtime | None = None
-        if kind == "onnx":
-            if options.mode == "infer" and options.batches is None and options.parallel is None:
-                self.runtime = base.named(options.runtime or "onnxruntime")
-                check_runtime(self.runtime, "onnx", self.name)
-        elif not self.config:
-            self._open(options)
+        self.runtime = self._runtime()
+        if self._kind not in ("config", "onnx"):
+            require_torch(f"{self.name} is a PyTorch target")
+            from analyzer.pipeline.pytorch import built
 
-    def _open(self, options: Options) -> None:
-        """Build the module of a PyTorch target."""
-        runtime = base.named(options.runtime or "pytorch")
-        check_runtime(runtime, "pytorch", self.name)
-        require_torch(f"{self.name} is a PyTorch target")
-        from analyzer.pipeline.pytorch import built
+            self._program = built(self._target, options)
 
-        self._program = built(self._target, options)
-        if options.batches is None and (options.parallel is None or runtime.name == "pytorch"):
-            self.runtime = runtime
+    def _runtime(self) -> Runtime | None:
+        options, framework = self.options, "onnx" if self._kind == "onnx" else "pytorch"
+        if self.config or (framework == "onnx" and (options.mode != "infer" or options.parallel is not None)):
+            return None
+        runtime = base.named(options.runtime or {"onnx": "onnxruntime"}.get(framework, "pytorch"))
+        check_runtime(runtime, framework, self.name)
+        alone = options.parallel is None or runtime.name == "pytorch"
+        return runtime if alone and options.batches is None else None
 
     @property
     def model(self) -> torch.nn.Module | None:
@@ -110,9 +107,10 @@ class Workload:
         return self._known.intervals
 
     def under(self, options: Options) -> Workload:
-        """Return the same with other options."""
+        """Return the same with other options. Raises OptionError."""
         other = copy.copy(self)
         other.options, other._before, other._known = options, None, _Known()
+        other.runtime = other._runtime()
         return other
 
     def alike(self, **changes: Any) -> Workload:

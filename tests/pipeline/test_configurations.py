@@ -377,7 +377,7 @@ def test_a_package_that_loads_stored_weights_is_missing(tmp_path: Path) -> None:
 
 def test_weights_stored_quantized_are_not_offered_to_be_quantized(tmp_path: Path) -> None:
     from analyzer.options import Options
-    from analyzer.planning.configurations import variants
+    from analyzer.planning.changes import of_configuration as variants
 
     config = written(tmp_path, tiny(quantization_config=BNB_4BIT))
     for said in ({}, {"mode": "train", "lora": "r=8"}):

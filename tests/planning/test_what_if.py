@@ -18,10 +18,11 @@ from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.pipeline.assemble import Captured
 from analyzer.pipeline.workload import Workload
+from analyzer.planning.changes import variants
 from analyzer.planning.checkpoints import gain, patterns
 from analyzer.planning.fit import fit
 from analyzer.planning.flops import flops
-from analyzer.planning.what_if import cheapest, variants, what_if
+from analyzer.planning.what_if import cheapest, what_if
 from analyzer.report import formats
 from tests.paths import MODELS
 
