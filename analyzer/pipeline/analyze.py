@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
 from analyzer.options import Options
-from analyzer.pipeline.assemble import assemble, check_runtime, check_trains
+from analyzer.pipeline.assemble import assemble
 from analyzer.runtimes import base
 from analyzer.targets import Target, parse, require_torch
 
@@ -48,16 +48,18 @@ def analysis(
 
         if options.mode == "train":
             runtime = base.named("pytorch" if options.runtime in (None, "onnxruntime") else options.runtime)
-            check_trains(runtime)
+            if "pytorch" not in runtime.frameworks:
+                raise OptionError(
+                    f"{runtime.name} does not train an ONNX file: that is a PyTorch program",
+                    "leave --runtime out",
+                )
             _check_batches(options, "training")
             return assemble(captured_onnx_training(parsed, options, runtime, progress), options, runtime)
-        runtime = base.named(options.runtime or "onnxruntime")
-        check_runtime(runtime, "onnx", parsed.name)
+        runtime = base.running(options.runtime, "onnx", parsed.name)
         return assemble(captured_onnx(parsed, options, runtime), options, runtime)
     _check_batches(options, "a PyTorch target")
-    runtime = base.named(options.runtime or "pytorch")
     name = parsed.name if isinstance(parsed, Target) else type(parsed).__name__
-    check_runtime(runtime, "pytorch", name)
+    runtime = base.running(options.runtime, "pytorch", name)
     require_torch(f"{name} is a PyTorch target")
     from analyzer.pipeline.pytorch import captured_pytorch
 

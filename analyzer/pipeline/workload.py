@@ -24,7 +24,7 @@ from analyzer.options import Options
 from analyzer.parametric.numbers import NotTheSame
 from analyzer.parametric.steps import RepeatedSteps
 from analyzer.pipeline.analyze import analysis
-from analyzer.pipeline.assemble import Captured, assemble, check_runtime
+from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Prediction, Runtime
 from analyzer.runtimes.batches import Batches, ParametricCapture
@@ -91,8 +91,7 @@ class Workload:
         options, framework = self.options, "onnx" if self._kind == "onnx" else "pytorch"
         if self.config or (framework == "onnx" and (options.mode != "infer" or options.parallel is not None)):
             return None
-        runtime = base.named(options.runtime or {"onnx": "onnxruntime"}.get(framework, "pytorch"))
-        check_runtime(runtime, framework, self.name)
+        runtime = base.running(options.runtime, framework, self.name)
         alone = options.parallel is None or runtime.name == "pytorch"
         return runtime if alone and options.batches is None else None
 

@@ -188,7 +188,9 @@ def by_analyses(workload: Workload, limit: int | None, progress: Progress | None
 
     low, step = 0, 1
     if runs(1):
-        low = _by_slope(known[1], runs, known) if workload.config else _with_room(workload, first.estimate)
+        low = _by_slope(known[1], runs, known) if workload.config else 1
+        if workload.runtime is not None:
+            low = _with_room(workload, first.estimate)
     if not runs(max(low, 1)):
         low = 0  # what was evaluated is not what is analysed
     while low < MOST and runs(min(low + step, MOST)):
@@ -247,7 +249,7 @@ def _with_room(workload: Workload, first: Estimate) -> int:
 
 def _evaluated(intervals: Intervals) -> bool:
     """Return whether every batch of the range can be evaluated without an analysis."""
-    return bool(intervals.intervals) and all(interval.figures is not None for interval in intervals.intervals)
+    return all(interval.figures is not None for interval in intervals.intervals)
 
 
 def _on_device(workload: Workload) -> Workload:

@@ -9,7 +9,7 @@ where one ends and why.
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's
    beginning: there the interval ends, and the next begins. A batch that is like none of its neighbours, or
    cannot be captured, is an interval of its own; what the target said is kept.
-4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/guards.py`) is
+4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/program.py`) is
    captured itself.
 5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no
    interval: each batch is captured and analysed.
@@ -53,7 +53,7 @@ class Interval:
     """Batches `low` to `high`, both included. parametric: the captures that say what they are; figures: what
     they need. Both None where each batch is captured by itself.
 
-    ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
+    ends: why the next batch is another program, "" at the end of the range.
     """
 
     low: int
@@ -61,7 +61,6 @@ class Interval:
     parametric: ParametricCapture | None = None
     figures: Batches | None = None
     ends: str = ""
-    error: str = ""
 
 
 @contextlib.contextmanager
@@ -85,42 +84,37 @@ class Intervals:
         self.workload = workload
         self.captured: dict[int, Captured | AnalyzerError] = {}
         self._analysed: dict[tuple[int, Limit | None], Figures] = {}  # of batches that only an analysis knows
-        self.intervals: tuple[Interval, ...] = ()
-        if workload.runtime is not None:
-            with uncollected():
-                self.intervals = tuple(self._divide(low, high))
+        with uncollected():
+            self.intervals = tuple(self._divide(low, high))
 
     def on(self, workload: Workload) -> Intervals | None:
         """Return the intervals on another workload's device, without joining again; None if one's program
         differs there."""
         other = copy.copy(self)
         other.workload, other.captured, other._analysed = workload, {}, {}
-        intervals: list[Interval] = []
-        for batch, captured in self.captured.items():
-            known = (
-                captured
-                if isinstance(captured, AnalyzerError)
-                else workload.moved(captured, self.workload.options.device)
-            )
+        for batch, found in self.captured.items():
+            known: Captured | AnalyzerError | None = found
+            if isinstance(found, Captured):
+                known = workload.moved(found, self.workload.options.device)
             if known is None:
                 return None
             other.captured[batch] = known
-        for interval in self.intervals:
-            figures = None
-            if interval.parametric is not None:
-                first = _without_error(other.captured[interval.parametric.batches[0]])
-                figures = workload.over_batches(interval.parametric, first.profile)
-            intervals.append(replace(interval, figures=figures))
-        other.intervals = tuple(intervals)
-        return other
+        with contextlib.suppress(NotTheSame):
+            other.intervals = tuple([other._moved(interval) for interval in self.intervals])
+            return other
+        return None
+
+    def _moved(self, interval: Interval) -> Interval:
+        """Return an interval with this device's figures. Raises NotTheSame."""
+        joined = interval.parametric
+        if joined is None:
+            return interval
+        profile = self._capture(joined.batches[0]).profile
+        return replace(interval, figures=self.workload.over_batches(joined, profile))
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """Return the figures at a batch of the range, under a limit if given. Raises AnalyzerError."""
         interval = self.interval(batch)
-        if interval is not None and interval.error:
-            problem = self.captured[batch]
-            assert isinstance(problem, AnalyzerError)
-            raise problem
         if interval is not None and interval.figures is not None:
             try:
                 if not self._changed(interval, batch):
@@ -143,8 +137,6 @@ class Intervals:
 
     def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
         """Return the whole analysis of a batch. Raises AnalyzerError."""
-        if self.workload.runtime is None:
-            return self.workload.analysis(batch)
         joined = self._joined_program(batch)
         captured = self._capture(batch) if joined is None else self._joined_at(joined, batch)
         return self.workload.assembled(captured, batch, limit)
@@ -167,17 +159,17 @@ class Intervals:
     def brief(self, batch: int, limit: Limit | None = None) -> Analysis | None:
         """Return the analysis of a batch in plain numbers (`assemble`), as the joined program says where
         `proven` found it right; None if only a whole analysis says. Raises AnalyzerError."""
-        interval, joined = self.interval(batch), self._joined_program(batch)
-        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
+        told = self._told(batch)
+        if told is None:
             return None
-        first = _without_error(self.captured[joined.batches[0]])
+        joined, figures = told
         try:
-            known, naive = interval.figures.prediction(batch), joined.naive(batch)
+            known, naive = figures.prediction(batch), joined.naive(batch)
         except ArithmeticError:
             return None
         if known is None:
             return None
-        captured = replace(first, batch=batch, naive=naive)
+        captured = replace(self._capture(joined.batches[0]), batch=batch, naive=naive)
         return self.workload.assembled(captured, batch, limit, known)
 
     def timed(self, brief: Analysis, batch: int) -> Estimate:
@@ -190,16 +182,22 @@ class Intervals:
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
         """Return the request that finds no room at a batch under a limit, as the joined program says where
         `proven` found it right; None if all do, or if only an analysis says. Raises AnalyzerError."""
-        interval, joined = self.interval(batch), self._joined_program(batch)
-        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
-            return None
+        told = self._told(batch)
         try:
-            found = interval.figures.failed(batch, limit)
+            found = None if told is None else told[1].failed(batch, limit)
         except ArithmeticError:
             return None
         if found is None:
             return None
         return out_of_memory(found.failure, found.events, graph_describer(found.graph))
+
+    def _told(self, batch: int) -> tuple[ParametricCapture, Batches] | None:
+        """Return the joined captures that say what a batch is, with their figures, where `proven` found them
+        right."""
+        interval, joined = self.interval(batch), self._joined_program(batch)
+        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
+            return None
+        return joined, interval.figures
 
     def _joined_program(self, batch: int) -> ParametricCapture | None:
         """Return the joined captures that say what a batch is; None if it is captured itself."""
@@ -212,7 +210,7 @@ class Intervals:
         """Return a capture at a batch from the joined program; ONNX files are read again."""
         if self.workload.model is None:
             return self._capture(batch)
-        first = _without_error(self.captured[parametric.batches[0]])
+        first = self._capture(parametric.batches[0])
         source = replace(first.source, graph=parametric.program.at(batch))
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
 
@@ -294,9 +292,7 @@ class Intervals:
     def _single(self, batch: int, ends: str = "") -> Interval:
         try:
             return Interval(batch, batch, *self._parametric(batch), ends)
-        except AnalyzerError as error:
-            return Interval(batch, batch, ends=ends, error=error.message)
-        except NotTheSame:
+        except (AnalyzerError, NotTheSame):
             return Interval(batch, batch, ends=ends)
 
     def _next(self, low: int, high: int) -> Interval:
@@ -341,11 +337,6 @@ def intervals_of(workload: Workload, low: int, high: int) -> Intervals:
     found = Intervals(workload, low, high)
     workload.intervals.setdefault((low, high), []).append(found)
     return found
-
-
-def _without_error(captured: Captured | AnalyzerError) -> Captured:
-    assert isinstance(captured, Captured)
-    return captured
 
 
 def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:
