@@ -42,7 +42,7 @@ def analysis(
         from analyzer.pipeline.config import followed
 
         return followed(parsed.name, options, progress, needs)
-    _check_no_config(parsed, options)
+    check_no_config(parsed, options)
     if isinstance(parsed, Target) and parsed.kind == "onnx":
         from analyzer.pipeline.onnx import captured_onnx, captured_onnx_training
 
@@ -66,7 +66,7 @@ def analysis(
     return assemble(captured_pytorch(parsed, options, runtime, progress), options, runtime)
 
 
-def _check_no_config(target: Target | object, options: Options) -> None:
+def check_no_config(target: Target | object, options: Options) -> None:
     """Raise OptionError for options that only a configuration has."""
     given = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
     if given:

@@ -23,7 +23,7 @@ from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options
 from analyzer.parametric.numbers import NotTheSame
 from analyzer.parametric.steps import RepeatedSteps
-from analyzer.pipeline.analyze import analysis
+from analyzer.pipeline.analyze import analysis, check_no_config
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Prediction, Runtime
@@ -55,7 +55,7 @@ class Workload:
 
     runtime: who runs it, where one batch can be captured by itself (`captured`); None where only an analysis
     knows what a batch is, or what is wrong with it: of a configuration, whose program is followed as a whole
-    (`config`), of an ONNX file that is trained or runs at several sizes.
+    (`config`), of an ONNX file that is trained or runs at several sizes. progress: is told of captures.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Workload:
         progress: Progress | None = None,
     ) -> None:
         """Opens the target. Raises AnalyzerError."""
-        self._progress = progress
+        self.progress = progress
         self._make: Callable[..., tuple[Any, Any]] | None = None
         inputs: Any = options.inputs
         if callable(inputs):
@@ -80,6 +80,8 @@ class Workload:
         self._kind = self._target.kind if isinstance(self._target, Target) else ""
         self.config = self._kind == "config"
         self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
+        if not self.config:
+            check_no_config(self._target, options)
         self.runtime = self._runtime()
         if self._kind not in ("config", "onnx"):
             require_torch(f"{self.name} is a PyTorch target")
@@ -210,9 +212,7 @@ class Workload:
 
         if steps is not None:
             options = replace(options, steps=min(steps, options.steps))
-        return captured_program(
-            self._program, self.name, options, runtime, self._progress, record_guards=True
-        )
+        return captured_program(self._program, self.name, options, runtime, self.progress, record_guards=True)
 
     def moved(self, found: Captured, device: str | int | None) -> Captured | None:
         """Return a capture for `device` with this device's profile; None if its program differs."""
@@ -233,7 +233,7 @@ class Workload:
         """Return a fresh analysis at a batch, under a limit as `assemble` takes it. Raises AnalyzerError."""
         if self.runtime is not None:
             return self.assembled(self.captured(batch), batch, limit)
-        return analysis(self._target, self.at(batch), self._progress)
+        return analysis(self._target, self.at(batch), self.progress)
 
     def assembled(
         self, captured: Captured, batch: int, limit: Limit | None = None, known: Prediction | None = None

@@ -136,7 +136,7 @@ def over_lengths(
     target: str, devices: Sequence[str], options: Options, progress: Progress | None = None
 ) -> Lengths:
     """Return the largest batch of every length by device. Raises AnalyzerError if the first fails."""
-    workload = Workload(target, options, progress)
+    workload = Workload(target, replace(options, length=None), progress)
     last = (opened(target).number("max_position_embeddings") if workload.config else None) or LAST
     found: dict[int, tuple[Fit | None, ...]] = {}
     notes: tuple[str, ...] = ()

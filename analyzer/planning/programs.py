@@ -3,12 +3,13 @@ program."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from analyzer.analysis import Analysis
 from analyzer.options import Options
+from analyzer.pipeline import analysis
 from analyzer.pipeline.workload import Workload
 
 
@@ -17,7 +18,7 @@ class Programs:
 
     def __init__(self, target: Any, options: Options) -> None:
         """Opens the target. Raises AnalyzerError."""
-        self.opened = Workload(target, options)
+        self._target, self.opened = target, Workload(target, options)
         self._kept: dict[str, Workload] = {}
 
     def under(self, options: Options, changes: Mapping[str, Any]) -> Workload:
@@ -27,12 +28,26 @@ class Programs:
             self._kept[program] = self.opened.under(replace(options, batch=None))
         return self._kept[program].alike(runtime_options=options.runtime_options)
 
+    def analysis(
+        self,
+        options: Options,
+        changes: Mapping[str, Any],
+        progress: Callable[[str], None] | None = None,
+        needs: bool = True,
+    ) -> Analysis:
+        """Return the analysis under changed options. needs: as `analysis` takes it. Raises AnalyzerError."""
+        if options.batch is None:
+            return analysis(self._target, options, progress, needs)
+        workload = self.under(options, changes)
+        workload.progress = progress
+        if workload.runtime is None:
+            return analysis(self._target, workload.at(options.batch), progress, needs)
+        return workload.analysis(options.batch)
+
     def keep(self, every: Iterable[Mapping[str, Any]]) -> None:
-        """Drop captures of all programs but those under these changes. They are left in cycles, some hundred
-        MiB, and a command line collects none by itself."""
+        """Drop the captures of all programs but those under these changes."""
         needed = set(map(_program_of, every))
         self._kept = {program: known for program, known in self._kept.items() if program in needed}
-        gc.collect()
 
 
 def _program_of(changes: Mapping[str, Any]) -> str:

@@ -16,16 +16,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options, takes_options
-from analyzer.pipeline import analysis
-from analyzer.pipeline.workload import Workload
 from analyzer.planning.changes import Change, variants
 from analyzer.planning.checkpoints import recomputable_bytes
 from analyzer.planning.countdown import Countdown
@@ -56,33 +53,36 @@ def what_if(
     """
     chosen = Options.of({"inputs": inputs, **options})
     try:
-        return _side_by_side(target, chosen, Programs(target, chosen) if largest else None, progress)
+        return _side_by_side(target, chosen, largest, progress)
     finally:
         if largest:
             gc.unfreeze()
 
 
 def _side_by_side(
-    target: Any, options: Options, programs: Programs | None, progress: Callable[[str], None] | None
+    target: Any, options: Options, largest: bool, progress: Callable[[str], None] | None
 ) -> list[Strategy]:
-    """Return the target as it is, then its variants: those that fail last, the most saved first. programs:
-    for the largest batch of each; None where they are not asked for."""
-    base = _analysed(target, options, progress, programs=programs)
+    """Return the target as it is, then its variants: those that fail last, the most saved first."""
+    programs = Programs(target, options)
+    base = programs.analysis(options, {}, progress)
     trained = options.mode == "train" and base.graph.framework == "pytorch"
     cheap = recomputable_bytes(base.graph) if trained else 0
     found = [Strategy("as it is", {}, base.estimate, recomputable=cheap)]
     work = flops_a_sample(base, options)
     offered = variants(base, options, target)
-    steps = Countdown(len(offered) + (programs is not None), progress)
-    if programs is not None:
+    steps = Countdown(len(offered) + largest, progress)
+    if largest:
         steps.begin("as it is")
         found = [_with_largest(programs, found[0], options, base, steps.tell)]
     for place, change in enumerate(offered):
-        if programs is not None:
-            programs.keep([later.options for later in offered[place:]])
-            gc.freeze()  # what is kept is not looked through again and again
+        programs.keep([later.options for later in offered[place:]])
+        if largest:
+            # A search leaves its captures in cycles, some hundred MiB, and a command line collects none by
+            # itself. What is kept is not looked through again and again.
+            gc.collect()
+            gc.freeze()
         steps.begin(change.name)
-        found.append(_strategy(target, options, base.estimate, work, change, steps.tell, programs=programs))
+        found.append(_strategy(programs, options, base.estimate, work, change, steps.tell, largest=largest))
     return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
 
 
@@ -113,13 +113,13 @@ def first_that_fits(
     """Return the cheapest change that makes `base`, an analysis of the target, fit its device and budget: the
     first that does in the order of `cheapest`, none after it is tried; where none does for certain, the first
     that may. None when none does. Raises AnalyzerError when the target cannot be opened again."""
-    Workload(target, options)
-    work, perhaps = flops_a_sample(base, options), None
+    programs, work, perhaps = Programs(target, options), flops_a_sample(base, options), None
     ordered = sorted(variants(base, options, target), key=lambda c: (c.cost, len(c.options)))
     steps = Countdown(len(ordered), progress)
     for change in ordered:
         steps.begin(change.name)
-        tried = _strategy(target, options, base.estimate, work, change, steps.tell, needs=False)
+        programs.keep([])
+        tried = _strategy(programs, options, base.estimate, work, change, steps.tell, needs=False)
         verdict = "" if tried.estimate is None else tried.estimate.verdict()
         if verdict == "fits":
             return tried
@@ -128,41 +128,22 @@ def first_that_fits(
     return perhaps
 
 
-def _analysed(
-    target: Any,
-    options: Options,
-    progress: Callable[[str], None] | None,
-    needs: bool = True,
-    changes: Mapping[str, Any] = MappingProxyType({}),
-    programs: Programs | None = None,
-) -> Analysis:
-    """Return the analysis under some options, from a search's own capture where there is one."""
-    batch = options.batch
-    if batch is not None and programs is not None:
-        workload = programs.under(options, changes)
-        if workload.runtime is not None and workload.model is not None:
-            return workload.analysis(batch)  # a search goes on from what is captured here
-    if batch is None or not options.inputs:
-        return analysis(target, options, progress, needs)
-    return analysis(target, Workload(target, options).at(batch), progress, needs)
-
-
 def _strategy(
-    target: Any,
+    programs: Programs,
     options: Options,
     base: Estimate,
     work: float,
     change: Change,
     progress: Callable[[str], None] | None,
     needs: bool = True,
-    programs: Programs | None = None,
+    largest: bool = False,
 ) -> Strategy:
     """Return a variant beside `base`: bytes saved, and the share of operations more than `work`."""
     name, cost, changes = change
     typed = changed(options, changes)
     try:
         other = replace(options, **changes)
-        found = _analysed(target, other, progress, needs, changes, programs)
+        found = programs.analysis(other, changes, progress, needs)
     except AnalyzerError as error:
         return Strategy(name, changes, None, cost, error=error.message, typed=typed)
     extra = flops_a_sample(found, other) / work - 1 if work else 0.0
@@ -175,4 +156,4 @@ def _strategy(
         base.needed.device_used - found.estimate.needed.device_used,
         typed=typed,
     )
-    return strategy if programs is None else _with_largest(programs, strategy, other, found, progress)
+    return _with_largest(programs, strategy, other, found, progress) if largest else strategy

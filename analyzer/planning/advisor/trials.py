@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
-from analyzer.pipeline import analysis
 from analyzer.planning.changes import RESULTS, Change
 from analyzer.planning.flops import flops_a_sample
 from analyzer.planning.programs import Programs
@@ -31,7 +31,7 @@ class Trials:
 
     def __init__(self, target: Any, options: Options, progress: Callable[[str], None] | None = None) -> None:
         self.options, self.count = options, 0
-        self._target, self._progress = target, progress
+        self._progress = progress
         self._programs = Programs(target, options)
         self._known: dict[str, Way] = {}
         self._last: tuple[str, Analysis | None] = ("", None)
@@ -74,7 +74,11 @@ class Trials:
         typed = changed(self.options, merged)
         self.count += 1
         try:
-            found = self._analysis(options, merged)
+            # Captures of other programs are not needed again. They are left in cycles, some hundred MiB, and
+            # a command line collects none by itself.
+            self._programs.keep([merged])
+            gc.collect()
+            found = self._programs.analysis(options, merged)
         except AnalyzerError as error:
             way = Way(name, merged, None, typed, error.message, numbers=numbers)
             self._known[name] = way
@@ -92,13 +96,6 @@ class Trials:
             merged |= change.options
             settings |= change.options.get("runtime_options", {})
         return {**merged, "runtime_options": settings} if "runtime_options" in merged else merged
-
-    def _analysis(self, options: Options, merged: Mapping[str, Any]) -> Analysis:
-        """Analyse under changed options, with the captures of the last way if it has the same program."""
-        self._programs.keep([merged])
-        if options.batch is None or self._programs.opened.runtime is None:
-            return analysis(self._target, options)
-        return self._programs.under(options, merged).analysis(options.batch)
 
 
 def _name(changes: Sequence[Change]) -> str:
