@@ -115,9 +115,9 @@ class Intervals:
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """Return the figures at a batch of the range, under a limit if given. Raises AnalyzerError."""
         interval = self.interval(batch)
-        if interval is not None and interval.figures is not None:
+        if interval is not None and interval.parametric is not None and interval.figures is not None:
             try:
-                if not self._changed(interval, batch):
+                if not interval.parametric.changed(batch):
                     return interval.figures.at(batch, limit)
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
@@ -202,24 +202,16 @@ class Intervals:
     def _joined_program(self, batch: int) -> ParametricCapture | None:
         """Return the joined captures that say what a batch is; None if it is captured itself."""
         interval = self.interval(batch)
-        if interval is None or batch in self.captured or self._changed(interval, batch):
-            return None
-        return interval.parametric
+        joined = None if interval is None else interval.parametric
+        return None if joined is None or batch in self.captured or joined.changed(batch) else joined
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
         """Return a capture at a batch from the joined program; ONNX files are read again."""
-        if self.workload.model is None:
+        if parametric.of_file:
             return self._capture(batch)
         first = self._capture(parametric.batches[0])
         source = replace(first.source, graph=parametric.program.at(batch))
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
-
-    def _changed(self, interval: Interval, batch: int) -> bool:
-        """Return whether a batch's program differs: a size comparison is answered otherwise."""
-        parametric = interval.parametric
-        if self.workload.model is None or parametric is None or batch in parametric.batches:
-            return False
-        return parametric.program.guards.changed(batch)
 
     def interval(self, batch: int) -> Interval | None:
         """Return a batch's interval; None outside the range and for targets without intervals."""

@@ -73,6 +73,15 @@ class ParametricCapture:
         """The graph at any batch. Raises NotTheSame."""
         return BatchProgram(self.batches, [source.graph for source in self.sources])
 
+    @property
+    def of_file(self) -> bool:
+        """Whether it is an ONNX file's, which is read again at each batch."""
+        return self.sources[0].model is not None
+
+    def changed(self, batch: int) -> bool:
+        """Return whether a batch's program differs: a size comparison is answered otherwise."""
+        return not self.of_file and batch not in self.batches and self.program.guards.changed(batch)
+
     @cached_property
     def naive(self) -> Callable[[int], Naive]:
         """The textbook sum at any batch; raises ArithmeticError as `Polynomial.at`. Raises NotTheSame."""

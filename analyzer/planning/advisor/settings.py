@@ -1,7 +1,7 @@
 """The ways of a target that is no module: a model's configuration, whose job has options of its own, and an
 ONNX session, which has settings.
 
-1. What `what-if` offers of it (`changes.py`) is tried one by one, without more
+1. What `what-if` offers of it (`planning/changes.py`) is tried one by one, without more
    or larger GPUs, shorter samples or adapters, which are other jobs.
 2. Then together: all that change no number and make less of memory, and those with each that was asked for
    besides. What contradicts something earlier is left out.
