@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from analyzer.planning.trials import Programs
 from analyzer.report.command_line import changed
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
+from analyzer.sandbox import apart
 
 if TYPE_CHECKING:
     import torch
@@ -52,11 +54,13 @@ def what_if(
     base fails.
     """
     chosen = Options.of({"inputs": inputs, **options})
-    try:
-        return _side_by_side(target, chosen, largest, progress)
-    finally:
-        if largest:
-            gc.unfreeze()
+    # What the target's file writes when it is opened is noted of every strategy.
+    with apart() if isinstance(target, (str, os.PathLike)) else nullcontext():
+        try:
+            return _side_by_side(target, chosen, largest, progress)
+        finally:
+            if largest:
+                gc.unfreeze()
 
 
 def _side_by_side(
