@@ -1,4 +1,5 @@
-"""What is planned: one target with its options, opened once, at any batch and on any device.
+"""From a target to its `Analysis`: finds out what it is and who runs it, captures it, asks the runtime.
+Opened once, it is a workload at any batch and on any device.
 
 1. A target that makes its own batches (`make_batch`, ONNX) is asked for them. `inputs` may also be a function
    from the batch to (inputs, targets).
@@ -13,7 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,11 @@ from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options
 from analyzer.parametric.numbers import NotTheSame
 from analyzer.parametric.steps import RepeatedSteps
-from analyzer.pipeline.analyze import analysis, check_no_config
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Prediction, Runtime
 from analyzer.runtimes.batches import Batches, ParametricCapture
-from analyzer.spec import TensorSpec
-from analyzer.targets import Program, Target, arguments, parse, require_torch
+from analyzer.targets import Program, Target, parse, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +80,7 @@ class Workload:
         self.config = self._kind == "config"
         self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
         if not self.config:
-            check_no_config(self._target, options)
+            _check_no_config(self._target, options)
         self.runtime = self._runtime()
         if self._kind not in ("config", "onnx"):
             require_torch(f"{self.name} is a PyTorch target")
@@ -147,11 +146,11 @@ class Workload:
         if self._samples is not None:
             return replace(self.options, batch=self._samples, length=batch)
         options = replace(self.options, batch=batch)
-        if self._make is not None:
-            return _with_made(self._make, options, batch)
-        if self._program is None or not options.inputs:
+        if self._make is None and (self._program is None or not options.inputs):
             return options
-        return _resized(options, batch)
+        from analyzer.pipeline import pytorch
+
+        return pytorch.resized(options) if self._make is None else pytorch.with_made(options, self._make)
 
     def captured_batches(self) -> set[int]:
         """Return the batches that were captured, on any device."""
@@ -246,36 +245,72 @@ class Workload:
         return assemble(captured, options, self.runtime, limit, known)
 
 
-def _with_made(make: Callable[[int], tuple[Any, Any]], options: Options, batch: int) -> Options:
-    """Return the options with the tensors a function makes of a batch. Raises OptionError."""
-    import torch
+def analysis(
+    target: str | os.PathLike[str] | torch.nn.Module,
+    options: Options,
+    progress: Callable[[str], None] | None = None,
+    needs: bool = True,
+) -> Analysis:
+    """Analyse `target` and keep everything made on the way. needs: a configuration's figures with room too,
+    where the device has less; else they end where it runs out. Raises AnalyzerError."""
+    parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
+    if options.parallel is not None:
+        _check_parallel(parsed, options)
+    if isinstance(parsed, Target) and parsed.kind == "config":
+        from analyzer.pipeline.config import followed
 
-    with torch.device("meta"):
-        made = make(batch)
-    if not isinstance(made, tuple) or len(made) != 2:
+        return followed(parsed.name, options, progress, needs)
+    _check_no_config(parsed, options)
+    if isinstance(parsed, Target) and parsed.kind == "onnx":
+        from analyzer.pipeline.onnx import captured_onnx, captured_onnx_training
+
+        if options.mode == "train":
+            runtime = base.named("pytorch" if options.runtime in (None, "onnxruntime") else options.runtime)
+            if "pytorch" not in runtime.frameworks:
+                raise OptionError(
+                    f"{runtime.name} does not train an ONNX file: that is a PyTorch program",
+                    "leave --runtime out",
+                )
+            _check_batches(options, "training")
+            return assemble(captured_onnx_training(parsed, options, runtime, progress), options, runtime)
+        runtime = base.running(options.runtime, "onnx", parsed.name)
+        return assemble(captured_onnx(parsed, options, runtime), options, runtime)
+    _check_batches(options, "a PyTorch target")
+    name = parsed.name if isinstance(parsed, Target) else type(parsed).__name__
+    runtime = base.running(options.runtime, "pytorch", name)
+    require_torch(f"{name} is a PyTorch target")
+    from analyzer.pipeline.pytorch import captured_pytorch
+
+    return assemble(captured_pytorch(parsed, options, runtime, progress), options, runtime)
+
+
+def _check_batches(options: Options, what: str) -> None:
+    """Raise OptionError for several batches of anything but an ONNX session."""
+    if options.batches is not None:
         raise OptionError(
-            "inputs(batch) returned no pair", "return (inputs, targets), each a tuple of tensors"
+            f"--batches are the runs of an ONNX session, and this is {what}",
+            "give one --batch; a script with several is followed by `analyze run`",
         )
-    inputs, targets = arguments(made[0]), arguments(made[1])
-    targets = (targets,) if isinstance(targets, Mapping) else targets
-    return replace(options, inputs=inputs, targets=targets if options.mode == "train" else None)
 
 
-def _resized(options: Options, batch: int) -> Options:
-    """Return the options with given tensors set to a batch: of each the first dimension, where that is the
-    batch."""
-    given: Any = options.inputs
-    first = next(iter(given.values() if isinstance(given, Mapping) else given))
-    size = tuple(first.shape[:1])
+def _check_no_config(target: Target | object, options: Options) -> None:
+    """Raise OptionError for options that only a configuration has."""
+    given = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
+    if given:
+        name = target.name if isinstance(target, Target) else type(target).__name__
+        flag = f"--{given[0].replace('_', '-')}" + (" generate" if given[0] == "mode" else "")
+        raise OptionError(f"{flag} is for a configuration, and {name} is none", f"leave {flag} out")
 
-    def resized(tensor: Any) -> Any:
-        shape = tuple(tensor.shape)
-        if not shape or shape[:1] != size:
-            return tensor
-        stride = tensor.stride if isinstance(tensor, TensorSpec) else tuple(tensor.stride())
-        return TensorSpec((batch, *shape[1:]), str(tensor.dtype).removeprefix("torch."), stride)
 
-    named = isinstance(given, Mapping)
-    inputs: Any = {name: resized(tensor) for name, tensor in given.items()} if named else map(resized, given)
-    targets = None if options.targets is None else tuple(map(resized, options.targets))
-    return replace(options, inputs=inputs if named else tuple(inputs), targets=targets)
+def _check_parallel(target: Target | object, options: Options) -> None:
+    """Raise OptionError for targets that cannot be spread over GPUs."""
+    if isinstance(target, Target) and target.kind == "onnx":
+        raise OptionError(
+            f"{target.name} is an ONNX file, which runs on one GPU: --parallel is for PyTorch models",
+            "leave --parallel out, or give the PyTorch model",
+        )
+    if options.runtime not in (None, "pytorch"):
+        raise OptionError(
+            f"{options.runtime} runs one process: --parallel is PyTorch's",
+            "leave --parallel or --runtime out",
+        )
