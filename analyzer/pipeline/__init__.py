@@ -1,6 +1,6 @@
 """Target → Graph → events → allocator → `Analysis`, whose `Estimate` people read: one entry, one file
 a front end."""
 
-from analyzer.pipeline.analyze import analysis
+from analyzer.pipeline.workload import analysis
 
 __all__ = ["analysis"]
