@@ -19,7 +19,7 @@ import click
 from benchmarks import ROOT
 
 if TYPE_CHECKING:
-    from analyzer.planning.subject import Subject
+    from analyzer.pipeline.workload import Workload
 
 MODELS = (
     "resnet50",
@@ -46,19 +46,19 @@ def main(models: tuple[str, ...], sizes: int, batches: int) -> int:
     """A line a model and mode, of those named or all; 1 if a row differs."""
     differ = 0
     for name in models or (*MODELS, *ONNX):
-        for mode, subject in subjects(name):
-            wrong = compare(f"{name:<20} {mode:<6}", subject, sizes, batches)
+        for mode, workload in workloads(name):
+            wrong = compare(f"{name:<20} {mode:<6}", workload, sizes, batches)
             differ += bool(wrong)
     return int(differ > 0)
 
 
-def subjects(name: str) -> Iterator[tuple[str, Subject]]:
+def workloads(name: str) -> Iterator[tuple[str, Workload]]:
     """A measured model in training and in inference, an ONNX file in inference."""
     from analyzer.options import Options
-    from analyzer.planning.subject import Subject
+    from analyzer.pipeline.workload import Workload
 
     if name.endswith(".onnx"):
-        yield "infer", Subject(ROOT / "models" / name, Options.of({"device": "h200"}))
+        yield "infer", Workload(ROOT / "models" / name, Options.of({"device": "h200"}))
         return
     import torch
 
@@ -74,31 +74,31 @@ def subjects(name: str) -> Iterator[tuple[str, Subject]]:
         said: dict[str, Any] = {"inputs": make_batch, "mode": mode, "device": "h200"}
         if mode == "train":
             said |= {"loss": loss, "optimizer": models.OPT["adam"]}
-        yield mode, Subject(model, Options.of(said))
+        yield mode, Workload(model, Options.of(said))
 
 
-def compare(shown: str, subject: Subject, sizes: int, batches: int) -> list[int]:
+def compare(shown: str, workload: Workload, sizes: int, batches: int) -> list[int]:
     """Prints what the curve costs. Returns the batches, of so many looked at, at which a row differs from an analysis."""
     from analyzer.planning.curve import curve
     from analyzer.planning.intervals import figures_of
     from analyzer.results.curve import Row
 
-    subject.analysis(batches + 2)  # what is imported and loaded once
+    workload.analysis(batches + 2)  # what is imported and loaded once
     captures, analyses = [], []
     for _ in range(3):  # the middle one of three: what Python collects in between takes its time too
         start = time.process_time()
-        captured = subject.captured(3)
+        captured = workload.captured(3)
         captures.append(time.process_time() - start)
-        subject.assembled(captured, 3)
+        workload.assembled(captured, 3)
         analyses.append(time.process_time() - start)
     capture, analysis = sorted(captures)[1], sorted(analyses)[1]
     start = time.process_time()
-    found = curve(subject, range(2, 2 + batches))
+    found = curve(workload, range(2, 2 + batches))
     whole = time.process_time() - start
     free = [row for row in found.rows if row.batch not in found.captures]
     wrong = []
     for row in random.Random(shown).sample(free, sizes):
-        fresh = figures_of(subject.analysis(row.batch))
+        fresh = figures_of(workload.analysis(row.batch))
         same = Row(row.batch, fresh.peak_allocated, fresh.peak_reserved, fresh.device_used, fresh.naive)
         if same != row:
             wrong.append(row.batch)

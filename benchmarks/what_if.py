@@ -33,7 +33,7 @@ def todo() -> list[dict[str, Any]]:
     """A row a model and strategy, nothing predicted yet."""
     from analyzer.options import Options
     from analyzer.pipeline import analysis
-    from analyzer.planning.what_if import variants
+    from analyzer.planning.changes import variants
 
     rows = []
     for name, options in JOBS.items():

@@ -13,7 +13,7 @@ import pytest
 import analyzer
 from analyzer.errors import OptionError
 from analyzer.options import Options
-from analyzer.pipeline import analysis
+from analyzer.pipeline.workload import analysis
 from analyzer.rules import catalogue, find
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import rules as onnxruntime

@@ -104,7 +104,7 @@ def command(
         keywords.pop("device", None)
         if over:
             from analyzer.options import Options
-            from analyzer.planning.fit_lengths import over_lengths
+            from analyzer.planning.fit import over_lengths
 
             parsed = Options.of({**keywords, "device": wanted[0] or None})
             result: Any = over_lengths(target, [name or "h200" for name in wanted], parsed, tell)

@@ -40,7 +40,7 @@ _DTYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
 # Kinds of descriptors.
 _POINTWISE = 13
 _MATMUL, _REDUCTION, _ATTENTION, _ATTENTION_GRAD = 19, 22, 41, 43
-_CONVOLUTIONS = {int(each.descriptor): (name, each) for name, each in CONVOLUTIONS.items()}
+_CONVOLUTIONS = {int(kind): (name, first) for name, (kind, first) in CONVOLUTIONS.items()}
 _OPERATIONS, _DTYPE, _SIZES, _STRIDES, _VIRTUAL = "801", "901", "902", "903", "907"
 _DILATION, _STRIDE, _PADDING = "102", "103", "105"
 _REDUCED, _REDUCTION_RESULT = "1610", "1611"
@@ -68,11 +68,9 @@ class Doubt:
     timed: bool = False
 
     def __str__(self) -> str:
-        workspace = self.workspace
-        return (
-            f"{self.what}: {workspace.nbytes:,} bytes of workspace, {workspace.source}"
-            f" ({workspace.low_bytes:,} to {workspace.high_bytes:,})"
-        )
+        of = self.workspace
+        limits = f"{of.low_bytes:,} to {of.high_bytes:,}"
+        return f"{self.what}: {of.nbytes:,} bytes of workspace, {of.source} ({limits})"
 
 
 class CudnnAnswers:
@@ -111,10 +109,8 @@ class CudnnAnswers:
 
     def _convolution(self, call: Convolution, fused: bool) -> list[int]:
         """Return the workspaces of a convolution's plans; an inexact answer adds a doubt."""
-        what = (
-            f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with"
-            f" {_by(call.w_shape)})"
-        )
+        shapes = f"{_by(call.x_shape)} with {_by(call.w_shape)}"
+        what = f"cuDNN convolution ({call.operation}, {call.dtype}, {shapes})"
         if fused:
             what += " with elementwise operations, taken as without"
         plans = self._choices.listed(call)
@@ -129,9 +125,7 @@ class CudnnAnswers:
         family = local_memory.family(call)
         answer: list[int] = []
         for place, plan in enumerate(plans):
-            notes = (_TENSOR_CORE if plan.tensor_core else 0) | (
-                0 if plan.deterministic else _NONDETERMINISTIC
-            )
+            notes = plan.tensor_core * _TENSOR_CORE | (not plan.deterministic) * _NONDETERMINISTIC
             took = _FASTEST if place == fastest else _SLOWER + _STEP * place
             local = local_memory.FRAME_BYTES[family] if family and local_memory.keeps(call, plan) else 0
             answer += [plan.workspace_bytes, notes, took, local]
@@ -147,15 +141,15 @@ class CudnnAnswers:
         first = next(operation for operation in operations if operation["kind"] in _ATTENTIONS)
         query, key = (tuple(first[name][0][_SIZES]) for name in _ATTENTIONS[first["kind"]])
         keys = key[3] if first["kind"] == _MATMUL else key[2]
-        measured = is_measured(query[2], keys)
+        known = is_measured(query[2], keys)
         if first["kind"] == _ATTENTION_GRAD:
-            nbytes, measured = frontend_bytes(*query) + backward_bytes(), False
+            nbytes, known = frontend_bytes(*query) + backward_bytes(), False
         elif sum(operation["kind"] == _MATMUL for operation in operations) == _BACKWARD_PRODUCTS:
             nbytes = backward_bytes(sum(_full_heads(operations)))
         else:
             causal = any(_mode(operation) == _GENERATED_INDEX for operation in operations)
             nbytes = forward_bytes(query, key[1], keys, self._profile.sm_count, causal=causal)
-        self._formula(f"cuDNN attention ({_by(query)} on {keys} keys)", nbytes, known=measured)
+        self._formula(f"cuDNN attention ({_by(query)} on {keys} keys)", nbytes, known=known)
         return [nbytes, _TENSOR_CORE, _FASTEST, 0]
 
     def batch_norm(self, question: Question) -> list[int]:
@@ -167,9 +161,8 @@ class CudnnAnswers:
         if question["what"] == "reserve" or question["mode"] != _PERSISTENT or not last:
             return [0]
         rows = math.prod(shape) // shape[1]
-        nbytes = workspace_bytes(
-            rows, shape[1], ELEMENT_BYTES[dtype], backward=question["what"] == "backward"
-        )
+        backward = question["what"] == "backward"
+        nbytes = workspace_bytes(rows, shape[1], ELEMENT_BYTES[dtype], backward=backward)
         self._formula(f"cuDNN batch norm ({question['what']}, {dtype}, {_by(shape)})", nbytes)
         return [nbytes]
 
@@ -178,23 +171,18 @@ class CudnnAnswers:
         algorithm = ALGORITHMS[question["algorithm"]]
         if algorithm is None:
             raise Unanswered("no size is known for cuDNN's dynamic persistent recurrent layers")
+        names = ("inputs", "hidden", "layers", "directions", "batch", "steps")
         layer = Recurrent(
             MODES[question["mode"]],
             _dtype(question["type"]),
-            question["inputs"],
-            question["hidden"],
-            question["layers"],
-            question["directions"],
-            question["batch"],
-            question["steps"],
-            bool(question["dropout"]),
-            question["projection"] if question["projection"] != question["hidden"] else 0,
-            question["rows"] or None,
-            algorithm,
+            **{name: question[name] for name in names},
+            dropout=bool(question["dropout"]),
+            projection=question["projection"] if question["projection"] != question["hidden"] else 0,
+            rows=question["rows"] or None,
+            algorithm=algorithm,
         )
-        if not question["training"]:
-            nbytes, kept = layer.inference_workspace_bytes(), 0
-        else:
+        nbytes, kept = layer.inference_workspace_bytes(), 0
+        if question["training"]:
             nbytes, kept = layer.training_workspace_bytes(), layer.reserve_bytes()
         what = f"cuDNN {layer.mode} ({layer.dtype}, {layer.inputs} to {layer.hidden}, {layer.layers} layers)"
         self._formula(what, nbytes)
@@ -226,25 +214,16 @@ class CudnnAnswers:
 
 def _call_of(operation: Mapping[str, Any]) -> Convolution:
     """Return the convolution an operation's descriptor describes."""
-    name, names = _CONVOLUTIONS[operation["kind"]]
-    attributes = (names.x, names.w, names.y, names.convolution)
-    x, w, y, descriptor = (operation[f"{attribute:d}"][0] for attribute in attributes)
+    name, first_attribute = _CONVOLUTIONS[operation["kind"]]
+    descriptor, w, x, y = (operation[str(first_attribute + place)][0] for place in (2, 3, 4, 5))
     shapes = [tuple(tensor[_SIZES]) for tensor in (x, w, y)]
     strides = [tuple(tensor[_STRIDES]) for tensor in (x, w, y)]
     first, last = (
-        [stride == strides_of(shape, channels_last) for shape, stride in zip(shapes, strides, strict=True)]
-        for channels_last in (False, True)
+        sum(stride == strides_of(shape, layout) for shape, stride in zip(shapes, strides, strict=True))
+        for layout in (False, True)
     )
-    call = Convolution(
-        name,
-        _dtype(x[_DTYPE][0]),
-        sum(last) > sum(first),
-        shapes[0],
-        shapes[1],
-        tuple(descriptor[_PADDING]),
-        tuple(descriptor[_STRIDE]),
-        tuple(descriptor[_DILATION]),
-    )
+    moves = (tuple(descriptor[attribute]) for attribute in (_PADDING, _STRIDE, _DILATION))
+    call = Convolution(name, _dtype(x[_DTYPE][0]), last > first, *shapes[:2], *moves)
     if call.y_shape != shapes[2]:
         raise Unanswered(
             f"a convolution of {_by(shapes[0])} with {_by(shapes[1])} does not give {_by(shapes[2])}"

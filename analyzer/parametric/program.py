@@ -9,17 +9,28 @@
    an operator allocates does not depend on their value, only on whether they are zero.
 4. `at` puts the numbers of any batch in: what comes out is the graph a capture at that batch would have made,
    and goes the same way on.
+5. The n-th **guard** of one capture, a comparison of sizes, is the n-th of the others, as far as they are
+   alike. A size in it is a polynomial in the batch, so the guard has an outcome at every batch. Where one is
+   another than at the captures, the program may be another too, and has to be captured there.
+
+Not modelled: guards about sizes that are no polynomials, and what `capture/pytorch/values/asked_sizes.py`
+does not see.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from analyzer.graph import Graph, Operator
-from analyzer.parametric.guards import SizeGuards
+from analyzer.graph.guard import SizeGuard, Tree
 from analyzer.parametric.numbers import AtBatch, NotTheSame, Numbers, place_of
-from analyzer.parametric.polynomial import Polynomial
+from analyzer.parametric.polynomial import Polynomial, fit
+
+# A tree with polynomials in place of sizes.
+_AtBatch: TypeAlias = "Polynomial | tuple[str, _AtBatch, _AtBatch]"
 
 
 class BatchProgram:
@@ -54,19 +65,19 @@ class BatchProgram:
     def at(self, batch: int) -> Graph:
         """Return the graph at a batch. Raises NotTheSame, and ArithmeticError as `Polynomial.at`."""
         if self._operators is None:
-            pairs = ((index, self.operator(index)) for index in range(len(self.first.operators)))
-            self._operators = {index: operator for index, operator in pairs if operator is not None}
+            made = ((index, self.operator(index)) for index in range(len(self.first.operators)))
+            self._operators = {index: at_batch for index, at_batch in made if at_batch is not None}
         storages, operators = list(self.first.storages), list(self.first.operators)
         for index, polynomial in self.storages.items():
             storages[index] = dataclasses.replace(storages[index], nbytes=polynomial.at(batch))
-        for index, operator in self._operators.items():
-            operators[index] = operator(batch)
+        for index, at_batch in self._operators.items():
+            operators[index] = at_batch(batch)
         return dataclasses.replace(
             self.first, storages=tuple(storages), operators=tuple(operators), batch=batch
         )
 
     def _varying_storages(self) -> dict[int, Polynomial]:
-        varying = {}
+        found = {}
         for kinds in zip(*(graph.storages for graph in self._graphs), strict=True):
             first = kinds[0]
             if all(other == first for other in kinds[1:]):
@@ -74,8 +85,8 @@ class BatchProgram:
             if any(dataclasses.replace(other, nbytes=first.nbytes) != first for other in kinds[1:]):
                 raise NotTheSame(f"storage {first.index} ({first.name})")
             sizes = [storage.nbytes for storage in kinds]
-            varying[first.index] = self._numbers.polynomial(sizes, f"the size of {first.name}")
-        return varying
+            found[first.index] = self._numbers.polynomial(sizes, f"the size of {first.name}")
+        return found
 
 
 def _same_program(graphs: Sequence[Graph]) -> None:
@@ -90,3 +101,59 @@ def _same_program(graphs: Sequence[Graph]) -> None:
             raise NotTheSame(place_of(longer[len(shorter)]))
         if first.program != other.program or len(first.storages) != len(other.storages):
             raise NotTheSame("the order in which tensors are freed")
+
+
+class SizeGuards:
+    """The guards whose answer may depend on the batch."""
+
+    def __init__(self, batches: Sequence[int], asked: Sequence[Sequence[SizeGuard]]) -> None:
+        """asked: guards of each capture, by its batch; a single capture gives none."""
+        self._asked: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
+        if len(batches) == 1:
+            return
+        seen: set[tuple[SizeGuard, ...]] = set()
+        for same in zip(*asked, strict=False):
+            if same in seen:
+                continue
+            seen.add(same)
+            first = same[0]
+            if any((q.comparison, q.where) != (first.comparison, first.where) for q in same[1:]):
+                break
+            if any(q.answer != first.answer for q in same[1:]):
+                continue  # the program is the same either way
+            left, right = _fitted(batches, [q.left for q in same]), _fitted(batches, [q.right for q in same])
+            if left is not None and right is not None and (_varies(left) or _varies(right)):
+                self._asked.add((first.comparison, left, right, first.answer))
+
+    def changed(self, batch: int) -> bool:
+        """Return whether a comparison is answered differently at a batch."""
+        try:
+            return any(
+                getattr(operator, comparison)(_at(left, batch), _at(right, batch)) != answer
+                for comparison, left, right, answer in self._asked
+            )
+        except ArithmeticError:  # a size that is no whole number there, a division by none
+            return True
+
+
+def _fitted(batches: Sequence[int], trees: Sequence[Tree]) -> _AtBatch | None:
+    """Return the tree with polynomial sizes; None if the captures' trees differ."""
+    numbers = [tree for tree in trees if isinstance(tree, int)]
+    parts = [tree for tree in trees if isinstance(tree, tuple)]
+    if not parts:
+        return fit(batches, numbers)
+    if numbers or len({part[0] for part in parts}) > 1:
+        return None
+    left, right = _fitted(batches, [part[1] for part in parts]), _fitted(batches, [part[2] for part in parts])
+    return None if left is None or right is None else (parts[0][0], left, right)
+
+
+def _varies(tree: _AtBatch) -> bool:
+    return tree.degree > 0 if isinstance(tree, Polynomial) else _varies(tree[1]) or _varies(tree[2])
+
+
+def _at(tree: _AtBatch, batch: int) -> int:
+    if isinstance(tree, Polynomial):
+        return tree.at(batch)
+    found: int = getattr(operator, tree[0])(_at(tree[1], batch), _at(tree[2], batch))
+    return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
-from analyzer.errors import OptionError, UnknownOperatorError
+from analyzer.errors import UnknownOperatorError
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.attribution import attributed, sums, unattributed
@@ -60,26 +60,6 @@ class Captured:
     incomplete: str | None = None
     caveats: tuple[str, ...] = ()
     unreached: str = ""
-
-
-def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
-    """Raise OptionError if the runtime does not run programs of that front end."""
-    if framework in runtime.frameworks:
-        return
-    if framework == "onnx":
-        raise OptionError(
-            f"an ONNX file does not run under {runtime.name} for inference",
-            "leave --runtime out, or give the PyTorch model",
-        )
-    raise OptionError(f"{target} is a PyTorch target", "export it to ONNX first, or use --runtime pytorch")
-
-
-def check_trains(runtime: Runtime) -> None:
-    """Raise OptionError if the runtime cannot train an ONNX file as a PyTorch program."""
-    if "pytorch" not in runtime.frameworks:
-        raise OptionError(
-            f"{runtime.name} does not train an ONNX file: that is a PyTorch program", "leave --runtime out"
-        )
 
 
 def assemble(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -20,14 +21,15 @@ from analyzer.capture.pytorch.module.from_options import (
 from analyzer.capture.pytorch.module.twin import meta_like
 from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.devices import resolve
-from analyzer.errors import TargetError
+from analyzer.errors import OptionError, TargetError
 from analyzer.liveness.naive import from_leaves, moments_in
 from analyzer.options import Options
 from analyzer.parallelism import Parallelism, parse
 from analyzer.pipeline.assemble import Captured
 from analyzer.runtimes.base import Runtime, Source
 from analyzer.sandbox import apart
-from analyzer.targets import Program, Target, load
+from analyzer.spec import TensorSpec
+from analyzer.targets import Program, Target, arguments, load
 
 
 def captured_pytorch(
@@ -37,22 +39,56 @@ def captured_pytorch(
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
     """Capture a training step or forward passes of `target`. Raises AnalyzerError."""
+    name = target.name if isinstance(target, Target) else type(target).__name__
     with without_compiler(), apart() if isinstance(target, Target) else nullcontext():
-        if isinstance(target, Target):
-            program, name = built(target, options), target.name
-        elif isinstance(target, torch.nn.Module):
-            program, name = Program(target), type(target).__name__
-        else:
-            raise TargetError(
-                f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
-            )
-        return captured_program(program, name, options, runtime, progress)
+        return captured_program(built(target, options), name, options, runtime, progress)
 
 
-def built(target: Target, options: Options) -> Program:
-    """Build a target's module, whose file finds Triton. Raises AnalyzerError."""
+def built(target: torch.nn.Module | Target, options: Options) -> Program:
+    """Return a module, or build a target's, whose file finds Triton. Raises AnalyzerError."""
+    if isinstance(target, torch.nn.Module):
+        return Program(target)
+    if not isinstance(target, Target):
+        raise TargetError(
+            f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
+        )
     with triton_found(resolve(options.device)[0]), apart():
         return load(target)
+
+
+def with_made(options: Options, make: Callable[..., tuple[Any, Any]]) -> Options:
+    """Return the options with the tensors a function makes of their batch. Raises OptionError."""
+    with torch.device("meta"):
+        made = make(options.batch)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise OptionError(
+            "inputs(batch) returned no pair", "return (inputs, targets), each a tuple of tensors"
+        )
+    inputs, targets = arguments(made[0]), arguments(made[1])
+    targets = (targets,) if isinstance(targets, Mapping) else targets
+    return replace(options, inputs=inputs, targets=targets if options.mode == "train" else None)
+
+
+def resized(options: Options) -> Options:
+    """Return the options with given tensors set to their batch: of each the first dimension, where that is
+    the batch."""
+    given: Any = options.inputs
+    batch: Any = options.batch
+    named = isinstance(given, Mapping)
+    tensors = tuple(given.values() if named else given)
+    size = tuple(tensors[0].shape[:1])
+
+    def of_batch(tensor: Any) -> Any:
+        shape = tuple(tensor.shape)
+        if not shape or shape[:1] != size:
+            return tensor
+        stride = tensor.stride if isinstance(tensor, TensorSpec) else tuple(tensor.stride())
+        return TensorSpec((batch, *shape[1:]), str(tensor.dtype).removeprefix("torch."), stride)
+
+    every = tuple(map(of_batch, tensors))
+    inputs: Any = dict(zip(given, every, strict=True)) if named else every
+    targets = None if options.targets is None else tuple(map(of_batch, options.targets))
+    return replace(options, inputs=inputs, targets=targets)
 
 
 def captured_program(

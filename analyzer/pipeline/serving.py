@@ -8,7 +8,7 @@ from collections.abc import Callable
 from analyzer.devices import resolve
 from analyzer.errors import DoesNotFit, OptionError
 from analyzer.options import Options
-from analyzer.pipeline import analysis
+from analyzer.pipeline.workload import analysis
 from analyzer.recipes.config import opened
 from analyzer.recipes.serving import (
     BATCHED_TOKENS,

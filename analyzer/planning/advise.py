@@ -5,7 +5,7 @@ nothing offered can fit.
    analyses it, with its options. Nothing is proposed on a forecast.
 2. Ways are in the order of a step's time (`Estimate.step_seconds`, of all micro-batches: the total batch
    stays); of a device without known speed, of counted operations.
-3. A PyTorch module: `advisor/search.py`. A configuration: the strategies `configurations.py` has for it, each
+3. A PyTorch module: `advisor/search.py`. A configuration: the strategies `changes.py` has for it, each
    and together. An ONNX session: its settings, of which no time is known.
 4. What changes the numbers a model computes is offered only where it is asked for.
 5. **Samples a second**: the batch is free. It is doubled from one sample as long as a step as it is fits and
@@ -33,13 +33,14 @@ from typing import TYPE_CHECKING, Any
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.options import Options, takes_options
+from analyzer.pipeline.workload import Progress
 from analyzer.planning.advisor import patch
 from analyzer.planning.advisor.compiled import advise_compiled
 from analyzer.planning.advisor.floor import floor_of
 from analyzer.planning.advisor.search import Search, order
 from analyzer.planning.advisor.settings import Settings
-from analyzer.planning.advisor.trials import Change, Trials
-from analyzer.planning.subject import Progress
+from analyzer.planning.changes import FREE, PURE, Change
+from analyzer.planning.trials import Trials
 from analyzer.results.advice import Advice, Bound, Way
 from analyzer.results.estimate import Estimate
 from analyzer.targets import Target
@@ -174,9 +175,9 @@ def _bound(trials: Trials, base: Way, numbers: bool) -> tuple[Bound | None, int]
     single = {"batch": 1, "grad_accumulation": 1}
     if trials.options.mode != "train" or trials.config:
         single = {}
-    ways = [[Change("one sample", single)]]
+    ways = [[Change("one sample", FREE, single)]]
     if numbers:
-        ways += [[*ways[0], Change("pure bf16", {"dtype": "bfloat16"}, numbers=True)]]
+        ways += [[*ways[0], PURE]]
     floors = []
     for changes in ways:
         found = trials.with_graph(changes)[1]

@@ -18,12 +18,13 @@ No figure of a strategy comes from here: each that is offered is captured and si
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph, Operator, Phase, view_of
 from analyzer.liveness.lifetimes import saved_for_backward
-from analyzer.liveness.recomputation import recomputation
+from analyzer.liveness.recomputation import Recomputation, recomputation
 from analyzer.planning.flops import flops_of
 
 if TYPE_CHECKING:
@@ -60,30 +61,35 @@ def patterns(graph: Graph, model: torch.nn.Module) -> list[str]:
 
 def gain(graph: Graph, blocks: list[str]) -> Gain:
     """Return the gain of checkpointing the modules with these paths."""
-    view, saved = view_of(graph), frozenset(saved_for_backward(graph).storages)
-    users = {
-        index: [
-            *(graph.operators[~maker] for maker in view.pred[index]),
-            *(graph.operators[~reader] for reader in view.succ[index] if _is_backward(graph, reader)),
-        ]
-        for index in saved
-    }
-    freed = largest = operations = 0
-    for block in blocks:
-
-        def inside(operator: Operator, block: str = block) -> bool:
-            return operator.module == block or operator.module.startswith(f"{block}.")
-
-        own = [index for index in saved if all(map(inside, users[index]))]
-        found = recomputation(graph, own, inside, saved.difference(own))
-        freed += found.saved_bytes - found.kept_bytes
-        largest = max(largest, found.saved_bytes)
-        operations += sum(flops_of(graph.operators[index]) for index in found.operators)
-    return Gain(freed, largest, operations)
+    saved = frozenset(saved_for_backward(graph).storages)
+    every = [recomputed(graph, block, saved) for block in blocks]
+    return Gain(
+        sum(found.saved_bytes - found.kept_bytes for found in every),
+        max((found.saved_bytes for found in every), default=0),
+        sum(flops_of(graph.operators[index]) for found in every for index in found.operators),
+    )
 
 
-def _is_backward(graph: Graph, node: int) -> bool:
-    return graph.operators[~node].phase is Phase.BACKWARD
+def recomputed(graph: Graph, path: str, saved: frozenset[int]) -> Recomputation:
+    """Return what computing a module again takes, of what is saved, is made in it and read by its backward
+    pass alone."""
+    view = view_of(graph)
+
+    def users(index: int) -> Iterator[Operator]:
+        yield from (graph.operators[~maker] for maker in view.pred[index])
+        readers = (graph.operators[~reader] for reader in view.succ[index])
+        yield from (reader for reader in readers if reader.phase is Phase.BACKWARD)
+
+    def inside(operator: Operator) -> bool:
+        return is_inside(operator, path)
+
+    own = [index for index in saved if all(map(inside, users(index)))]
+    return recomputation(graph, own, inside, saved.difference(own))
+
+
+def is_inside(operator: Operator, path: str) -> bool:
+    """Return whether an operator is of a module."""
+    return operator.module == path or operator.module.startswith(f"{path}.")
 
 
 def recomputable_bytes(graph: Graph) -> int:

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from analyzer.devices import resolve, stands_in
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import Options, takes_options
+from analyzer.pipeline.workload import Workload
 from analyzer.planning.intervals import Intervals, figures_of, uncollected
-from analyzer.planning.subject import Subject
 from analyzer.results.curve import Curve, Kink, Row, Slope
 from analyzer.results.estimate import Estimate, TensorRow
 from analyzer.runtimes.base import Limit
@@ -69,29 +69,29 @@ def sweep(
         )
     if options.pop("batch", None) is not None:
         raise InputError("a curve has many batches", "leave batch out")
-    subject = Subject(target, Options.of({"inputs": inputs, **options}), progress)
-    return curve(subject, wanted, progress, explain)
+    workload = Workload(target, Options.of({"inputs": inputs, **options}), progress)
+    return curve(workload, wanted, progress, explain)
 
 
 def curve(
-    subject: Subject,
+    workload: Workload,
     batches: Sequence[int],
     progress: Callable[[str], None] | None = None,
     explain: bool = False,
 ) -> Curve:
     """Return the curve of an open target, as `sweep` does; `batches` ascend."""
     intervals: Intervals | None = None
-    if len(batches) > FEW and subject.runtime is not None:
-        intervals = Intervals(subject, batches[0], batches[-1])
+    if len(batches) > FEW and workload.runtime is not None:
+        intervals = Intervals(workload, batches[0], batches[-1])
     rows: list[Row] = []
     estimates: dict[int, Estimate] = {}
     failures: dict[int, str] = {}
     problem: AnalyzerError | None = None
-    capacity = _capacity(subject.options)
+    capacity = _capacity(workload.options)
 
     def estimate_at(batch: int) -> Estimate:
         if batch not in estimates:
-            estimates[batch] = (intervals.analysis(batch) if intervals else subject.analysis(batch)).estimate
+            estimates[batch] = (intervals.analysis(batch) if intervals else workload.analysis(batch)).estimate
         return estimates[batch]
 
     with uncollected() if intervals is not None else contextlib.nullcontext():
@@ -104,7 +104,7 @@ def curve(
                 if intervals is not None:
                     found = intervals.at(batch)
                 else:
-                    analysed = subject.analysis(batch)
+                    analysed = workload.analysis(batch)
                     estimates[batch] = analysed.estimate
                     found = figures_of(analysed)
             except AnalyzerError as error:
@@ -143,9 +143,9 @@ def _capacity(options: Options) -> int | None:
 
 def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool:
     """Return whether a batch that needs more than the capacity with room may run under it."""
-    if intervals is None or intervals.subject.runtime is None or not intervals.subject.runtime.takes_limits:
+    if intervals is None or intervals.workload.runtime is None or not intervals.workload.runtime.takes_limits:
         # Figures of one without limits are those on its device; a budget leaves it less.
-        return intervals is None or intervals.subject.options.budget is not None
+        return intervals is None or intervals.workload.options.budget is not None
     room = capacity - (found.device_used - found.peak_reserved)
     return room > 0 and not intervals.at(found.batch, Limit(room, True)).fails
 

@@ -1,37 +1,50 @@
-"""The largest batch that runs: under a device, or under a limit of the allocator, with the allocator near it
-as it is.
+"""The largest batch that runs, under a device or under a limit of the allocator, and that of every length.
 
 1. The limit is what `--limit` says the allocator may hold (`torch.cuda.set_per_process_memory_fraction`);
    else what the device has beyond what the process takes besides (context, libraries): there `cudaMalloc`
    itself has no more to give.
-2. How a batch is found to run, and which is the largest: `fit_limits.py` under runtimes whose programs are
-   simulated under any limit (`Runtime.takes_limits`: PyTorch), `fit_analyses.py` under all others.
+2. Under runtimes whose programs are simulated under any limit (`Runtime.takes_limits`: PyTorch) it is
+   searched for as `search.py` says, with the allocator near its limit as it is.
+3. Under all others, and of a configuration, a batch runs when its analysis says that it fits: the runtime's
+   own limit (`Runtime.limited_to`) and the device are part of that analysis, which follows an arena as it
+   asks for less where the device has not what it wants. Evaluated batches (`intervals.py`) say up to where
+   there is room for all that the runtime wants; an arena that makes do with less may hold more samples: from
+   there on batches are analysed, in steps that double, then by bisection. Of a configuration, whose program
+   is followed as a whole at each batch, the first two say how it grows, and where the search begins.
+4. Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU
+   has room for a single sample.
 
-Not modelled: other processes on the device.
+Not modelled: other processes on the device; of 3, batches below the answer that would fail although it runs:
+a session asks for its memory in a few large pieces, so that is not to be expected.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.devices import parse_size, resolve
-from analyzer.errors import AnalyzerError, InputError
+from analyzer.errors import AnalyzerError, InputError, OptionError
 from analyzer.options import Options, takes_options
-from analyzer.planning.fit_analyses import by_analyses
-from analyzer.planning.fit_limits import Search
-from analyzer.planning.intervals import uncollected
-from analyzer.planning.subject import Progress, Subject
-from analyzer.results.fit import Fit
+from analyzer.pipeline.workload import Progress, Workload
+from analyzer.planning.countdown import Countdown
+from analyzer.planning.intervals import Intervals, intervals_of, uncollected
+from analyzer.planning.search import MOST, Search, assumptions, bisected
+from analyzer.recipes.config import opened
+from analyzer.results.estimate import Estimate
+from analyzer.results.fit import Fit, Lengths
 from analyzer.runtimes.bounded import convolves
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Fit", "fit", "fits", "largest", "largest_batch"]
+__all__ = ["Fit", "fit", "fits", "largest", "largest_batch", "over_lengths"]
+
+FIRST, LAST = 512, 1 << 20
+_START, _WIDER = 16, 8
 
 
 @takes_options
@@ -75,15 +88,15 @@ def fits(
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
-    subject = Subject(target, Options.of({"device": devices[0], **options}), progress)
+    workload = Workload(target, Options.of({"device": devices[0], **options}), progress)
     samples = (1 if batch is None else batch) if longest else None
     if samples is not None:
-        subject = subject.over_length(samples)
+        workload = workload.fixed(batch=samples)
 
     def answer(device: str | int | None) -> Fit | AnalyzerError:
         with uncollected():
             try:
-                return replace(largest(subject.on(device), limit, progress), samples=samples)
+                return replace(largest(workload.on(device), limit, progress), samples=samples)
             except AnalyzerError as error:
                 return error
 
@@ -93,35 +106,155 @@ def fits(
         yield device, first if device == most else answer(device)
 
 
-def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
+def largest(workload: Workload, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
     """Return the largest batch of an open target, as `fit` does."""
     nbytes = None if limit is None else _bytes(limit)
     if nbytes is None:
-        subject = _on_device(subject)
-    if subject.runtime is not None and subject.runtime.takes_limits:
-        return Search(subject, nbytes, progress).answer()
-    return by_analyses(subject, nbytes, progress)
+        workload = _on_device(workload)
+    if workload.runtime is not None and workload.runtime.takes_limits:
+        return Search(workload, nbytes, progress).answer()
+    return by_analyses(workload, nbytes, progress)
 
 
-def largest_batch(subject: Subject, known: Analysis, progress: Progress | None = None) -> int:
+def largest_batch(workload: Workload, known: Analysis, progress: Progress | None = None) -> int:
     """Return the batch of `largest` alone. known: the target's analysis at some batch.
 
     Where no request in it is a convolution's workspace, which another batch may decide otherwise, batches are
     only evaluated: the answer itself is not captured once more.
     """
-    subject = _on_device(subject)
-    if subject.runtime is None or not subject.runtime.takes_limits:
-        return by_analyses(subject, None, progress).batch
+    workload = _on_device(workload)
+    if workload.runtime is None or not workload.runtime.takes_limits:
+        return by_analyses(workload, None, progress).batch
     if not convolves(known.events):
-        found = Search(subject, None, progress, known).by_figures()
+        found = Search(workload, None, progress, known).by_figures()
         if found is not None:
             return found
-    return Search(subject, None, progress).largest()[0]
+    return Search(workload, None, progress).largest()[0]
 
 
-def _on_device(subject: Subject) -> Subject:
-    """Return the subject on its device, or on the default one if none was named."""
-    return subject.on(resolve(None)[0].name) if subject.options.device is None else subject
+def over_lengths(
+    target: str, devices: Sequence[str], options: Options, progress: Progress | None = None
+) -> Lengths:
+    """Return the largest batch of every length by device. Raises AnalyzerError if the first fails."""
+    workload = Workload(target, replace(options, length=None), progress)
+    last = (opened(target).number("max_position_embeddings") if workload.config else None) or LAST
+    found: dict[int, tuple[Fit | None, ...]] = {}
+    notes: tuple[str, ...] = ()
+    length = options.length or FIRST
+    alive = set(range(len(devices)))
+    lengths = (last // length).bit_length()
+    steps = Countdown(lengths * len(devices), progress)
+    while alive and length <= last:
+        row: list[Fit | None] = [None] * len(devices)
+        try:
+            sized = workload.fixed(length=length)  # what is captured for one device serves the others
+            for place in sorted(alive):
+                steps.begin(f"length {length:,} on {devices[place]}")
+                row[place] = fit = largest(sized.on(devices[place]), None, steps.tell)
+                if fit.batch == 0:
+                    alive.discard(place)
+        except AnalyzerError as error:
+            if not found:
+                raise
+            notes = (f"at length {length:,} the program itself fails: {error.message}",)
+            break
+        found[length] = tuple(row)
+        length *= 2
+    if alive and not notes:
+        notes = (f"the model has {last:,} positions",) if last != LAST else ()
+    return Lengths(target, tuple(devices), found, notes)
+
+
+def by_analyses(workload: Workload, limit: int | None, progress: Progress | None) -> Fit:
+    """Return the largest batch under `limit` bytes of the allocator. Raises AnalyzerError."""
+    if limit is not None:
+        if workload.runtime is None:
+            what = "a configuration" if workload.config else "a target that is analysed as a whole"
+            raise OptionError(f"a limit of the allocator is not for {what}", "say --device SIZE, or --budget")
+        workload = workload.under(workload.runtime.limited_to(workload.options, limit))
+
+    def analysed(batch: int) -> Analysis:
+        if progress is not None:
+            progress(f"batch {batch}")
+        return workload.analysis(batch)
+
+    first = analysed(1)
+    known: dict[int, Estimate] = {1: first.estimate}
+
+    def runs(batch: int) -> bool:
+        if batch not in known:
+            known[batch] = analysed(batch).estimate
+        return known[batch].within(known[batch].allowed_bytes)
+
+    low, step = 0, 1
+    if runs(1):
+        low = _by_slope(known[1], runs, known) if workload.config else 1
+        if workload.runtime is not None:
+            low = _with_room(workload, first.estimate)
+    if not runs(max(low, 1)):
+        low = 0  # what was evaluated is not what is analysed
+    while low < MOST and runs(min(low + step, MOST)):
+        low, step = min(low + step, MOST), 2 * step
+    bisected(low, min(low + step, MOST), runs)
+    batch = max((size for size, estimate in known.items() if runs(size)), default=0)
+    at, beyond = known.get(batch), known.get(batch + 1)
+    some = at or known[1]
+    besides = some.device_used - some.peak_reserved
+    room = max(some.allowed_bytes - besides, 0) if limit is None else limit
+    return Fit(
+        batch,
+        at,
+        room,
+        limit is None,
+        captures=tuple(sorted(known)),
+        notes=(*(at.notes if at is not None else ()), *assumptions(first)),
+        failure=None if beyond is None else beyond.out_of_memory,
+        look_beyond=None if beyond is None else lambda: beyond,
+        verdict=(at if at is not None else first.estimate).verdict(),
+        reserved_range=at.reserved_range if at is not None else (room, room),
+    )
+
+
+def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:
+    """Return a batch near the largest, from steady growth per sample; the search starts there."""
+    if not runs(2):
+        return 1
+    grows = max(known[2].device_used - one.device_used, 1)
+    batch, step = min(2 + (one.allowed_bytes - known[2].device_used) // grows, MOST), 1
+    while not runs(batch):
+        batch, step = max(batch - step, 2), 2 * step
+    return batch
+
+
+def _with_room(workload: Workload, first: Estimate) -> int:
+    """Return the largest batch whose arena finds all it wants; 1 if batches cannot be evaluated."""
+    low, high = 1, _START
+    intervals = intervals_of(workload, 2, high)
+
+    def has_room(batch: int) -> bool:
+        interval = intervals.interval(batch)
+        assert interval is not None and interval.figures is not None
+        try:
+            return interval.figures.at(batch).device_used <= first.allowed_bytes
+        except ArithmeticError:  # the device has not what the arena wants, or only an analysis knows
+            return False
+
+    while _evaluated(intervals) and has_room(high) and high < MOST:
+        low, high = high, min(_WIDER * high, MOST)
+        intervals = intervals_of(workload, 2, high)
+    if not _evaluated(intervals):
+        return low
+    return bisected(low, high, has_room)
+
+
+def _evaluated(intervals: Intervals) -> bool:
+    """Return whether every batch of the range can be evaluated without an analysis."""
+    return all(interval.figures is not None for interval in intervals.intervals)
+
+
+def _on_device(workload: Workload) -> Workload:
+    """Return the workload on its device, or on the default one if none was named."""
+    return workload.on(resolve(None)[0].name) if workload.options.device is None else workload
 
 
 def _memory(device: str | int | None) -> int:

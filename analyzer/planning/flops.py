@@ -11,12 +11,21 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from analyzer.analysis import Analysis
 from analyzer.graph import Argument, Graph, Operator, TensorMeta
+from analyzer.options import Options
 
 
 def flops(graph: Graph) -> int:
     """Return the floating-point operations of all operators of a PyTorch program."""
     return sum(map(flops_of, graph.operators))
+
+
+def flops_a_sample(found: Analysis, options: Options) -> float:
+    """Return the floating-point operations per sample and step; 0 if unknown (extrapolated tokens)."""
+    if found.graph.framework != "pytorch" or options.mode == "generate":
+        return 0.0
+    return flops(found.graph) / ((found.graph.batch or 1) * options.grad_accumulation)
 
 
 def flops_of(operator: Operator) -> int:

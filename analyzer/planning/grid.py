@@ -146,14 +146,7 @@ def row_of(job: Job) -> Row:
     """Analyse one job and return its row, also on failure; a worker's task."""
     import analyzer
 
-    row: Row = {
-        "job": job.job,
-        "target": job.target,
-        "batch": job.batch,
-        "strategy": job.strategy,
-        "device": job.device,
-    }
-    row |= dict.fromkeys((*FIGURES, *TIMES, "fits"))
+    row = _named(job)
     try:
         with redirect_stdout(sys.stderr):  # the table may be on stdout
             found = analyzer.analyze(job.target, batch=job.batch, device=job.device, **job.options)
@@ -260,6 +253,10 @@ def _mend(journal: Path) -> None:
             stream.write(b"\n")
 
 
+def _named(job: Job) -> Row:
+    """Return a job's row without figures."""
+    return {name: getattr(job, name, None) for name in COLUMNS}
+
+
 def _lost(job: Job) -> Row:
-    named = {name: getattr(job, name) for name in ("job", "target", "batch", "strategy", "device")}
-    return {**dict.fromkeys(COLUMNS), **named, "error": "the process that analysed it died"}
+    return _named(job) | {"error": "the process that analysed it died"}

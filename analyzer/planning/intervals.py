@@ -9,7 +9,7 @@ where one ends and why.
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's
    beginning: there the interval ends, and the next begins. A batch that is like none of its neighbours, or
    cannot be captured, is an interval of its own; what the target said is kept.
-4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/guards.py`) is
+4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/program.py`) is
    captured itself.
 5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no
    interval: each batch is captured and analysed.
@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.analysis import Analysis
@@ -36,7 +36,7 @@ from analyzer.parametric.numbers import NotTheSame
 from analyzer.pipeline.assemble import Captured, step_seconds
 from analyzer.pipeline.attribution import out_of_memory
 from analyzer.pipeline.rows import graph_describer
-from analyzer.planning.subject import Subject
+from analyzer.pipeline.workload import Workload
 from analyzer.results.estimate import Estimate, OutOfMemory
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
@@ -53,7 +53,7 @@ class Interval:
     """Batches `low` to `high`, both included. parametric: the captures that say what they are; figures: what
     they need. Both None where each batch is captured by itself.
 
-    ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
+    ends: why the next batch is another program, "" at the end of the range.
     """
 
     low: int
@@ -61,7 +61,6 @@ class Interval:
     parametric: ParametricCapture | None = None
     figures: Batches | None = None
     ends: str = ""
-    error: str = ""
 
 
 @contextlib.contextmanager
@@ -80,50 +79,45 @@ def uncollected() -> Iterator[None]:
 class Intervals:
     """The intervals of a range, captured as needed. `captured`: batch → what was captured there."""
 
-    def __init__(self, subject: Subject, low: int, high: int) -> None:
+    def __init__(self, workload: Workload, low: int, high: int) -> None:
         """Raises AnalyzerError when neither end of the range can be captured."""
-        self.subject = subject
+        self.workload = workload
         self.captured: dict[int, Captured | AnalyzerError] = {}
         self._analysed: dict[tuple[int, Limit | None], Figures] = {}  # of batches that only an analysis knows
-        self.intervals: tuple[Interval, ...] = ()
-        if subject.runtime is not None:
-            with uncollected():
-                self.intervals = tuple(self._divide(low, high))
+        with uncollected():
+            self.intervals = tuple(self._divide(low, high))
 
-    def on(self, subject: Subject) -> Intervals | None:
-        """Return the intervals on another subject's device, without joining again; None if one's program
+    def on(self, workload: Workload) -> Intervals | None:
+        """Return the intervals on another workload's device, without joining again; None if one's program
         differs there."""
         other = copy.copy(self)
-        other.subject, other.captured, other._analysed = subject, {}, {}
-        intervals: list[Interval] = []
-        for batch, captured in self.captured.items():
-            known = (
-                captured
-                if isinstance(captured, AnalyzerError)
-                else subject.moved(captured, self.subject.options.device)
-            )
+        other.workload, other.captured, other._analysed = workload, {}, {}
+        for batch, found in self.captured.items():
+            known: Captured | AnalyzerError | None = found
+            if isinstance(found, Captured):
+                known = workload.moved(found, self.workload.options.device)
             if known is None:
                 return None
             other.captured[batch] = known
-        for interval in self.intervals:
-            figures = None
-            if interval.parametric is not None:
-                first = _without_error(other.captured[interval.parametric.batches[0]])
-                figures = subject.over_batches(interval.parametric, first.profile)
-            intervals.append(replace(interval, figures=figures))
-        other.intervals = tuple(intervals)
-        return other
+        with contextlib.suppress(NotTheSame):
+            other.intervals = tuple([other._moved(interval) for interval in self.intervals])
+            return other
+        return None
+
+    def _moved(self, interval: Interval) -> Interval:
+        """Return an interval with this device's figures. Raises NotTheSame."""
+        joined = interval.parametric
+        if joined is None:
+            return interval
+        profile = self._capture(joined.batches[0]).profile
+        return replace(interval, figures=self.workload.over_batches(joined, profile))
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """Return the figures at a batch of the range, under a limit if given. Raises AnalyzerError."""
         interval = self.interval(batch)
-        if interval is not None and interval.error:
-            problem = self.captured[batch]
-            assert isinstance(problem, AnalyzerError)
-            raise problem
-        if interval is not None and interval.figures is not None:
+        if interval is not None and interval.parametric is not None and interval.figures is not None:
             try:
-                if not self._changed(interval, batch):
+                if not interval.parametric.changed(batch):
                     return interval.figures.at(batch, limit)
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
@@ -143,11 +137,9 @@ class Intervals:
 
     def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
         """Return the whole analysis of a batch. Raises AnalyzerError."""
-        if self.subject.runtime is None:
-            return self.subject.analysis(batch)
         joined = self._joined_program(batch)
         captured = self._capture(batch) if joined is None else self._joined_at(joined, batch)
-        return self.subject.assembled(captured, batch, limit)
+        return self.workload.assembled(captured, batch, limit)
 
     def proven(self, batch: int, limit: Limit | None = None) -> Analysis:
         """Return the whole analysis of a batch, captured itself; where that already said of another batch of
@@ -156,10 +148,10 @@ class Intervals:
         interval = self.interval(batch)
         parametric = None if interval is None else interval.parametric
         if interval is None or parametric is None or batch in self.captured:
-            return self.subject.assembled(self.captured_at(batch), batch, limit)
+            return self.workload.assembled(self.captured_at(batch), batch, limit)
         if parametric.known.get(_PROVEN):
             return self.analysis(batch, limit)
-        found = self.subject.assembled(self.captured_at(batch), batch, limit)
+        found = self.workload.assembled(self.captured_at(batch), batch, limit)
         own, evaluated = figures_of(found), self.at(batch)
         parametric.known[_PROVEN] = replace(evaluated, refused=own.refused, fails=own.fails) == own
         return found
@@ -167,22 +159,22 @@ class Intervals:
     def brief(self, batch: int, limit: Limit | None = None) -> Analysis | None:
         """Return the analysis of a batch in plain numbers (`assemble`), as the joined program says where
         `proven` found it right; None if only a whole analysis says. Raises AnalyzerError."""
-        interval, joined = self.interval(batch), self._joined_program(batch)
-        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
+        told = self._told(batch)
+        if told is None:
             return None
-        first = _without_error(self.captured[joined.batches[0]])
+        joined, figures = told
         try:
-            known, naive = interval.figures.prediction(batch), joined.naive(batch)
+            known, naive = figures.prediction(batch), joined.naive(batch)
         except ArithmeticError:
             return None
         if known is None:
             return None
-        captured = replace(first, batch=batch, naive=naive)
-        return self.subject.assembled(captured, batch, limit, known)
+        captured = replace(self._capture(joined.batches[0]), batch=batch, naive=naive)
+        return self.workload.assembled(captured, batch, limit, known)
 
     def timed(self, brief: Analysis, batch: int) -> Estimate:
         """Return the estimate of a `brief` analysis with the time of a step. Raises AnalyzerError."""
-        joined, runtime = self._joined_program(batch), self.subject.runtime
+        joined, runtime = self._joined_program(batch), self.workload.runtime
         assert joined is not None and runtime is not None
         time = step_seconds(self._joined_at(joined, batch), runtime)
         return replace(brief.estimate, step_seconds=time)
@@ -190,48 +182,46 @@ class Intervals:
     def failed(self, batch: int, limit: Limit) -> OutOfMemory | None:
         """Return the request that finds no room at a batch under a limit, as the joined program says where
         `proven` found it right; None if all do, or if only an analysis says. Raises AnalyzerError."""
-        interval, joined = self.interval(batch), self._joined_program(batch)
-        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
-            return None
+        told = self._told(batch)
         try:
-            found = interval.figures.failed(batch, limit)
+            found = None if told is None else told[1].failed(batch, limit)
         except ArithmeticError:
             return None
         if found is None:
             return None
         return out_of_memory(found.failure, found.events, graph_describer(found.graph))
 
+    def _told(self, batch: int) -> tuple[ParametricCapture, Batches] | None:
+        """Return the joined captures that say what a batch is, with their figures, where `proven` found them
+        right."""
+        interval, joined = self.interval(batch), self._joined_program(batch)
+        if interval is None or interval.figures is None or joined is None or not joined.known.get(_PROVEN):
+            return None
+        return joined, interval.figures
+
     def _joined_program(self, batch: int) -> ParametricCapture | None:
         """Return the joined captures that say what a batch is; None if it is captured itself."""
         interval = self.interval(batch)
-        if interval is None or batch in self.captured or self._changed(interval, batch):
-            return None
-        return interval.parametric
+        joined = None if interval is None else interval.parametric
+        return None if joined is None or batch in self.captured or joined.changed(batch) else joined
 
     def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
         """Return a capture at a batch from the joined program; ONNX files are read again."""
-        if self.subject.model is None:
+        if parametric.of_file:
             return self._capture(batch)
-        first = _without_error(self.captured[parametric.batches[0]])
+        first = self._capture(parametric.batches[0])
         source = replace(first.source, graph=parametric.program.at(batch))
         return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
-
-    def _changed(self, interval: Interval, batch: int) -> bool:
-        """Return whether a batch's program differs: a size comparison is answered otherwise."""
-        parametric = interval.parametric
-        if self.subject.model is None or parametric is None or batch in parametric.batches:
-            return False
-        return parametric.program.guards.changed(batch)
 
     def interval(self, batch: int) -> Interval | None:
         """Return a batch's interval; None outside the range and for targets without intervals."""
         return next((interval for interval in self.intervals if interval.low <= batch <= interval.high), None)
 
-    def _capture(self, batch: int) -> Captured:
+    def _capture(self, batch: int, how: Callable[[int], Captured] | None = None) -> Captured:
         """Return the capture at a batch; raise AnalyzerError, also for a batch that failed before."""
         if batch not in self.captured:
             try:
-                self.captured[batch] = self.subject.captured(batch)
+                self.captured[batch] = (how or self.workload.captured)(batch)
             except AnalyzerError as error:
                 self.captured[batch] = error
         found = self.captured[batch]
@@ -241,16 +231,7 @@ class Intervals:
 
     def captured_at(self, batch: int) -> Captured:
         """Return the capture at a batch, of one step if steps repeat. Raises AnalyzerError."""
-        known = batch in self.captured or self.subject.has_captured(batch)
-        repetition = None if known else self.subject.repetition()
-        if repetition is not None:
-            try:
-                first = self.subject.captured(batch, steps=1)
-                graph = repetition.with_all_steps(first.source.graph)
-                self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
-            except (AnalyzerError, NotTheSame):
-                pass  # what all steps say of it is what the user should read
-        return self._capture(batch)
+        return self._capture(batch, self.workload.repeated)
 
     def _joined(self, *batches: int) -> tuple[ParametricCapture, Batches]:
         """Join the range's ends and middle. Raises NotTheSame, also if a batch fails."""
@@ -273,7 +254,7 @@ class Intervals:
         parametric = ParametricCapture(
             batches, [each.source for each in captures], [each.naive for each in captures]
         )
-        figures = self.subject.over_batches(parametric, captures[0].profile)
+        figures = self.workload.over_batches(parametric, captures[0].profile)
         if figures is None:
             raise NotTheSame("a runtime that is asked about each batch", anywhere=True)
         return parametric, figures
@@ -283,7 +264,7 @@ class Intervals:
         found: list[Interval] = []
         for end in (high, low):
             try:
-                if self.subject.repetition() is None:
+                if self.workload.repetition() is None:
                     self._capture(end)
                 break
             except AnalyzerError:
@@ -303,9 +284,7 @@ class Intervals:
     def _single(self, batch: int, ends: str = "") -> Interval:
         try:
             return Interval(batch, batch, *self._parametric(batch), ends)
-        except AnalyzerError as error:
-            return Interval(batch, batch, ends=ends, error=error.message)
-        except NotTheSame:
+        except (AnalyzerError, NotTheSame):
             return Interval(batch, batch, ends=ends)
 
     def _next(self, low: int, high: int) -> Interval:
@@ -332,29 +311,24 @@ class Intervals:
     def _middle(self, low: int, high: int) -> int:
         """Return a batch in the middle half of a range, captured already if there is one."""
         middle, quarter = (low + high) // 2 | 1, (high - low) // 4
-        known = [batch for batch in self.subject.captured_batches() if abs(batch - middle) <= quarter]
+        known = [batch for batch in self.workload.captured_batches() if abs(batch - middle) <= quarter]
         return min(known, key=lambda batch: abs(batch - middle), default=middle)
 
 
-def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
+def intervals_of(workload: Workload, low: int, high: int) -> Intervals:
     """Return the intervals of a range, or of a longer one from the same beginning, also of another device
     with the same program. Raises AnalyzerError."""
     longer: dict[int, list[Intervals]] = {
-        end: found for (begin, end), found in subject.intervals.items() if begin == low and end >= high
+        end: found for (begin, end), found in workload.intervals.items() if begin == low and end >= high
     }
     with uncollected():
         for end in sorted(longer, reverse=True):  # the longest serves all that is asked next
             for intervals in longer[end]:
-                if (found := intervals.on(subject)) is not None:
+                if (found := intervals.on(workload)) is not None:
                     return found
-    found = Intervals(subject, low, high)
-    subject.intervals.setdefault((low, high), []).append(found)
+    found = Intervals(workload, low, high)
+    workload.intervals.setdefault((low, high), []).append(found)
     return found
-
-
-def _without_error(captured: Captured | AnalyzerError) -> Captured:
-    assert isinstance(captured, Captured)
-    return captured
 
 
 def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:

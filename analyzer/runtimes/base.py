@@ -237,6 +237,7 @@ _OWN = {
     "pytorch": "analyzer.runtimes.pytorch.runtime:PyTorch",
     "onnxruntime": "analyzer.runtimes.onnxruntime.runtime:OnnxRuntime",
 }
+_OF_FRAMEWORK = {"pytorch": "pytorch", "onnx": "onnxruntime"}
 _registered: dict[str, Runtime] = {}
 
 
@@ -274,6 +275,26 @@ def named(name: str) -> Runtime:
     raise OptionError(
         f"unknown runtime {name!r}", f"{did_you_mean(name, names())}one of {', '.join(names())}"
     )
+
+
+def running(name: str | None, framework: str, target: str) -> Runtime:
+    """Return the runtime of that name, else the front end's own. Raises OptionError as `named`, or if it does
+    not run programs of that front end."""
+    runtime = named(name or _OF_FRAMEWORK[framework])
+    check_runtime(runtime, framework, target)
+    return runtime
+
+
+def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
+    """Raise OptionError if the runtime does not run programs of that front end."""
+    if framework in runtime.frameworks:
+        return
+    if framework == "onnx":
+        raise OptionError(
+            f"an ONNX file does not run under {runtime.name} for inference",
+            "leave --runtime out, or give the PyTorch model",
+        )
+    raise OptionError(f"{target} is a PyTorch target", "export it to ONNX first, or use --runtime pytorch")
 
 
 def _loaded(entry: metadata.EntryPoint) -> Runtime:

@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Graph
@@ -72,32 +73,47 @@ class ParametricCapture:
         """The graph at any batch. Raises NotTheSame."""
         return BatchProgram(self.batches, [source.graph for source in self.sources])
 
+    @property
+    def of_file(self) -> bool:
+        """Whether it is an ONNX file's, which is read again at each batch."""
+        return self.sources[0].model is not None
+
+    def changed(self, batch: int) -> bool:
+        """Return whether a batch's program differs: a size comparison is answered otherwise."""
+        return not self.of_file and batch not in self.batches and self.program.guards.changed(batch)
+
     @cached_property
     def naive(self) -> Callable[[int], Naive]:
         """The textbook sum at any batch; raises ArithmeticError as `Polynomial.at`. Raises NotTheSame."""
         return Numbers(self.batches).record(self._naives, "the naive sum")
 
 
-class Batches(Protocol):
+class Batches(ABC):
     """The figures of a target at any batch, under one runtime, on one device."""
 
     def prepare(self, sizes: Sequence[int]) -> None:
-        """Compute in advance what these batches share, before `at` is called for each."""
+        """Compute in advance what these batches share, before `at` is called for each; by default nothing."""
+        del sizes
 
+    @abstractmethod
     def at(self, size: int, limit: Limit | None = None) -> Figures:
         """Return the figures at a batch, under a limit as `Prediction.limited` takes it. Raises
         ArithmeticError where only an analysis at that batch says."""
 
     def prediction(self, size: int) -> Prediction | None:
         """Return what the runtime would do with a batch in plain numbers (`Prediction.plain`); None if only
-        `Runtime.predict` says. Raises ArithmeticError as `at`."""
+        `Runtime.predict` says, as by default. Raises ArithmeticError as `at`."""
+        del size
+        return None
 
     def failed(self, size: int, limit: Limit) -> Failed | None:
         """Return the request that finds no room at a batch under a limit; None if all do, or if only an
-        analysis says. Raises ArithmeticError as `at`."""
+        analysis says, as by default. Raises ArithmeticError as `at`."""
+        del size, limit
+        return None
 
 
-class OfGraph:
+class OfGraph(Batches):
     """The figures of a runtime that is asked about the joined graph at each batch."""
 
     def __init__(
@@ -106,15 +122,6 @@ class OfGraph:
         """Join the captures to one program. Raises NotTheSame."""
         self._runtime, self._profile, self._options = runtime, profile, options
         self._source, self._program, self._naive = parametric.sources[0], parametric.program, parametric.naive
-
-    def prepare(self, sizes: Sequence[int]) -> None:
-        """Do nothing: batches share only the joined graph."""
-
-    def prediction(self, size: int) -> None:
-        """Say nothing: the runtime itself is asked."""
-
-    def failed(self, size: int, limit: Limit) -> None:
-        """Say nothing: under a limit a batch is analysed."""
 
     def at(self, size: int, limit: Limit | None = None) -> Figures:
         """Return the figures of a batch, as `Batches.at`; raises ArithmeticError under a limit."""

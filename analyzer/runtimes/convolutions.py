@@ -25,8 +25,9 @@ _ONLY_ON_A_GPU = (
 def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent, ...]) -> Iterator[str]:
     """Yield the notes of an analysis with these requests."""
     choices = choices_of(profile)
-    if choices.asked and choices.release is not None:
+    release = choices.asker.release
+    if choices.asked and release is not None:
         gpu = profile.cudnn_device.get("deviceName", profile.name)
-        yield f"convolutions' workspaces were asked of cuDNN {written(choices.release)} for {gpu}"
+        yield f"convolutions' workspaces were asked of cuDNN {written(release)} for {gpu}"
     if unasked(events):
-        yield _ONLY_ON_A_GPU if choices.has_library else _UNASKED
+        yield _ONLY_ON_A_GPU if choices.asker.has_library else _UNASKED

@@ -19,17 +19,17 @@ from benchmarks import ROOT
 from benchmarks.harness.pages import MIB
 
 if TYPE_CHECKING:
-    from analyzer.planning.subject import Subject
+    from analyzer.pipeline.workload import Workload
 
 DATA = ROOT / "tests" / "data" / "h200"
 
 
-def subject_of(case: dict[str, Any]) -> Subject:
+def workload_of(case: dict[str, Any]) -> Workload:
     """What a trial finder searched, to be analysed."""
     import torch
 
     from analyzer.options import Options
-    from analyzer.planning.subject import Subject
+    from analyzer.pipeline.workload import Workload
     from benchmarks.fit.measure import model_of
     from benchmarks.networks.kinds import OPT
 
@@ -47,7 +47,7 @@ def subject_of(case: dict[str, Any]) -> Subject:
         "device": case.get("device", "h200"),
         "runtime_options": {"alloc_conf": case["conf"]} if "conf" in case else None,
     }
-    return Subject(model, Options.of(said))
+    return Workload(model, Options.of(said))
 
 
 @click.command("score")
@@ -59,16 +59,17 @@ def main(models: tuple[str, ...], second: bool) -> int:
 
     torchvision_cpu.enable()
     from analyzer.planning.fit import largest
+    from analyzer.runtimes.base import Limit
 
     larger, equal, count, errors = 0, 0, 0, []
     for entry in json.loads((DATA / ("fit_2.json" if second else "fit.json")).read_text()):
         case = entry["case"]
         if models and case["model"] not in models:
             continue
-        subject = subject_of(case)
+        workload = workload_of(case)
         limit = case["limit_mib"] * MIB
         start = time.perf_counter()
-        found = largest(subject, limit)
+        found = largest(workload, limit)
         seconds = time.perf_counter() - start
         count += 1
         larger += found.batch > entry["largest"]
@@ -79,7 +80,7 @@ def main(models: tuple[str, ...], second: bool) -> int:
             flush=True,
         )
         for batch, trial in entry["trials"].items():
-            estimate = subject.limited_analysis(int(batch), (limit, False)).estimate
+            estimate = workload.analysis(int(batch), Limit(limit, False)).estimate
             runs = estimate.out_of_memory is None
             line = f"  {batch:>4} {'ran' if trial['ok'] else 'failed':<7} predicted {'to run' if runs else 'to fail':<8}"
             if trial["ok"]:

@@ -85,18 +85,8 @@ def main(python: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
         program.write_text(PROGRAM.replace("CASES", repr(json.dumps(CASES))))
-        command = [
-            sys.executable,
-            "-m",
-            "analyzer",
-            "emulate",
-            "--python",
-            python,
-            "--device",
-            "h100",
-            str(program),
-        ]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        emulate = [sys.executable, "-m", "analyzer", "emulate", "--python", python, "--device", "h100"]
+        said = subprocess.run([*emulate, str(program)], capture_output=True, text=True, check=True).stderr
     rows = [line[1:] for line in said.splitlines() if line.startswith("@")]
     PATH.write_text("[\n" + ",\n".join(rows) + "\n]\n")
     click.echo(f"{PATH}: {len(rows)} cases")

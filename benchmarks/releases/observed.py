@@ -39,7 +39,7 @@ def convolutions() -> Iterator[None]:
     put: list[tuple[Choices, tuple[Convolution, ConvolutionSettings, bool]]] = []
     rows = json.loads((DATA / "cudnn_while_observed.json").read_text())["rows"]
     for device, *fields, settings, trial, nbytes in rows:
-        call = Question.read(["pytorch", *fields[:5], (), *fields[5:], False]).convolution()
+        call = Question.read(["pytorch", *fields[:5], (), *fields[5:], False]).call
         choices, key = choices_of(load(device)), (call, ConvolutionSettings(*settings), trial)
         choices._known[key] = Workspace.known(nbytes, ASKED)
         put.append((choices, key))

@@ -13,7 +13,7 @@ from analyzer.graph import Operator
 from analyzer.options import Options
 from analyzer.parametric.numbers import NotTheSame
 from analyzer.parametric.steps import RepeatedSteps
-from analyzer.planning.subject import Subject
+from analyzer.pipeline.workload import Workload
 from tests.planning.targets import Small, small_batch
 
 
@@ -40,11 +40,11 @@ def plain(operator: Operator) -> Operator:
 )
 def test_the_steps_are_those_captured(more: dict[str, Any]) -> None:
     given: Any = {"inputs": small_batch, "mode": "train", "device": "h200", **more}
-    subject = Subject(Small(), Options.of(given))
-    repetition = RepeatedSteps(subject.captured(9).source.graph)
+    workload = Workload(Small(), Options.of(given))
+    repetition = RepeatedSteps(workload.captured(9).source.graph)
     for batch in (2, 12):
-        graph = repetition.with_all_steps(subject.captured(batch, steps=1).source.graph).check()
-        every = subject.captured(batch).source.graph
+        graph = repetition.with_all_steps(workload.captured(batch, steps=1).source.graph).check()
+        every = workload.captured(batch).source.graph
         assert graph.storages == every.storages
         assert graph.program == every.program
         assert list(map(plain, graph.operators)) == list(map(plain, every.operators))
@@ -55,15 +55,15 @@ def test_steps_that_do_not_repeat_are_captured() -> None:
     def rows(batch: int) -> Any:
         return (torch.randn(batch, 8),), ()
 
-    subject = Subject(Growing(), Options.of({"inputs": rows, "device": "h200"}))
+    workload = Workload(Growing(), Options.of({"inputs": rows, "device": "h200"}))
     with pytest.raises(NotTheSame):
-        RepeatedSteps(subject.captured(5).source.graph)
+        RepeatedSteps(workload.captured(5).source.graph)
 
 
 def test_another_first_step_is_refused() -> None:
-    subject = Subject(Small(), Options.of({"inputs": small_batch, "device": "h200"}))
-    other = subject.under(replace(subject.options, mode="train"))
+    workload = Workload(Small(), Options.of({"inputs": small_batch, "device": "h200"}))
+    other = workload.under(replace(workload.options, mode="train"))
     with pytest.raises(NotTheSame):
-        RepeatedSteps(subject.captured(5).source.graph).with_all_steps(
+        RepeatedSteps(workload.captured(5).source.graph).with_all_steps(
             other.captured(3, steps=1).source.graph
         )

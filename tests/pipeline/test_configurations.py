@@ -235,6 +235,9 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         analyzer.fit(config, limit="2GiB")
     with pytest.raises(OptionError, match="--lora is for a configuration"):
         analyzer.analyze("models/gpt2.py", lora="r=4")
+    for plan in (analyzer.fit, analyzer.advise, analyzer.what_if):
+        with pytest.raises(OptionError, match="--lora is for a configuration"):
+            plan("models/linear.py", lora="r=4", device="2GiB")
     with pytest.raises(OptionError, match="--mode generate is for a configuration"):
         analyzer.analyze("models/gpt2.py", mode="generate")
     found = importlib.util.find_spec
@@ -377,7 +380,7 @@ def test_a_package_that_loads_stored_weights_is_missing(tmp_path: Path) -> None:
 
 def test_weights_stored_quantized_are_not_offered_to_be_quantized(tmp_path: Path) -> None:
     from analyzer.options import Options
-    from analyzer.planning.configurations import variants
+    from analyzer.planning.changes import of_configuration as variants
 
     config = written(tmp_path, tiny(quantization_config=BNB_4BIT))
     for said in ({}, {"mode": "train", "lora": "r=8"}):

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from analyzer.options import Options
+from analyzer.pipeline.workload import Workload
 from analyzer.planning.curve import curve
 from analyzer.planning.fit import largest
 from analyzer.planning.intervals import figures_of
-from analyzer.planning.subject import Subject
 from analyzer.results.curve import Row
 from analyzer.runtimes.bounded import unasked
 from benchmarks.sweep import MODELS as ZOO
@@ -33,12 +33,12 @@ def cases(names: tuple[str, ...], always: tuple[str, ...]) -> list[Any]:
     return [pytest.param(name, marks=() if name in always else pytest.mark.campaign) for name in names]
 
 
-def check(subject: Subject, batches: range, seed: str) -> None:
+def check(workload: Workload, batches: range, seed: str) -> None:
     """`SIZES` of the rows that were evaluated, each beside an analysis of its own."""
-    found = curve(subject, batches)
+    found = curve(workload, batches)
     free = [row for row in found.rows if row.batch not in found.captures]
     for row in random.Random(seed).sample(free, SIZES):
-        fresh = figures_of(subject.analysis(row.batch))
+        fresh = figures_of(workload.analysis(row.batch))
         assert row == Row(
             row.batch, fresh.peak_allocated, fresh.peak_reserved, fresh.device_used, fresh.naive
         )
@@ -57,12 +57,12 @@ def test_measured_models(name: str, mode: str) -> None:
     given: dict[str, Any] = {"inputs": make_batch, "mode": mode, "device": "h200"}
     if mode == "train":
         given |= {"loss": loss, "optimizer": models.OPT["adam"]}
-    check(Subject(model, Options.of(given)), range(2, 202), f"{name} {mode}")
+    check(Workload(model, Options.of(given)), range(2, 202), f"{name} {mode}")
 
 
 @pytest.mark.parametrize("name", cases(ONNX, ("cnn.onnx",)))
 def test_onnx_files(name: str) -> None:
-    check(Subject(MODELS / name, Options.of({"device": "h200"})), range(2, 202), name)
+    check(Workload(MODELS / name, Options.of({"device": "h200"})), range(2, 202), name)
 
 
 def trials(name: str) -> list[Any]:
@@ -83,11 +83,11 @@ def test_at_the_true_limit_of_an_h100(name: str) -> None:
     workspace had to be inferred."""
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    from benchmarks.fit.score import subject_of
+    from benchmarks.fit.score import workload_of
 
-    subject = subject_of(LIMITS[name]["case"])
+    workload = workload_of(LIMITS[name]["case"])
     for batch, trial in LIMITS[name]["trials"].items():
-        analysis = subject.analysis(int(batch))
+        analysis = workload.analysis(int(batch))
         estimate = analysis.estimate
         sure, other = ("fits", "does not fit") if trial["ok"] else ("does not fit", "fits")
         assert estimate.verdict() != other
@@ -104,9 +104,9 @@ def test_the_largest_batch_of_an_h100(name: str) -> None:
     """Of EfficientNet 938 is answered, which did not run: the verdict is that it may not."""
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    from benchmarks.fit.score import subject_of
+    from benchmarks.fit.score import workload_of
 
-    found = largest(subject_of(LIMITS[name]["case"]))
+    found = largest(workload_of(LIMITS[name]["case"]))
     assert found.fails > LIMITS[name]["largest"]
     assert found.batch <= LIMITS[name]["largest"] or (name, found.verdict) == (
         "efficientnet_b0",
@@ -120,10 +120,10 @@ def test_never_larger_than_what_ran(entry: dict[str, Any]) -> None:
     """And of VGG-16 the gap that was found when it was looked for: 118 failed, 117 and 119 to 121 ran (`fit_2.json`)."""
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    from benchmarks.fit.score import subject_of
+    from benchmarks.fit.score import workload_of
 
     case = entry["case"]
-    found = largest(subject_of(case), case["limit_mib"] * 2**20)
+    found = largest(workload_of(case), case["limit_mib"] * 2**20)
     assert found.batch <= entry["largest"]
     if case["model"] == "vgg16":
         assert (found.batch, found.gaps) == (121, (118,))

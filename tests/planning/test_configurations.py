@@ -12,7 +12,7 @@ import pytest
 import analyzer
 from analyzer.devices import load
 from analyzer.options import Options
-from analyzer.planning.configurations import variants
+from analyzer.planning.changes import of_configuration as variants
 from analyzer.planning.what_if import what_if
 from analyzer.report import formats
 

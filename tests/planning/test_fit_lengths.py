@@ -15,7 +15,7 @@ import pytest
 import analyzer
 from analyzer.cli import main
 from analyzer.options import Options
-from analyzer.planning.fit_lengths import over_lengths
+from analyzer.planning.fit import over_lengths
 from analyzer.report.formats import View, names, render
 from analyzer.results.fit import Lengths
 

@@ -13,7 +13,7 @@ from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.cli import _output, main
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError
-from analyzer.planning import subject
+from analyzer.pipeline import workload
 from analyzer.planning.fit import fit, fits
 from analyzer.results.fit import Fit
 from tests.capture.pytorch.captures import inference, traced
@@ -26,16 +26,16 @@ DEVICES = ("1GiB", "1100MiB", "1200MiB")
 def captures(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The batches at which something is captured from now on."""
     made: list[int] = []
-    original = subject.Subject.captured
+    original = workload.Workload.captured
 
-    def counted(self: subject.Subject, batch: int, *rest: Any, **more: Any) -> Any:
-        before = sum(map(len, self._captures.values()))
+    def counted(self: workload.Workload, batch: int, *rest: Any, **more: Any) -> Any:
+        before = sum(map(len, self._known.captures.values()))
         found = original(self, batch, *rest, **more)
-        if sum(map(len, self._captures.values())) > before:
+        if sum(map(len, self._known.captures.values())) > before:
             made.append(batch)
         return found
 
-    monkeypatch.setattr(subject.Subject, "captured", counted)
+    monkeypatch.setattr(workload.Workload, "captured", counted)
     return made
 
 

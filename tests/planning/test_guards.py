@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import analyzer
 from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
 from analyzer.graph.guard import SizeGuard
-from analyzer.parametric.guards import SizeGuards
+from analyzer.parametric.program import SizeGuards
 from analyzer.planning.curve import sweep
 from analyzer.planning.fit import fit
 from tests.planning.targets import stepped_batch

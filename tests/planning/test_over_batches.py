@@ -12,10 +12,10 @@ from analyzer.allocators import create
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError
 from analyzer.options import Options
+from analyzer.pipeline.workload import Workload
 from analyzer.planning.curve import curve
 from analyzer.planning.fit import fit
 from analyzer.planning.intervals import figures_of
-from analyzer.planning.subject import Subject
 from analyzer.results.curve import Row
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Prediction, Runtime, Source
@@ -56,9 +56,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_registered", {"keeping": Keeping(), "joining": Joining()})
 
 
-def rows_of(subject: Subject, batches: range) -> list[Row]:
+def rows_of(workload: Workload, batches: range) -> list[Row]:
     """Each batch by an analysis of its own."""
-    found = [figures_of(subject.analysis(batch)) for batch in batches]
+    found = [figures_of(workload.analysis(batch)) for batch in batches]
     return [Row(f.batch, f.peak_allocated, f.peak_reserved, f.device_used, f.naive) for f in found]
 
 
@@ -67,28 +67,28 @@ def rows_of(subject: Subject, batches: range) -> list[Row]:
 )
 @pytest.mark.sampled(1)
 def test_a_joined_curve_is_that_of_analyses(runtime: str, mode: str) -> None:
-    def subject() -> Subject:
+    def workload() -> Workload:
         given: Any = {"inputs": small_batch, "mode": mode, "runtime": runtime, "device": "h200"}
-        return Subject(Small(), Options.of(given))
+        return Workload(Small(), Options.of(given))
 
-    found = curve(subject(), range(2, 18))
+    found = curve(workload(), range(2, 18))
     assert len(found.captures) <= 4
-    assert list(found.rows) == rows_of(subject(), range(2, 18))
+    assert list(found.rows) == rows_of(workload(), range(2, 18))
 
 
 @pytest.mark.parametrize("runtime", ["paddle", "tensorflow"])
 def test_a_file_too(runtime: str) -> None:
     options = Options.of({"runtime": runtime, "device": "h200"})
-    found = curve(Subject(MODELS / "cnn.onnx", options), range(1, 13))
+    found = curve(Workload(MODELS / "cnn.onnx", options), range(1, 13))
     assert len(found.captures) <= 4
-    assert list(found.rows) == rows_of(Subject(MODELS / "cnn.onnx", options), range(1, 13))
+    assert list(found.rows) == rows_of(Workload(MODELS / "cnn.onnx", options), range(1, 13))
 
 
 def test_a_runtime_that_says_nothing_is_asked_about_each_batch() -> None:
     given: Any = {"inputs": small_batch, "runtime": "keeping", "device": "h200"}
-    found = curve(Subject(Small(), Options.of(given)), range(2, 10))
+    found = curve(Workload(Small(), Options.of(given)), range(2, 10))
     assert found.captures == tuple(range(2, 10))
-    assert list(found.rows) == rows_of(Subject(Small(), Options.of(given)), range(2, 10))
+    assert list(found.rows) == rows_of(Workload(Small(), Options.of(given)), range(2, 10))
 
 
 @pytest.mark.parametrize("runtime", ["keeping", "joining"])
@@ -118,10 +118,10 @@ class TwoStreams(nn.Module):
 
 
 def test_a_wait_is_for_the_stream_it_names() -> None:
-    def subject() -> Subject:
+    def workload() -> Workload:
         given: Any = {"inputs": lambda batch: ((torch.randn(batch, 4096),), ()), "device": "h200"}
-        return Subject(TwoStreams(), Options.of(given))
+        return Workload(TwoStreams(), Options.of(given))
 
-    found = curve(subject(), range(1000, 1010))
+    found = curve(workload(), range(1000, 1010))
     assert len(found.captures) <= 4
-    assert list(found.rows) == rows_of(subject(), range(1000, 1010))
+    assert list(found.rows) == rows_of(workload(), range(1000, 1010))

@@ -10,8 +10,8 @@ import pytest
 from onnx import parser
 
 from analyzer.options import Options
+from analyzer.pipeline.workload import Workload
 from analyzer.planning.intervals import Intervals, figures_of
-from analyzer.planning.subject import Subject
 from analyzer.runtimes.onnxruntime.batches import SessionBatches
 
 CONVOLUTIONS = """
@@ -97,7 +97,7 @@ FILES = {
 }
 
 
-def subject_of(name: str, folder: Path, **runtime_options: str) -> Subject:
+def workload_of(name: str, folder: Path, **runtime_options: str) -> Workload:
     """The file with weights for what nobody makes."""
     graph, opset = FILES[name]
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {graph}')
@@ -110,7 +110,7 @@ def subject_of(name: str, folder: Path, **runtime_options: str) -> Subject:
         model.graph.value_info.remove(value)
     onnx.save(model, folder / f"{name}.onnx")
     options = Options.of({"device": "h200", "runtime_options": runtime_options})
-    return Subject(folder / f"{name}.onnx", options)
+    return Workload(folder / f"{name}.onnx", options)
 
 
 def recordings(intervals: Intervals) -> list[int]:
@@ -138,13 +138,13 @@ def recordings(intervals: Intervals) -> list[int]:
 def test_every_batch_is_a_fresh_analysis(
     name: str, options: dict[str, str], recorded: list[int], tmp_path: Path
 ) -> None:
-    subject = subject_of(name, tmp_path, **options)
-    intervals = Intervals(subject, 2, 40)
+    workload = workload_of(name, tmp_path, **options)
+    intervals = Intervals(workload, 2, 40)
     intervals.prepare(range(2, 41))
     assert recordings(intervals) == recorded
-    alone = Intervals(subject, 2, 40)
+    alone = Intervals(workload, 2, 40)
     for batch in range(2, 41, 3 if options else 1):
         found = intervals.at(batch)
-        assert found == figures_of(subject.analysis(batch)), batch
+        assert found == figures_of(workload.analysis(batch)), batch
         assert batch % 5 or found == alone.at(batch)  # nothing prepared
     assert len(intervals.captured) <= 4

@@ -9,9 +9,9 @@ import pytest
 
 from analyzer.options import Options
 from analyzer.parametric.program import BatchProgram
+from analyzer.pipeline.workload import Workload
 from analyzer.planning.fit import fit, fits
 from analyzer.planning.intervals import intervals_of
-from analyzer.planning.subject import Subject
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes.base import Limit
 from tests.paths import ROOT
@@ -20,12 +20,12 @@ CNN = str(ROOT / "models" / "cnn.py")
 
 
 def test_batches_are_joined_once_for_all_devices() -> None:
-    subject = Subject(CNN, Options.of({"mode": "train", "device": "h200"}))
-    first = intervals_of(subject, 1, 64)
-    other = subject.on("l4")
+    workload = Workload(CNN, Options.of({"mode": "train", "device": "h200"}))
+    first = intervals_of(workload, 1, 64)
+    other = workload.on("l4")
     with mock.patch.object(BatchProgram, "__init__", side_effect=AssertionError):
         shared = intervals_of(other, 1, 64)
-    alone = intervals_of(Subject(CNN, Options.of({"mode": "train", "device": "l4"})), 1, 64)
+    alone = intervals_of(Workload(CNN, Options.of({"mode": "train", "device": "l4"})), 1, 64)
     for batch in (1, 2, 40, 64):
         assert shared.at(batch) == alone.at(batch)
         assert shared.at(batch, Limit(10**8, True)) == alone.at(batch, Limit(10**8, True))

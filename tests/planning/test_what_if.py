@@ -17,11 +17,12 @@ from analyzer.cli import main
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.pipeline.assemble import Captured
+from analyzer.pipeline.workload import Workload
+from analyzer.planning.changes import variants
 from analyzer.planning.checkpoints import gain, patterns
 from analyzer.planning.fit import fit
 from analyzer.planning.flops import flops
-from analyzer.planning.subject import Subject
-from analyzer.planning.what_if import cheapest, variants, what_if
+from analyzer.planning.what_if import cheapest, what_if
 from analyzer.report import formats
 from tests.paths import MODELS
 
@@ -149,13 +150,13 @@ def test_the_largest_batch_is_what_fit_finds(convolves: bool, monkeypatch: pytes
     """Of every strategy, with the same estimates as without the search; a program without convolutions is captured a few times each, and
     not once more for settings of the allocator."""
     captures: list[str] = []
-    made = Subject._made
+    made = Workload._made
 
-    def counted(subject: Subject, options: Options, *arguments: Any) -> Captured:
+    def counted(workload: Workload, options: Options, *arguments: Any) -> Captured:
         captures.append(str(options.shown()))
-        return made(subject, options, *arguments)
+        return made(workload, options, *arguments)
 
-    monkeypatch.setattr(Subject, "_made", counted)
+    monkeypatch.setattr(Workload, "_made", counted)
     model = (
         nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
         if convolves

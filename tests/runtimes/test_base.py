@@ -15,9 +15,9 @@ from analyzer.graph import Birth, Category, Death, Graph, Mark, Operator, Run, S
 from analyzer.liveness.naive import formula
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.pipeline.assemble import Captured, assemble, check_runtime
+from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.runtimes import base
-from analyzer.runtimes.base import Capped, Description, Prediction, Runtime, Saving, Source
+from analyzer.runtimes.base import Capped, Description, Prediction, Runtime, Saving, Source, check_runtime
 from analyzer.runtimes.events import Event, Free, Malloc
 from tests.paths import MODELS
 

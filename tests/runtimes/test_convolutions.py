@@ -20,7 +20,7 @@ def test_without_a_library_what_helps_is_named(device: str, monkeypatch: pytest.
     """Also of GPUs with recorded answers: nobody can be asked for those that no record has."""
     monkeypatch.setenv("ANALYZER_CUDNN", "none")
     profile = load(device)
-    assert not choices_of(profile).has_library
+    assert not choices_of(profile).asker.has_library
     (note,) = notes_on_convolutions(profile, (UNASKED,))
     assert "is assumed, between bounds" in note and "pip install 'gpu-memory-analyzer[cudnn]'" in note
 

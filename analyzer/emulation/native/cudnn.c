@@ -24,23 +24,10 @@ enum { SUCCESS = 0, BAD_PARAM = 2000, NOT_FINALIZED = 2004, NO_PLAN = 3000, INTE
 /* ---- the graph interface ---------------------------------------------------------------------------------------------- */
 
 enum { ENGINE = 2, ENGINE_CONFIG = 3, HEURISTICS = 4, EXECUTION_PLAN = 5, OPERATION_GRAPH = 15, LAST_KIND = 63 };
-enum {
-  HEURISTICS_MODE = 200,
-  HEURISTICS_GRAPH = 201,
-  HEURISTICS_RESULTS = 202,
-  CONFIG_ENGINE = 300,
-  CONFIG_KNOBS = 302,
-  CONFIG_WORKSPACE = 303,
-  CONFIG_SHARED_MEMORY = 304,
-  PLAN_CONFIG = 401,
-  PLAN_WORKSPACE = 402,
-  GRAPH_OPERATIONS = 801,
-  GRAPH_ENGINE_COUNT = 802,
-  ENGINE_INDEX = 1301,
-  ENGINE_KNOBS = 1302,
-  ENGINE_NUMERICAL_NOTES = 1303,
-  ENGINE_BEHAVIOR_NOTES = 1305,
-};
+enum { HEURISTICS_MODE = 200, HEURISTICS_GRAPH = 201, HEURISTICS_RESULTS = 202 };
+enum { CONFIG_ENGINE = 300, CONFIG_KNOBS = 302, CONFIG_WORKSPACE = 303, CONFIG_SHARED_MEMORY = 304 };
+enum { PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, GRAPH_OPERATIONS = 801, GRAPH_ENGINE_COUNT = 802 };
+enum { ENGINE_INDEX = 1301, ENGINE_KNOBS = 1302, ENGINE_NUMERICAL_NOTES = 1303, ENGINE_BEHAVIOR_NOTES = 1305 };
 enum { TYPE_HANDLE = 0, TYPE_FLOAT = 4, TYPE_DOUBLE = 5, TYPE_VOID_PTR = 6, TYPE_DESCRIPTOR = 15, TYPE_FRACTION = 26 };
 enum { TYPES = 64 };
 /* Bytes of an element, by cudnnBackendAttributeType_t; enumerators are ints, as all are that came after 9.19. */
@@ -285,15 +272,13 @@ ANSWER int cudnnBackendExecute(void *handle, void *plan, void *variant_pack) {
   return SUCCESS;
 }
 
-ANSWER int cudnnBackendPopulateCudaGraph(void *handle, void *plan, void *variant_pack, void *graph) {
-  (void)graph;
-  return cudnnBackendExecute(handle, plan, variant_pack);
-}
-
-ANSWER int cudnnBackendUpdateCudaGraph(void *handle, void *plan, void *variant_pack, void *graph) {
-  (void)graph;
-  return cudnnBackendExecute(handle, plan, variant_pack);
-}
+#define EXECUTE_IN_GRAPH(name)                                                      \
+  ANSWER int name(void *handle, void *plan, void *variant_pack, void *graph) {      \
+    (void)graph;                                                                    \
+    return cudnnBackendExecute(handle, plan, variant_pack);                         \
+  }
+EXECUTE_IN_GRAPH(cudnnBackendPopulateCudaGraph)
+EXECUTE_IN_GRAPH(cudnnBackendUpdateCudaGraph)
 
 /* ---- handles and descriptors of the older interface --------------------------------------------------------------------- */
 
@@ -530,16 +515,20 @@ static int64_t matrix_elements(const struct recurrent *rnn, int pseudo_layer) {
   return GATES[rnn->mode] * rnn->hidden * columns + (is_projected(rnn) ? (int64_t)rnn->projection * rnn->hidden : 0);
 }
 
+static int64_t matrices_before(const struct recurrent *rnn, int pseudo_layer) {
+  int64_t count = 0;
+  for (int i = 0; i < pseudo_layer; i++) count += matrix_elements(rnn, i);
+  return count;
+}
+
 static int biases_per_gate(const struct recurrent *rnn) { return rnn->bias == 0 ? 0 : rnn->bias == 2 ? 2 : 1; }
 
 ANSWER int cudnnGetRNNWeightSpaceSize(void *handle, void *layer, size_t *bytes) {
   const struct recurrent *rnn = layer;
   (void)handle;
   if (rnn == NULL || bytes == NULL || rnn->mode < 0 || rnn->mode > 3) return BAD_PARAM;
-  int64_t count = 0, pseudo_layers = (int64_t)rnn->layers * rnn->directions;
-  for (int i = 0; i < pseudo_layers; i++) count += matrix_elements(rnn, i);
-  count += pseudo_layers * GATES[rnn->mode] * rnn->hidden * biases_per_gate(rnn);
-  *bytes = count * element_bytes(rnn->type);
+  int64_t all = (int64_t)rnn->layers * rnn->directions, biases = all * GATES[rnn->mode] * rnn->hidden * biases_per_gate(rnn);
+  *bytes = (matrices_before(rnn, all) + biases) * element_bytes(rnn->type);
   return SUCCESS;
 }
 
@@ -551,11 +540,7 @@ ANSWER int cudnnGetRNNWeightParams(void *handle, void *layer, int32_t pseudo_lay
   (void)handle, (void)bytes;
   if (rnn == NULL || rnn->mode < 0 || rnn->mode > 3) return BAD_PARAM;
   int gates = GATES[rnn->mode], all = rnn->layers * rnn->directions, ones[3] = {1, 1, 1};
-  int64_t columns = input_columns(rnn, pseudo_layer), before = 0, matrices = 0;
-  for (int i = 0; i < all; i++) {
-    if (i < pseudo_layer) before += matrix_elements(rnn, i);
-    matrices += matrix_elements(rnn, i);
-  }
+  int64_t columns = input_columns(rnn, pseudo_layer), before = matrices_before(rnn, pseudo_layer);
   int64_t rows = rnn->hidden, input_part = gates * rows * columns, own = columns, at = number * rows * columns;
   if (number >= gates) {
     own = output_size(rnn);
@@ -577,7 +562,7 @@ ANSWER int cudnnGetRNNWeightParams(void *handle, void *layer, int32_t pseudo_lay
     int has = number < per_gate * gates;
     cudnnSetTensorNdDescriptor(bias, rnn->type, 3, has ? sizes : ones, strides);
     int64_t place = ((int64_t)pseudo_layer * per_gate * gates + number) * rnn->hidden;
-    *bias_at = has ? (char *)weights + (matrices + place) * element : NULL;
+    *bias_at = has ? (char *)weights + (matrices_before(rnn, all) + place) * element : NULL;
   }
   return SUCCESS;
 }
@@ -626,42 +611,21 @@ ANSWER int cudnnSetCTCLossDescriptor_v8(void *descriptor, int type, int normaliz
 
 #define NOTHING(name) \
   ANSWER int name(void) { return SUCCESS; }
-NOTHING(cudnnBatchNormalizationForwardTrainingEx)
-NOTHING(cudnnBatchNormalizationForwardInference)
-NOTHING(cudnnBatchNormalizationBackwardEx)
-NOTHING(cudnnRNNForward)
-NOTHING(cudnnRNNBackwardData_v8)
-NOTHING(cudnnRNNBackwardWeights_v8)
-NOTHING(cudnnCTCLoss)
-NOTHING(cudnnCTCLoss_v8)
-NOTHING(cudnnSetCTCLossDescriptor)
-NOTHING(cudnnSetCTCLossDescriptorEx)
-NOTHING(cudnnSetActivationDescriptor)
-NOTHING(cudnnSetPooling2dDescriptor)
-NOTHING(cudnnPoolingForward)
-NOTHING(cudnnSetSpatialTransformerNdDescriptor)
-NOTHING(cudnnSpatialTfGridGeneratorForward)
-NOTHING(cudnnSpatialTfGridGeneratorBackward)
-NOTHING(cudnnSpatialTfSamplerForward)
-NOTHING(cudnnSpatialTfSamplerBackward)
-NOTHING(cudnnSetConvolutionNdDescriptor)
-NOTHING(cudnnSetConvolutionGroupCount)
-NOTHING(cudnnSetConvolutionMathType)
+NOTHING(cudnnBatchNormalizationForwardTrainingEx) NOTHING(cudnnBatchNormalizationForwardInference)
+NOTHING(cudnnBatchNormalizationBackwardEx) NOTHING(cudnnRNNForward) NOTHING(cudnnRNNBackwardData_v8)
+NOTHING(cudnnRNNBackwardWeights_v8) NOTHING(cudnnCTCLoss) NOTHING(cudnnCTCLoss_v8) NOTHING(cudnnSetCTCLossDescriptor)
+NOTHING(cudnnSetCTCLossDescriptorEx) NOTHING(cudnnSetActivationDescriptor) NOTHING(cudnnSetPooling2dDescriptor)
+NOTHING(cudnnPoolingForward) NOTHING(cudnnSetSpatialTransformerNdDescriptor) NOTHING(cudnnSpatialTfGridGeneratorForward)
+NOTHING(cudnnSpatialTfGridGeneratorBackward) NOTHING(cudnnSpatialTfSamplerForward) NOTHING(cudnnSpatialTfSamplerBackward)
+NOTHING(cudnnSetConvolutionNdDescriptor) NOTHING(cudnnSetConvolutionGroupCount) NOTHING(cudnnSetConvolutionMathType)
 
 /* ---- what is not answered: cuDNN 7's convolutions, which PyTorch calls with TORCH_CUDNN_V8_API_DISABLED alone --------------------- */
 
 #define UNANSWERED(name) \
   ANSWER int name(void) { refused(#name); return NO_PLAN; }
-UNANSWERED(cudnnConvolutionForward)
-UNANSWERED(cudnnConvolutionBackwardData)
-UNANSWERED(cudnnConvolutionBackwardFilter)
-UNANSWERED(cudnnConvolutionBiasActivationForward)
-UNANSWERED(cudnnFindConvolutionForwardAlgorithmEx)
-UNANSWERED(cudnnFindConvolutionBackwardDataAlgorithmEx)
-UNANSWERED(cudnnFindConvolutionBackwardFilterAlgorithmEx)
-UNANSWERED(cudnnGetConvolutionForwardAlgorithm_v7)
-UNANSWERED(cudnnGetConvolutionBackwardDataAlgorithm_v7)
-UNANSWERED(cudnnGetConvolutionBackwardFilterAlgorithm_v7)
-UNANSWERED(cudnnGetConvolutionForwardWorkspaceSize)
-UNANSWERED(cudnnGetConvolutionBackwardDataWorkspaceSize)
-UNANSWERED(cudnnGetConvolutionBackwardFilterWorkspaceSize)
+UNANSWERED(cudnnConvolutionForward) UNANSWERED(cudnnConvolutionBackwardData) UNANSWERED(cudnnConvolutionBackwardFilter)
+UNANSWERED(cudnnConvolutionBiasActivationForward) UNANSWERED(cudnnFindConvolutionForwardAlgorithmEx)
+UNANSWERED(cudnnFindConvolutionBackwardDataAlgorithmEx) UNANSWERED(cudnnFindConvolutionBackwardFilterAlgorithmEx)
+UNANSWERED(cudnnGetConvolutionForwardAlgorithm_v7) UNANSWERED(cudnnGetConvolutionBackwardDataAlgorithm_v7)
+UNANSWERED(cudnnGetConvolutionBackwardFilterAlgorithm_v7) UNANSWERED(cudnnGetConvolutionForwardWorkspaceSize)
+UNANSWERED(cudnnGetConvolutionBackwardDataWorkspaceSize) UNANSWERED(cudnnGetConvolutionBackwardFilterWorkspaceSize)

@@ -26,12 +26,12 @@ def wanted(question: Question, plans: Iterator[Plan], ranked: bool = True) -> It
     PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32
     that is not on tensor cores. The first that needs no GPU tells how likely one on cuBLAS adds up parts.
     """
-    deterministic, strict, listed = False, question.dtype != "float32", False
+    deterministic, strict, listed = False, question.call.dtype != "float32", False
     for plan in plans:
         yield plan
         deterministic |= plan.deterministic
         strict |= not plan.tensor_core
-        listed |= not is_on_cublas(question.operation, plan)
+        listed |= not is_on_cublas(question.call.operation, plan)
         enough = question.searcher != PYTORCH or (question.first and ranked) or (deterministic and strict)
         if listed and enough and not question.whole:
             return
@@ -45,8 +45,7 @@ def main(library: str, cublaslt: str) -> None:
         ctypes.CDLL(cublaslt, mode=ctypes.RTLD_GLOBAL)
     cudnn = Cudnn(library, device_json=sys.stdin.readline().strip())
     ranked = cudnn.ranks_unusable()
-    about = {"version": cudnn.version, "ranks_unusable": ranked}
-    print(json.dumps(about), file=answers, flush=True)
+    print(json.dumps({"ranks_unusable": ranked}), file=answers, flush=True)
     for line in sys.stdin:
         found = []
         for fields in json.loads(line):

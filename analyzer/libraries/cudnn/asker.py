@@ -31,6 +31,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from analyzer.cache import folder
 from analyzer.libraries.cudnn.convolution import Plan, Question
@@ -99,60 +100,49 @@ class Asker:
         """The library's release, as its file says it."""
         return RELEASE if self._library is None else self._library.release
 
-    def plans(self, question: Question) -> tuple[Plan, ...] | None:
-        """Return the plans of a question, in the order they are tried; None: cuDNN gives no answer."""
-        return self.ask([question])[0]
-
     def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
-        """Return the plans of each question; a longer list answers a question for fewer plans as well."""
+        """Return the plans of each question, in the order they are tried, None where cuDNN gives no answer; a
+        longer list answers a question for fewer plans as well."""
         with self._lock:
             self._load()
-            known = {question: self._answer(question) for question in dict.fromkeys(questions)}
-            missing = [question for question, answer in known.items() if answer is _UNASKED]
+            missing = [each for each in dict.fromkeys(questions) if self._answered(each) not in self._known]
             for begin in range(0, len(missing), _AT_ONCE):
                 chunk = missing[begin : begin + _AT_ONCE]
                 found = self._answers_of(chunk)
                 if found is None and len(chunk) > 1:  # find the one that ends the library
                     found = [(self._answers_of([question]) or [None])[0] for question in chunk]
                 self._keep(dict(zip(chunk, found or [None] * len(chunk), strict=True)))
-            known |= {question: self._answer(question) for question in missing}
-            answers = (known[question] for question in questions)
-            return [None if isinstance(answer, _Unasked) else answer for answer in answers]
+            return [self._known[self._answered(question)] for question in questions]
 
     def close(self) -> None:
         """End the answering process."""
         process, self._process = self._process, None
         if process is not None and self._owner == os.getpid():
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
             process.kill()
-            process.wait()
+            process.communicate()
             shutil.rmtree(self._beside, ignore_errors=True)
 
-    def _answer(self, question: Question) -> tuple[Plan, ...] | _Unasked | None:
+    def _answered(self, question: Question) -> Question:
+        """Return the question whose known answer is this one's, too; itself if there is none."""
         tried = question._replace(first=False)
         for each in (question, tried, tried._replace(whole=True)):
-            if each not in self._known and (answered := self._kept.pop(json.dumps(each), None)) is not None:
+            if each not in self._known and (text := self._kept.pop(json.dumps(each.fields), "")):
                 with suppress(ValueError, TypeError):  # a damaged text is asked again
-                    self._known[each] = tuple(map(Plan.read, json.loads(answered)))
+                    self._known[each] = tuple(map(Plan.read, json.loads(text)))
             if each in self._known:
-                return self._known[each]
-        return _UNASKED
+                return each
+        return question
 
     def _answers_of(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None] | None:
         """Send the questions to the process and return its answers; None if it has ended."""
         process = self._running()
-        if process is None or process.stdin is None or process.stdout is None:
+        if process is None:
             return None
         watch = threading.Timer(_SECONDS, process.kill)
         watch.daemon = True
         watch.start()
         try:
-            process.stdin.write(json.dumps(questions) + "\n")
-            process.stdin.flush()
-            found = json.loads(process.stdout.readline())
+            found = _answer(process, json.dumps([question.fields for question in questions]))
         except (OSError, ValueError):
             self.close()
             self._ends += 1
@@ -167,27 +157,19 @@ class Asker:
             return self._process
         if self._library is None or self._ends >= _MOST_ENDS:
             return None
-        dropped = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
+        kept |= {"PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": self._search_path(self._library)}
         try:
-            process = subprocess.Popen(
-                command(self._library),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                cwd=_ROOT,
-                env=dropped | {"PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": self._search_path(self._library)},
+            self._process = subprocess.Popen(
+                command(self._library), cwd=_ROOT, env=kept, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-            self._process, self._owner = process, os.getpid()
+            self._owner = os.getpid()
             atexit.register(self.close)
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(self._description + "\n")
-            process.stdin.flush()
-            self.ranks_unusable = json.loads(process.stdout.readline())["ranks_unusable"]
-            started = True
+            self.ranks_unusable = _answer(self._process, self._description)["ranks_unusable"]
         except (OSError, ValueError):
-            started = False
-        if not started:
             self.close()
             self._ends = _MOST_ENDS
-            return None
         return self._process
 
     def _search_path(self, library: Library) -> str:
@@ -216,7 +198,9 @@ class Asker:
         if self._library is None:
             return
         rows = [
-            (json.dumps(asked), json.dumps(plans)) for asked, plans in answers.items() if plans is not None
+            (json.dumps(asked.fields), json.dumps(plans))
+            for asked, plans in answers.items()
+            if plans is not None
         ]
         with suppress(sqlite3.Error, OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -228,13 +212,14 @@ class Asker:
                 file.executemany("insert or replace into answers values (?, ?)", rows)
 
 
+def _answer(process: subprocess.Popen[str], line: str) -> Any:
+    """Send the process a line; return what its answer says."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
 def command(library: Library) -> list[str]:
     """Return the command that starts the answering process."""
     return [sys.executable, "-m", "analyzer.libraries.cudnn.answering", library.path, library.cublaslt]
-
-
-class _Unasked:
-    """Marks a question that was not asked."""
-
-
-_UNASKED = _Unasked()

@@ -13,7 +13,7 @@
 
 Measured: all of 680 random calls, forward and backward, of an H100 (torch 2.11, cuDNN 9.19; head sizes 8 to
 256, 1 to 4,096 positions, grouped heads, masks, dropout; `tests/data/h100/attention.jsonl.gz`); rule 4: all
-of 3,094 of an H200 (`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/attention.py`).
+of 3,094 of an H200 (`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/formulas.py`).
 Not modelled: ragged batches. Not measured: a single query on 513 to 999 keys (taken by rule 4).
 """
 
@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyzer.libraries.cudnn.convolution import up
+
 _CONTROL_BYTES = 256
 _SPLIT_CONTROL_BYTES = _ALIGNMENT_BYTES = 128
 _FLOAT = 4
 _HEADS_AT_ONCE = 16
 _BLOCKS_PER_SM = 2
-_LEAST_SPLITS, _MOST_SPLITS = 4, 64
+_SPLITS = (4, 8, 16, 32, 64)
 _KEYS_PER_SPLIT = 128
 _UNSPLIT_KEYS = 512
 _LEAST_MEASURED_KEYS = 1000
@@ -57,23 +59,17 @@ def forward_bytes(
     if causal or keys <= _UNSPLIT_KEYS:
         return 0
     blocks = batch * key_heads * -(-(heads // key_heads) // _HEADS_AT_ONCE)
-    splits = _LEAST_SPLITS
-    if not _splits(splits, blocks, keys, sm_count):
+    possible = [
+        count
+        for count in _SPLITS
+        if blocks * count <= _BLOCKS_PER_SM * sm_count and keys // _KEYS_PER_SPLIT >= count
+    ]
+    if not possible:
         return 0
-    while 2 * splits <= _MOST_SPLITS and _splits(2 * splits, blocks, keys, sm_count):
-        splits *= 2
-    rows = splits * batch * heads * _FLOAT
-    return _SPLIT_CONTROL_BYTES + _up(rows * size) + 2 * _up(rows)
+    rows = max(possible) * batch * heads * _FLOAT
+    return _SPLIT_CONTROL_BYTES + up(rows * size, _ALIGNMENT_BYTES) + 2 * up(rows, _ALIGNMENT_BYTES)
 
 
 def is_measured(queries: Any, keys: Any) -> bool:
     """Return whether the number of queries and keys is among those that were measured."""
     return bool(queries != 1 or keys <= _UNSPLIT_KEYS or keys >= _LEAST_MEASURED_KEYS)
-
-
-def _splits(count: int, blocks: Any, keys: Any, sm_count: int) -> bool:
-    return bool(blocks * count <= _BLOCKS_PER_SM * sm_count and keys // _KEYS_PER_SPLIT >= count)
-
-
-def _up(nbytes: Any) -> Any:
-    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -15,10 +15,9 @@ operation and type; without trees, which say nothing of these bytes, 73 to 86 % 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 from analyzer.libraries.cudnn.convolution import Convolution
-from analyzer.libraries.cudnn.trees import SURE, Forest
+from analyzer.libraries.cudnn.trees import SURE, forest
 
 _ALIGNED, _UNALIGNED = 272, 400
 _ALIGNED_ELEMENTS = 8
@@ -28,19 +27,9 @@ _TILES = (
 )  # fmt: skip
 
 
-def product_of(call: Convolution) -> tuple[int, int, int]:
-    """Return an image's product: rows and columns of its result, and what is added up for each element."""
-    inputs, outputs, positions = call.x_shape[1], call.w_shape[0], math.prod(call.x_shape[2:])
-    return {
-        "weight": (outputs, inputs, positions),
-        "forward": (outputs, positions, inputs),
-        "data": (inputs, positions, outputs),
-    }[call.operation]
-
-
 def extra_bytes(call: Convolution) -> tuple[int, int, int]:
     """Return the bytes a product an image takes besides, and the least and most they may be."""
-    share = _forest().share(group(call), features(call))
+    share = forest("sm90.besides").share(group(call), features(call))
     sizes = call.x_shape[1], math.prod(call.x_shape[2:])
     aligned = call.dtype != "float32" and all(size % _ALIGNED_ELEMENTS == 0 for size in sizes)
     nbytes = _ALIGNED if aligned else _UNALIGNED
@@ -54,8 +43,14 @@ def group(call: Convolution) -> str:
 
 def features(call: Convolution) -> list[float]:
     """Return what the trees look at, by number: sizes, remainders and blocks of all images' products."""
-    batch, sizes = call.x_shape[0], product_of(call)
-    rows, columns, depth = sizes
+    batch, inputs = call.x_shape[:2]
+    outputs, positions = call.w_shape[0], math.prod(call.x_shape[2:])
+    # Rows and columns of an image's result, and what is added up for each element.
+    rows, columns, depth = sizes = {
+        "weight": (outputs, inputs, positions),
+        "forward": (outputs, positions, inputs),
+        "data": (inputs, positions, outputs),
+    }[call.operation]
     return [
         batch, *sizes, *(size % 8 for size in sizes), *(size % 16 for size in sizes),
         *(-(-rows // high) * -(-columns // wide) * batch for high, wide in _TILES),
@@ -63,8 +58,3 @@ def features(call: Convolution) -> list[float]:
         *(-(-size // side) for side in (64, 128, 256) for size in (rows, columns)),
         rows % 64, columns % 64, rows % 128, columns % 128, depth % 32, depth % 64,
     ]  # fmt: skip
-
-
-@lru_cache(maxsize=1)
-def _forest() -> Forest:
-    return Forest("sm90.besides")

@@ -1,31 +1,26 @@
 """What cuDNN chooses on one GPU: each convolution is looked up where its answer is recorded, else asked of
 the library, else bounded.
 
-1. A recorded call (`recorded.py`) is what cuDNN answered, as long as the library within reach is of that
-   release or there is none.
-2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9
-   a few engines take other bytes than a description says: `splits.py`.
-3. Engines built on cuBLAS (`on_cublas.py`) come first for most convolutions that are plain matrix products,
-   and for some others. Without a GPU cuDNN cannot use them; its log says where it ranks them (`backend.py`).
-   For a recorded call, and for a release whose log does not say, it is decided as cuDNN decided on a GPU
-   (`first_plan.py`).
-4. Engines compiled at run time take no workspace, and come first for most depthwise convolutions. Where the
-   asker cannot have them listed (`Asker.lists_compiled`) the answer for such a one may be nothing.
-5. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
+1. What is recorded (`recorded.py`) counts if the library within reach is of that release, or there is none;
+   any other call is asked of cuDNN (`asker.py`) for the GPU the profile describes. On compute capability 9
+   some engines take other bytes than a description says: `splits.py`, `besides.py`.
+2. Engines built on cuBLAS (`on_cublas.py`) come first for most plain matrix products, and for some others.
+   The log says where (`backend.py`); for a recorded call, and a release whose log does not, `first_plan.py`.
+3. Engines compiled at run time take no workspace, and come first for most depthwise convolutions. Where they
+   are not listed (`Asker.lists_compiled`) the answer for such a one may be nothing.
+4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that
    of the same convolution at the recorded batches around it, else that of a matrix product, else a copy of
    input, weights and output in NCHW, which is what kernels on tensor cores take there, and nothing in NHWC.
-6. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
-7. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
+5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
+6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of
    all its plans (`trial`), then runs the fastest of the first ten. Which one that is only a GPU knows:
-   recorded for the H200, elsewhere cuDNN's first, between nothing and the largest of those ten. In half
-   precision it is the first that is not built on cuBLAS: those transform in float32 and win 39 of 95 times
-   that they are first. Of 752 convolutions run on an H100 in benchmark mode, 297 of them with an engine on
-   cuBLAS first, the trials take the largest of the list in 743 to the block of 512 bytes and in all the
-   winner is within the first ten's (`tests/data/h100/tried_plans.json.gz`, 27 November 2026).
+   recorded for the H200, elsewhere cuDNN's first (in half precision the first that is not on cuBLAS: those
+   compute in float32 and win 39 of 95 times that they are first), between nothing and the largest of the ten.
+   Of 752 convolutions run on an H100 the trials take the largest of the list in 743 to the block of 512
+   bytes, and the winner is within the ten's in all (`tests/data/h100/tried_plans.json.gz`, 27 November 2026).
    Where the log does not say which engines on cuBLAS are listed, the largest of all may be such a one's: a
    handle lists it for 7 to 9 of 10 calls it can compute in float32, and for 1 (Winograd's) to 4 (products) of
    10 in half precision, where it is taken to be missing. Both are in the range.
-8. A GPU older releases did not know ran the kernels of the architecture before it (`description.py`).
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`,
 `generate_and_filter_plans`).
@@ -34,24 +29,23 @@ Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn import besides, local_memory, on_cublas
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question, up
 from analyzer.libraries.cudnn.description import chosen_capability, description_of
 from analyzer.libraries.cudnn.finding import Library, library_for
-from analyzer.libraries.cudnn.first_plan import UNKNOWN_ENGINE, first_plans
+from analyzer.libraries.cudnn.first_plan import UNKNOWN_ENGINE, FirstPlans
 from analyzer.libraries.cudnn.on_cublas import PRODUCT, is_on_cublas, is_single_product, product_bytes
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import ENGINES, by_handle
 from analyzer.libraries.cudnn.trees import SURE
-from analyzer.releases import Release
 
 MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
 # What no plan takes more than, in copies of input, weights and output (channels rounded up to 8) and MiB
@@ -88,26 +82,20 @@ class Workspace:
 
 
 class Choices:
-    """The convolutions of one GPU. asked: whether the library answered any question so far."""
+    """The convolutions of one GPU. asker: who is asked, with or without a library; asked: whether the library
+    answered any question so far."""
 
     def __init__(
-        self, record: Record | None, asker: Asker | None, sm_count: int, capability: tuple[int, int]
+        self, table: Record | None, asker: Asker, sm_count: int, capability: tuple[int, int]
     ) -> None:
-        self._record, self._asker = record, asker
+        self.asker, self.asked = asker, False
+        # What another release was asked is no answer, but the nearest to one.
+        self._table, self._record = table, table if asker.release == RELEASE else None
+        # Of a recorded answer: by a handle on the GPU itself, or by a description.
+        self._source = MEASURED if table is not None and table.name == "h200" else ASKED
         self._sm_count, self._capability = sm_count, capability
-        self._first_plans = first_plans(_architecture(capability))
-        self.asked = False
+        self._first_plans = FirstPlans(_architecture(capability))
         self._known: dict[tuple[Convolution, ConvolutionSettings, bool], Workspace] = {}
-
-    @property
-    def release(self) -> Release | None:
-        """Release whose answers these are; None where nothing is known but records."""
-        return None if self._asker is None else self._asker.release
-
-    @property
-    def has_library(self) -> bool:
-        """Whether a library is within reach, which may be asked."""
-        return self._asker is not None and self._asker.has_library
 
     def workspace(self, call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Workspace:
         """Return the workspace of the plan that runs for one call."""
@@ -117,14 +105,12 @@ class Choices:
         self, calls: Sequence[Convolution], settings: ConvolutionSettings = DEFAULT, *, trial: bool = False
     ) -> list[Workspace]:
         """Return the workspaces of many calls. trial: of benchmark mode's timing runs."""
-        missing = [call for call in dict.fromkeys(calls) if (call, settings, trial) not in self._known]
         asked: list[Convolution] = []
-        for call in missing:
-            found = self._recorded(call, settings, trial)
-            if found is None:
-                asked.append(call)
-            else:
+        for call in dict.fromkeys(calls):
+            if found := self._known.get((call, settings, trial)) or self._recorded(call, settings, trial):
                 self._known[call, settings, trial] = found
+            else:
+                asked.append(call)
         whole, first = settings.benchmark or trial, settings == DEFAULT
         for call, plans in zip(asked, self.plans(asked, whole=whole, first=first), strict=True):
             self._known[call, settings, trial] = self._of_plans(call, plans, settings, trial)
@@ -132,13 +118,14 @@ class Choices:
 
     def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
         """Return ONNX Runtime's workspace for each question: that of its heuristics' first plan."""
-        found = [self._recorded_question(question) for question in questions]
-        asked = [question for question, known in zip(questions, found, strict=True) if known is None]
-        answers = iter(self._ask(asked))
-        return [
-            _level(question, known or self._first(question, next(answers)))
-            for question, known in zip(questions, found, strict=True)
-        ]
+        known = {each: found for each in questions if (found := self._recorded_question(each))}
+        asked = [question for question in dict.fromkeys(questions) if question not in known]
+        for question, plans in zip(asked, self._ask(asked), strict=True):
+            known[question] = self._unknown(question.call, question.searcher)
+            if plans:
+                listed = self._with_unlisted(question.call, plans)
+                known[question] = _first_workspace(question.call, listed)
+        return [_level(question, known[question]) for question in questions]
 
     def plans(
         self, calls: Sequence[Convolution], *, whole: bool = True, first: bool = False
@@ -192,22 +179,16 @@ class Choices:
 
     def _with_unlisted(self, call: Convolution, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         """Return the plans with those that a description does not list, as a GPU's handle would list them."""
-        if self._ranked():
+        if self.asker.ranks_unusable:
             first, *others = self._first_plans.with_splits(call, plans)
         else:
             first, *others = self._first_plans.with_unlisted(call, plans)  # looks at a description's bytes
-        if call.w_shape[1] == 1 < call.groups and self._asker is not None and not self._asker.lists_compiled:
+        if call.w_shape[1] == 1 < call.groups and not self.asker.lists_compiled:
             others = [Plan(UNKNOWN_ENGINE, 0, share_first=0.5), *others]
         return tuple(self.by_handle(call, plan) for plan in (first, *others))
 
-    def _ranked(self) -> bool:
-        """Return whether the asker's lists include the plans on cuBLAS."""
-        return self._asker is not None and self._asker.ranks_unusable
-
     def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
-        if self._asker is None or not questions:
-            return [None] * len(questions)
-        answers = self._asker.ask(questions)
+        answers = self.asker.ask(questions) if questions else []
         self.asked |= any(plans is not None for plans in answers)
         return answers
 
@@ -215,9 +196,8 @@ class Choices:
         """Workspaces that are asked for one after the other where one of `nbytes` finds no room: those of the
         plans behind the first that take less. None where nobody can be asked."""
         sizes: Sequence[int] = ()
-        if self._record is not None and self._record_holds() and settings == DEFAULT:
-            batch = call.x_shape[0]
-            recorded = (self._record.answers(call, figure).get(batch) for figure in AFTER)
+        if self._record is not None and settings == DEFAULT:
+            recorded = (self._record.answers(call, figure).get(call.x_shape[0]) for figure in AFTER)
             sizes = [size for size in recorded if size is not None]
         if not sizes:
             (plans,) = self.plans([call])
@@ -226,70 +206,47 @@ class Choices:
 
     def _recorded(self, call: Convolution, settings: ConvolutionSettings, trial: bool) -> Workspace | None:
         """Return the workspace recorded for a call, None if there is none. trial: of cuDNN's timing runs."""
-        if self._record is None or not self._record_holds():
+        table, figure = self._record, settings.figure(call.dtype, trial=trial)
+        if table is None or figure is None:
             return None
-        source = self._source()
-        figure = settings.figure(call.dtype, trial=trial)
-        if figure is None:
+        # A plan on cuBLAS may come before the recorded one, and cuDNN can be asked where.
+        if self._source != MEASURED and self.asker.has_library and self._first_plans.possible(call):
             return None
+
+        def recorded(table: Record, figure: str) -> int | None:
+            return table.answers(call, figure).get(call.x_shape[0])
+
+        nbytes = recorded(table, figure)
         if settings.benchmark and not trial:
-            if self._library_knows_better(call):
+            if settings == ConvolutionSettings(benchmark=True):
+                for each in filter(None, (table, record(f"{table.name}.winners"))):
+                    if (winner := recorded(each, WINNER)) is not None:
+                        return Workspace.known(winner, self._source)
+            timed = recorded(table, TIMED)
+            if nbytes is None or timed is None:
                 return None
-            winner = self._winner(call)
-            if winner is not None and settings == ConvolutionSettings(benchmark=True):
-                return Workspace.known(winner, source)
-            first, timed = (self._record.answers(call, each).get(call.x_shape[0]) for each in (figure, TIMED))
-            if first is None or timed is None:
-                return None
-            return Workspace(min(first, timed), 0, max(first, timed), UNKNOWN)
-        nbytes = self._record.answers(call, figure).get(call.x_shape[0])
-        if nbytes is None or self._library_knows_better(call):
+            return Workspace(min(nbytes, timed), 0, max(nbytes, timed), UNKNOWN)
+        if nbytes is None:
             return None
-        if source == MEASURED:
-            return Workspace.known(nbytes, source)
+        if self._source == MEASURED:
+            return Workspace.known(nbytes, MEASURED)
         plans = self._first_plans.with_unlisted(call, [Plan(UNKNOWN_ENGINE, nbytes)])
         return self._of_plans(call, plans, settings, trial)
 
-    def _library_knows_better(self, call: Convolution) -> bool:
-        """Return whether a plan on cuBLAS may come before the recorded one, and cuDNN can be asked where."""
-        return self._source() != MEASURED and self.has_library and bool(self._first_plans.possible(call))
-
-    def _winner(self, call: Convolution) -> int | None:
-        """Return the recorded workspace of the plan that won the timing, None if unknown."""
-        assert self._record is not None
-        tables = filter(None, (self._record, record(f"{self._record.name}.winners")))
-        found = (table.answers(call, WINNER).get(call.x_shape[0]) for table in tables)
-        return next((nbytes for nbytes in found if nbytes is not None), None)
-
     def _recorded_question(self, question: Question) -> Workspace | None:
         """Return the workspace recorded for an ONNX Runtime question, None if there is none."""
-        call = question.convolution()
-        if self._record is None or not self._record_holds() or call.y_shape != question.y_shape:
+        call = question.call
+        if self._record is None or call.y_shape != question.y_shape:
             return None
         nbytes = self._answers(call, question.searcher).get(call.x_shape[0])
-        return None if nbytes is None else Workspace.known(nbytes, self._source())
+        return None if nbytes is None else Workspace.known(nbytes, self._source)
 
     def _answers(self, call: Convolution, figure: str) -> dict[int, int]:
-        """Return the recorded bytes of a call by batch; ONNX Runtime's searches have a separate table."""
-        table = self._record
+        """Return the table's bytes of a call by batch; ONNX Runtime's searches have a separate table."""
+        table = self._table
         if table is not None and figure in HEURISTICS:
             table = record(f"{table.name}.frontend")
         return {} if table is None else table.answers(call, figure)
-
-    def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
-        """Return the workspace of the first plan; a bounded one if no plan is known."""
-        call = question.convolution()
-        if plans:
-            return _first_workspace(call, self._with_unlisted(call, plans))
-        return self._unknown(call, question.searcher)
-
-    def _source(self) -> str:
-        """Source of a recorded answer: a handle on the GPU itself, or a description."""
-        return MEASURED if self._record is not None and self._record.name == "h200" else ASKED
-
-    def _record_holds(self) -> bool:
-        """Return whether the record is of the release that would be asked."""
-        return self._asker is None or self._asker.release == RELEASE
 
     def _of_plans(
         self, call: Convolution, plans: tuple[Plan, ...] | None, settings: ConvolutionSettings, trial: bool
@@ -300,20 +257,20 @@ class Choices:
             return self._unknown(call)
         if not (trial or settings.benchmark):
             return _first_workspace(call, chosen)
-        if self._ranked():
-            return _tried(call, chosen, trial)
-        possible = reading.passing([*self._first_plans.possible(call).values()], call.dtype, settings)
-        on_cublas = max((plan.workspace_bytes for plan in possible), default=0)
-        if not trial:
-            timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
-            return Workspace(chosen[0].workspace_bytes, 0, max(timed, on_cublas), UNKNOWN)
-        most = max(
-            (plan.workspace_bytes for plan in chosen if not is_on_cublas(call.operation, plan)), default=0
-        )
-        if on_cublas > most:
-            nbytes = on_cublas if call.dtype == "float32" else most
-            return Workspace(nbytes, most, on_cublas, UNKNOWN)
-        return Workspace.known(most, ASKED)
+        # Of the plans on cuBLAS only a list that ranks them says which there are.
+        ranked = self.asker.ranks_unusable
+        unranked = [] if ranked else [*self._first_plans.possible(call).values()]
+        possible = _most(reading.passing(unranked, call.dtype, settings))
+        own = [plan for plan in chosen if not is_on_cublas(call.operation, plan)]
+        if trial:
+            most = _most(chosen if ranked else own)
+            if possible <= most:
+                return Workspace.known(most, ASKED)
+            return Workspace(possible if call.dtype == "float32" else most, most, possible, UNKNOWN)
+        timed, likely = chosen[: reading.TIMED_PLANS], chosen[0]
+        if ranked and call.dtype != "float32":
+            likely = next((plan for plan in timed if plan in own), likely)
+        return Workspace(likely.workspace_bytes, 0, max(_most(timed), possible), UNKNOWN)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
         """Return a bounded workspace where no library can be asked."""
@@ -336,74 +293,47 @@ class Choices:
             return plan._replace(workspace_bytes=own + more, between=(own + least, own + most))
         if plan.engine not in ENGINES[call.operation] or not plan.knobs:
             return plan
-        nbytes, proven = by_handle(
-            call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.padding,
-            call.stride,
-            call.dilation, plan.engine, dict(plan.knobs), plan.workspace_bytes, self._sm_count,
-        )  # fmt: skip
+        nbytes, proven = by_handle(call, plan, self._sm_count)
         return plan._replace(workspace_bytes=nbytes, between=None if proven else (0, nbytes))
 
 
-def _tried(call: Convolution, plans: Sequence[Plan], trial: bool) -> Workspace:
-    """Return the workspace of benchmark mode's trials, or of the plan that wins them, of a list as a GPU's
-    handle has it."""
-    if trial:
-        return Workspace.known(max(plan.workspace_bytes for plan in plans), ASKED)
-    timed = plans[: reading.TIMED_PLANS]
-    likely = timed
-    if call.dtype != "float32":
-        likely = [plan for plan in timed if not is_on_cublas(call.operation, plan)] or timed
-    most = max(plan.workspace_bytes for plan in timed)
-    return Workspace(likely[0].workspace_bytes, 0, most, UNKNOWN)
+def _most(plans: Sequence[Plan]) -> int:
+    """Return the largest workspace of the plans."""
+    return max((plan.workspace_bytes for plan in plans), default=0)
 
 
+@dataclass(frozen=True)
 class NextPlans(Sequence[int]):
     """The workspaces that follow a refused one, asked for when they are needed: as good as never."""
 
-    __slots__ = ("_call", "_choices", "_found", "_nbytes", "_settings")
+    choices: Choices
+    call: Convolution
+    settings: ConvolutionSettings
+    nbytes: int
 
-    def __init__(
-        self, choices: Choices, call: Convolution, settings: ConvolutionSettings, nbytes: int
-    ) -> None:
-        self._choices, self._call, self._settings, self._nbytes = choices, call, settings, nbytes
-        self._found: tuple[int, ...] | None = None
+    @cached_property
+    def _answered(self) -> tuple[int, ...]:
+        return self.choices.following(self.call, self.settings, self.nbytes)
 
+    @property
     def _sizes(self) -> tuple[int, ...]:
         """Workspaces of the next plans, as answered; else repeated halves, so that one fits."""
-        return self._answered() or tuple(
-            self._nbytes >> times for times in range(1, self._nbytes.bit_length() + 1)
-        )
-
-    def _answered(self) -> tuple[int, ...]:
-        if self._found is None:
-            self._found = self._choices.following(self._call, self._settings, self._nbytes)
-        return self._found
+        halves = range(1, self.nbytes.bit_length() + 1)
+        return self._answered or tuple(self.nbytes >> times for times in halves)
 
     @property
     def known(self) -> bool:
         """Whether cuDNN itself answered them."""
-        return bool(self._answered())
+        return bool(self._answered)
 
     def __bool__(self) -> bool:
-        return self._nbytes > 0
+        return self.nbytes > 0
 
     def __len__(self) -> int:
-        return len(self._sizes())
+        return len(self._sizes)
 
     def __getitem__(self, place: int) -> int:  # type: ignore[override]
-        return self._sizes()[place]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._sizes())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NextPlans) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[object, ...]:
-        return id(self._choices), self._call, self._settings, self._nbytes
+        return self._sizes[place]
 
 
 def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
@@ -429,7 +359,8 @@ def _level(question: Question, found: Workspace) -> Workspace:
     """Return the workspace, uncertain where mode B ranks two engines nearly equal: for a grouped NHWC
     convolution engine 67, with copies, and 0, without. An efficientnet_b0 on an H200 took nothing where a
     description says 193 MB."""
-    if question.searcher != "EXHAUSTIVE" or not question.channels_last or question.convolution().groups == 1:
+    call = question.call
+    if question.searcher != "EXHAUSTIVE" or not call.channels_last or call.groups == 1:
         return found
     return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
 
@@ -443,17 +374,10 @@ def most_bytes(call: Convolution) -> int:
 def _copies(call: Convolution, multiple: int = 1) -> int:
     """Return the bytes of input, weights and output, channels of a group rounded up to a multiple."""
     groups = call.groups
-
-    def up(channels: int) -> int:
-        return -(-channels // multiple) * multiple
-
-    inputs, outputs = up(call.w_shape[1]), up(call.w_shape[0] // groups)
-    elements = (
-        call.x_shape[0]
-        * groups
-        * (inputs * math.prod(call.x_shape[2:]) + outputs * math.prod(call.y_shape[2:]))
-    )
-    return ELEMENT_BYTES[call.dtype] * (elements + groups * inputs * outputs * math.prod(call.w_shape[2:]))
+    inputs, outputs = up(call.w_shape[1], multiple), up(call.w_shape[0] // groups, multiple)
+    positions = inputs * math.prod(call.x_shape[2:]) + outputs * math.prod(call.y_shape[2:])
+    weights = inputs * outputs * math.prod(call.w_shape[2:])
+    return ELEMENT_BYTES[call.dtype] * groups * (call.x_shape[0] * positions + weights)
 
 
 def _carried(known: dict[int, int], batch: int) -> int:
@@ -463,9 +387,7 @@ def _carried(known: dict[int, int], batch: int) -> int:
     if below is None or above is None:
         nearest = max(known) if above is None else min(known)
         return known[nearest] * batch // nearest
-    if below == above:
-        return known[below]
-    return known[below] + (known[above] - known[below]) * (batch - below) // (above - below)
+    return known[below] + (known[above] - known[below]) * (batch - below) // max(above - below, 1)
 
 
 def choices_of(profile: DeviceProfile) -> Choices:
@@ -488,5 +410,5 @@ def _architecture(capability: tuple[int, int]) -> str:
 def _choices(
     table: str, description: str, library: Library | None, sm_count: int, capability: tuple[int, int]
 ) -> Choices:
-    asker = Asker(library, description) if description else None
+    asker = Asker(library if description else None, description)
     return Choices(record(table) if table else None, asker, sm_count, capability)

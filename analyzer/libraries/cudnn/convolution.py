@@ -6,8 +6,7 @@ Standard library alone: the process that loads cuDNN (`answering.py`) imports no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 OPERATIONS = ("forward", "data", "weight")
@@ -25,8 +24,7 @@ HEURISTICS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(NamedTuple):
     """One cuDNN convolution: x * w -> y. "data" and "weight" name the same shapes and compute another one.
 
     operation: "forward", "data" (gradient of x) or "weight" (gradient of w).
@@ -44,13 +42,10 @@ class Convolution:
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
 
-    @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Convolution:
+    @staticmethod
+    def read(fields: Mapping[str, Any]) -> Convolution:
         """Return the convolution of its fields as JSON has them, with lists for tuples."""
-        found: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
-        return cls(**found)
+        return Convolution(**dict(zip(fields, _tuples(fields.values()), strict=True)))
 
     @property
     def groups(self) -> int:
@@ -60,11 +55,10 @@ class Convolution:
     @property
     def y_shape(self) -> tuple[int, ...]:
         """Shape of y: (N, K, *spatial out)."""
-        spatial = tuple(
+        parts = (self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation)
+        spatial = (
             (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-            for size, kernel, pad, stride, dilation in zip(
-                self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation, strict=True
-            )
+            for size, kernel, pad, stride, dilation in zip(*parts, strict=True)
         )
         return (self.x_shape[0], self.w_shape[0], *spatial)
 
@@ -74,56 +68,37 @@ class Convolution:
 
         Always 18 numbers: two spatial dimensions are written as three, the first being 0.
         """
-
-        def three(values: Sequence[int]) -> tuple[int, ...]:
-            return (*([0] * (3 - len(values))), *values)
-
         parts = (self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation)
-        spatial, kernel, padding, stride, dilation = (three(part) for part in parts)
-        channels = self.x_shape[1]
-        return (channels, *spatial, *self.w_shape[:2], *kernel, *padding, *stride, *dilation)
+        spatial, kernel, padding, stride, dilation = ((0, 0, 0, *part)[-3:] for part in parts)
+        return (self.x_shape[1], *spatial, *self.w_shape[:2], *kernel, *padding, *stride, *dilation)
 
 
 class Question(NamedTuple):
-    """One convolution as cuDNN is asked. searcher: a key of `HEURISTICS`; y_shape: of the result, which ONNX
-    may pad on one side; whole: all plans are wanted, not only those tried while there is room; first: only
+    """One convolution as cuDNN is asked. y_shape: of the result, which ONNX may pad on one side; searcher: a
+    key of `HEURISTICS`; whole: all plans are wanted, not only those tried while there is room; first: only
     the one tried first with PyTorch's default settings."""
 
-    searcher: str
-    operation: str
-    dtype: str
-    channels_last: bool
-    x_shape: tuple[int, ...]
-    w_shape: tuple[int, ...]
+    call: Convolution
     y_shape: tuple[int, ...]
-    padding: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
+    searcher: str = PYTORCH
     whole: bool = False
     first: bool = False
 
     @staticmethod
     def of(call: Convolution, *, whole: bool = False, first: bool = False) -> Question:
         """PyTorch's question about a convolution."""
-        return Question(
-            PYTORCH, call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.y_shape,
-            call.padding,
-            call.stride, call.dilation, whole, first,
-        )  # fmt: skip
+        return Question(call, call.y_shape, PYTORCH, whole, first)
 
-    def convolution(self) -> Convolution:
-        """Return the convolution of the question."""
-        return Convolution(
-            self.operation, self.dtype, self.channels_last, self.x_shape, self.w_shape, self.padding,
-            self.stride,
-            self.dilation,
-        )  # fmt: skip
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The question as JSON has it."""
+        return (self.searcher, *self.call[:5], self.y_shape, *self.call[5:], self.whole, self.first)
 
     @staticmethod
     def read(fields: Sequence[Any]) -> Question:
         """Return a question from its JSON fields."""
-        read: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
-        return Question(*read)
+        told = _tuples(fields)
+        return Question(Convolution(*told[1:6], *told[7:10]), told[6], told[0], *told[10:])
 
 
 class Plan(NamedTuple):
@@ -146,13 +121,17 @@ class Plan(NamedTuple):
     def read(fields: Sequence[Any]) -> Plan:
         """Return a plan from its JSON fields."""
         engine, nbytes, deterministic, tensor_core, knobs = fields[:5]
-        return Plan(
-            int(engine),
-            int(nbytes),
-            bool(deterministic),
-            bool(tensor_core),
-            tuple((int(k), int(v)) for k, v in knobs),
-        )
+        return Plan(engine, nbytes, deterministic, tensor_core, tuple((knob, value) for knob, value in knobs))
+
+
+def _tuples(fields: Iterable[Any]) -> list[Any]:
+    """Return fields of JSON with tuples for lists."""
+    return [tuple(field) if isinstance(field, list) else field for field in fields]
+
+
+def up(number: int, unit: int) -> int:
+    """Return the number rounded up to a multiple of the unit."""
+    return -(-number // unit) * unit
 
 
 def strides_of(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:

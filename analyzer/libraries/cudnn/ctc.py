@@ -5,8 +5,8 @@ For every sample: the scores of each step and both tables over the targets with 
 so 8 bytes a step and place), and a few integers for every label. The algorithm makes no difference.
 
 Measured: 810 calls of each, every one right to the byte (`tests/data/h200/ctc.json.gz`, by
-`benchmarks/cudnn/ctc.py`: H200, cuDNN 9.19), with targets of one length. Where lengths differ the longest is
-taken.
+`benchmarks/cudnn/formulas.py`: H200, cuDNN 9.19), with targets of one length. Where lengths differ the
+longest is taken.
 """
 
 from __future__ import annotations

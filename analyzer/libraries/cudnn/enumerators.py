@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 
 class Descriptor(IntEnum):
@@ -62,24 +61,6 @@ class Attribute(IntEnum):
     EXECUTION_PLAN_DEVICEPROP = 407
     KNOB_CHOICE_KNOB_TYPE = 600
     KNOB_CHOICE_KNOB_VALUE = 601
-    OPERATION_CONVOLUTION_FORWARD_ALPHA = 700
-    OPERATION_CONVOLUTION_FORWARD_BETA = 701
-    OPERATION_CONVOLUTION_FORWARD_CONV_DESC = 702
-    OPERATION_CONVOLUTION_FORWARD_W = 703
-    OPERATION_CONVOLUTION_FORWARD_X = 704
-    OPERATION_CONVOLUTION_FORWARD_Y = 705
-    OPERATION_CONVOLUTION_BWD_DATA_ALPHA = 706
-    OPERATION_CONVOLUTION_BWD_DATA_BETA = 707
-    OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC = 708
-    OPERATION_CONVOLUTION_BWD_DATA_W = 709
-    OPERATION_CONVOLUTION_BWD_DATA_DX = 710
-    OPERATION_CONVOLUTION_BWD_DATA_DY = 711
-    OPERATION_CONVOLUTION_BWD_FILTER_ALPHA = 712
-    OPERATION_CONVOLUTION_BWD_FILTER_BETA = 713
-    OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC = 714
-    OPERATION_CONVOLUTION_BWD_FILTER_DW = 715
-    OPERATION_CONVOLUTION_BWD_FILTER_X = 716
-    OPERATION_CONVOLUTION_BWD_FILTER_DY = 717
     OPERATIONGRAPH_HANDLE = 800
     OPERATIONGRAPH_OPS = 801
     TENSOR_BYTE_ALIGNMENT = 900
@@ -93,44 +74,10 @@ class Attribute(IntEnum):
     DEVICEPROP_JSON_REPRESENTATION = 2702
 
 
-class ConvolutionOperation(NamedTuple):
-    """An operation's descriptor, and its attributes for x, w, y, the convolution, alpha and beta."""
-
-    descriptor: Descriptor
-    x: Attribute
-    w: Attribute
-    y: Attribute
-    convolution: Attribute
-    alpha: Attribute
-    beta: Attribute
-
-
+# An operation's descriptor, and the first of its attributes: alpha, beta, the convolution, w, x and y follow
+# each other (for "data" the last two are dx and dy, for "weight" w is dw).
 CONVOLUTIONS = {
-    "forward": ConvolutionOperation(
-        Descriptor.OPERATION_CONVOLUTION_FORWARD,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_X,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_W,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_Y,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_ALPHA,
-        Attribute.OPERATION_CONVOLUTION_FORWARD_BETA,
-    ),
-    "data": ConvolutionOperation(
-        Descriptor.OPERATION_CONVOLUTION_BACKWARD_DATA,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DX,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_W,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_DY,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-        Attribute.OPERATION_CONVOLUTION_BWD_DATA_BETA,
-    ),
-    "weight": ConvolutionOperation(
-        Descriptor.OPERATION_CONVOLUTION_BACKWARD_FILTER,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_X,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DW,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_DY,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-        Attribute.OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-    ),
+    "forward": (Descriptor.OPERATION_CONVOLUTION_FORWARD, 700),
+    "data": (Descriptor.OPERATION_CONVOLUTION_BACKWARD_DATA, 706),
+    "weight": (Descriptor.OPERATION_CONVOLUTION_BACKWARD_FILTER, 712),
 }

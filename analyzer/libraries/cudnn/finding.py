@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -60,10 +60,8 @@ def within_reach(named: str, python: str) -> tuple[Library, ...]:
         path = Path(named)
         return (_library(path),) if path.is_file() else ()
     folders = [folder / "nvidia/cudnn/lib" for folder in (*_packages_of(python), *map(Path, sys.path))]
-    folders += (
-        map(Path, os.environ.get("LD_LIBRARY_PATH", "").split(":")) if "LD_LIBRARY_PATH" in os.environ else ()
-    )
-    folders += map(Path, _SYSTEM)
+    named_folders = os.environ.get("LD_LIBRARY_PATH")
+    folders += map(Path, (*(() if named_folders is None else named_folders.split(":")), *_SYSTEM))
     paths = dict.fromkeys(folder / _LIBRARY for folder in folders if (folder / _LIBRARY).is_file())
     return tuple(_library(path) for path in paths)
 
@@ -89,18 +87,10 @@ def _linked(folder: Path) -> Iterator[Path]:
 
 
 def _library(path: Path) -> Library:
+    """Return the library with its cuBLASLt; the release is in its file's name or its wheel's metadata's."""
     beside = (path.parent, *(path.parents[2].glob("*/lib") if len(path.parents) > 2 else ()))
     cublaslt = next((str(found) for folder in beside for found in sorted(folder.glob(_CUBLASLT))), "")
-    names = (path.resolve().name, *_distributions(path))
-    return Library(str(path), cublaslt, _release(names))
-
-
-def _distributions(path: Path) -> Iterable[str]:
-    """Return the names of the metadata folders of cuDNN's wheels beside it."""
     packages = path.parents[3] if len(path.parents) > 3 else path.parent
-    return (found.name for found in packages.glob("nvidia_cudnn_cu*.dist-info"))
-
-
-def _release(names: Iterable[str]) -> Release | None:
+    names = (path.resolve().name, *(found.name for found in packages.glob("nvidia_cudnn_cu*.dist-info")))
     found = next(filter(None, map(_VERSION.match, names)), None)
-    return (int(found[1]), int(found[2])) if found else None
+    return Library(str(path), cublaslt, (int(found[1]), int(found[2])) if found else None)

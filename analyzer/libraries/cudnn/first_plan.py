@@ -1,23 +1,19 @@
 """Which plan cuDNN puts first where engines built on cuBLAS may come before those it lists: for recorded
 plans, and for releases whose log does not say it (`backend.py`).
 
-A description lists these engines only in a process that has a GPU, of whatever model: there it lists them
-for any description, in a handle's order, which depends on the compute capability alone. So it was asked
-for each capability on an H100, for 300,000 to 650,000 convolutions each, and trees of decisions were
-grown from the answers (`python -m benchmarks cudnn unlisted`, `grow`), which give in what share of
-convolutions like this one such a plan is first. They look at the shapes and at the first listed plan. A
-share within `SURE` of 0 or 1 decides; in between the plan is placed by the larger share, and which of the
-two is first counts as unknown.
-
-The tables (`trees.py`) lie in `recorded/sm90.first.npz`, one for each compute capability, with a group for
-each kind of plan, operation, type and layout that has such an engine, e.g. "product.forward.float32.nchw".
+A description lists these engines only in a process that has a GPU, of whatever model: there in a handle's
+order, which depends on the compute capability alone. So each was asked for on an H100, 300,000 to 650,000
+convolutions, and trees of decisions (`trees.py`, `recorded/sm90.first.npz` and so on) were grown from the
+answers (`python -m benchmarks cudnn unlisted`, `grow`), which give in what share of convolutions like this
+one such a plan is first. They look at the shapes and at the first listed plan. A share within `SURE` of 0 or
+1 decides; in between the plan is placed by the larger share, and which of the two is first is unknown. There
+is a group for each kind of plan, operation, type and layout with such an engine: "product.data.half.nchw".
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 from analyzer.libraries.cudnn.convolution import Convolution, Plan
 from analyzer.libraries.cudnn.on_cublas import (
@@ -30,17 +26,10 @@ from analyzer.libraries.cudnn.on_cublas import (
     is_single_product,
     plans_on_cublas,
 )
-from analyzer.libraries.cudnn.trees import SURE, Forest
+from analyzer.libraries.cudnn.trees import SURE, forest
 
 _MOST_GROUPS = 8  # with more a handle rarely lists transforms (`transforms.py`)
 _TILE = 128  # of a result's, which one block computes
-FEATURES = (
-    "batch", "inputs", "outputs", "positions", "results", "width", "height", "filter's width",
-    "filter's height", "padding", "padding of the height", "dimensions", "rows", "weights", "rows a weight",
-    "inputs an output", "products", "listed bytes", "listed bytes a byte", "listed engine", "odd positions",
-    "odd inputs", "odd outputs", "inputs of 32", "outputs of 32", "odd rows", "tiles an image", "tiles",
-    "elements", "own bytes",
-)  # fmt: skip
 UNKNOWN_ENGINE = -1
 SPLIT = "split"  # the kind of trees that say whether a single product adds up parts
 
@@ -53,7 +42,7 @@ class FirstPlans:
     """
 
     def __init__(self, name: str = "") -> None:
-        self._forest = Forest(f"{name}.first")
+        self._forest = forest(f"{name}.first")
 
     def possible(self, call: Convolution) -> dict[str, Plan]:
         """Return the plans on cuBLAS a convolution has on this GPU, by kind, listed or not."""
@@ -110,7 +99,7 @@ def group(kind: str, call: Convolution) -> str:
 
 
 def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
-    """Return the features in the order of `FEATURES`: shapes, the first plan, the one before it."""
+    """Return what the trees look at, by number: shapes, the first listed plan, the one on cuBLAS."""
     batch, inputs = call.x_shape[:2]
     outputs, filter_elements = call.w_shape[0], math.prod(call.w_shape[2:])
     positions, results = math.prod(call.x_shape[2:]), math.prod(call.y_shape[2:])
@@ -127,9 +116,3 @@ def features(call: Convolution, listed: Plan, plan: Plan) -> list[float]:
         inputs % 32, outputs % 32, rows % 8, tiles * -(-positions // _TILE) * batch,
         tiles * -(-rows // _TILE), elements, plan.workspace_bytes,
     ]  # fmt: skip
-
-
-@lru_cache(maxsize=16)
-def first_plans(name: str) -> FirstPlans:
-    """The decisions of a compute capability, read once."""
-    return FirstPlans(name)

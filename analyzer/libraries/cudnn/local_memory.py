@@ -2,14 +2,12 @@
 
 A kernel that spills its registers needs local memory for every thread the GPU can hold at once. The driver
 reserves it when the kernel first runs, and does not give it back ("This size isn't reset", CUDA driver API,
-`cuCtxSetLimit`). Of cuDNN 9.19's convolutions that is engine 16 of the weight gradient
-(`wgrad2d_shmem_tiling`, which it compiles when it runs): 16 bits, NCHW, stride and dilation 1.
+`cuCtxSetLimit`): a process keeps the most that any kernel needs, above what a stack may have from the start.
 
-1. With its second tile (knob `CUDNN_KNOB_TYPE_TILE_SIZE`, 2) a thread takes 2,512 bytes with 5 x 5 filters
-   and 4,936 with 7 x 7 ones: 384 and 1,010 MiB on an H100. With 3 x 3 ones, and with its first tile, nothing
-   is kept.
-2. A process keeps the most that any of its kernels needs, above what a stack may have from the start.
-3. Where no plans can be asked, the second tile is taken for at most four channels a group whose plan takes
+1. Of cuDNN 9.19's convolutions it is engine 16 of the weight gradient (`wgrad2d_shmem_tiling`, compiled when
+   it runs): 16 bits, NCHW, stride and dilation 1. With its second tile (knob `CUDNN_KNOB_TYPE_TILE_SIZE`, 2)
+   a thread takes 2,512 bytes with 5 x 5 filters and 4,936 with 7 x 7 ones: 384 and 1,010 MiB on an H100.
+2. Where no plans can be asked, the second tile is taken for at most four channels a group whose plan takes
    no workspace, and in benchmark mode for what an H200 was seen to try: 5 x 5 filters in depthwise
    convolutions of images up to 16 x 16, 7 x 7 ones into at most three channels.
 
@@ -18,16 +16,14 @@ Source: used memory after each of 1,231 convolutions on an H100, in a new proces
 (`tests/data/h100/local_memory_survey.json.gz`); bytes a thread by the rule of `emulation/native/memory.c`, to
 eight. In benchmark mode NVML after each call of 88 networks and single convolutions on an H200
 (`tests/data/h200/convolution_plans.json.gz`). Not known: what decides for one input and one output channel,
-which have no such knob (1 of 24 kept 1,010 MiB); bytes a thread on GPUs of other architectures, taken to be
-the same; other releases.
+which have no such knob (1 of 24 kept 1,010 MiB); other architectures, taken to be the same; other releases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analyzer.libraries.cudnn.convolution import Convolution, Plan
-from analyzer.libraries.cudnn.transforms import up
+from analyzer.libraries.cudnn.convolution import Convolution, Plan, up
 
 FIVE, SEVEN = "local_memory_5x5", "local_memory_7x7"
 _FILTERS: dict[tuple[int, ...], str] = {(5, 5): FIVE, (7, 7): SEVEN}
@@ -72,16 +68,12 @@ def kept_by(
     found = family(call)
     if found is None:
         return None
-    if plans is None:
-        keeping = _may_keep(call, workspace_bytes) or (benchmark and _was_tried(call))
-    else:
+    if plans is not None:
         keeping = any(keeps(call, plan) for plan in plans)
+    else:
+        few = call.w_shape[1] <= _FEW_INPUTS and call.w_shape[:2] != (1, 1)
+        keeping = (workspace_bytes == 0 and few) or (benchmark and _was_tried(call))
     return found if keeping else None
-
-
-def _may_keep(call: Convolution, workspace_bytes: int) -> bool:
-    """Return whether a call with a family may run the engine's second tile."""
-    return workspace_bytes == 0 and call.w_shape[1] <= _FEW_INPUTS and call.w_shape[:2] != (1, 1)
 
 
 def _was_tried(call: Convolution) -> bool:

@@ -26,15 +26,8 @@ from __future__ import annotations
 
 import math
 
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan
-from analyzer.libraries.cudnn.transforms import (
-    aligned,
-    behind,
-    groups_at_once,
-    tiles_bytes,
-    transforms_bytes,
-    up,
-)
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, up
+from analyzer.libraries.cudnn.transforms import aligned, behind, groups_at_once, tiles_bytes, transforms_bytes
 
 PRODUCT, WINOGRAD, TRANSFORMS, TILES = "product", "winograd", "transforms", "tiles"
 ENGINES = {

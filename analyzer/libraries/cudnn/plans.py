@@ -1,18 +1,14 @@
 """What PyTorch does with cuDNN's list of plans for one convolution.
 
 1. Benchmark off: the first plan that passes the settings' filter runs. Where its workspace finds no room,
-   PyTorch catches the allocator's error and goes on through the list: what it asks for next are the plans
-   that take less than all before them.
+   PyTorch catches the allocator's error and goes on to the plans that take less than all before them.
 2. Benchmark on: all plans that pass are built, and one workspace of the **largest** of them is taken for all
-   trials. The first ten that run (`torch.backends.cudnn.benchmark_limit`) are timed, so the fastest is one of
-   those.
+   trials. The first ten that run (`torch.backends.cudnn.benchmark_limit`) are timed; the fastest is of those.
 3. TF32 off drops plans on tensor cores for float32, deterministic mode those that are not deterministic.
 
 Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`filterEngineConfigs`, `generate_and_filter_plans`,
 `get_plans_from_find`, `try_configs`, `run_single_conv`); `cudnn_frontend_find_plan.h` (`time_sorted_plan`).
-
-Not modelled: plans that build but fail when they run; fewer trials where even the largest workspace finds no
-room.
+Not modelled: plans that fail when they run; fewer trials where even the largest workspace finds no room.
 """
 
 from __future__ import annotations
@@ -39,11 +35,8 @@ class ConvolutionSettings:
         strict = not self.allow_tf32 and dtype == "float32"
         if strict and self.deterministic:
             return None
-        if strict:
-            return recorded.STRICT_TRIAL if trial else recorded.STRICT
-        if self.deterministic:
-            return recorded.DETERMINISTIC_TRIAL if trial else recorded.DETERMINISTIC
-        return recorded.TRIAL if trial else recorded.FIRST
+        base = recorded.STRICT if strict else recorded.DETERMINISTIC if self.deterministic else recorded.FIRST
+        return recorded.TRIALS[base] if trial else base
 
 
 DEFAULT = ConvolutionSettings()

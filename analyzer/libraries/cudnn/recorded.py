@@ -6,7 +6,7 @@ asked by a description ("sm86"). A call of it is a **family** (`Convolution.fami
 `about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18]), and for each dtype and layout,
 e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and what cuDNN answered, sorted by family,
 then batch: `.forward`, `.data`, `.weight` are the first plan's workspaces with the default settings (bytes),
-`.trial.forward` and so on the other `FIGURES` (`NO_PLAN`, `NOT_ASKED`, `AS_FIRST`: as with the default
+`.trial.forward` and so on the other figures (-1: no plan; `NOT_ASKED`; `AS_FIRST`: as with the default
 settings).
 
 `python -m benchmarks cudnn record` writes them. Which plan wins a timing only a GPU knows: `winner` was
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import io
 import json
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -30,20 +31,17 @@ from analyzer.releases import Release
 # The first plan's workspace with the default settings, in deterministic mode and without TF32; the largest of
 # benchmark mode's trials with each; the largest of those that are timed, and that of the plan that won.
 FIRST, DETERMINISTIC, STRICT = "first", "deterministic", "strict"
-TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL = "trial", "deterministic_trial", "strict_trial"
+TRIALS = {FIRST: "trial", DETERMINISTIC: "deterministic_trial", STRICT: "strict_trial"}
 TIMED, WINNER = "timed", "winner"
-FIGURES = (FIRST, DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED, WINNER)
 # What is asked for one after the other where the first finds no room: the workspaces of the plans behind it
 # that take less than all before.
 AFTER = tuple(f"after{place}" for place in range(1, 12))
-NO_PLAN, NOT_ASKED, AS_FIRST = -1, -2, -3
-# What may be as with the default settings. Besides there are ONNX Runtime's searches
+# In place of bytes, the latter of these figures. Besides there are ONNX Runtime's searches
 # (`convolution.HEURISTICS`), in tables of their own.
-AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED)
+NOT_ASKED, AS_FIRST = -2, -3
+AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, *TRIALS.values(), TIMED)
 # The release all tables are of.
 RELEASE: Release = (9, 19)
-_MULTIPLIER = np.int64(0x5851F42D4C957F2D)  # odd, so that no power of it is zero
-Integers = npt.NDArray[np.int64]
 
 
 class Record:
@@ -52,26 +50,21 @@ class Record:
     def __init__(self, name: str) -> None:
         path = resources.files(__package__).joinpath("recorded", f"{name}.npz")
         self._file = np.load(io.BytesIO(path.read_bytes()))
-        self._arrays: dict[str, npt.NDArray[Any]] = {}
-        self._answers: dict[tuple[str, str, tuple[int, ...]], dict[int, int]] = {}
+        self._array: Callable[[str], npt.NDArray[Any]] = cache(self._file.__getitem__)
+        self._read = cache(self._of_family)
         self.name = name
         self.about: dict[str, str] = json.loads(str(self._file["about"]))
 
     def answers(self, call: Convolution, figure: str = FIRST) -> dict[int, int]:
-        """Return the bytes of a figure by batch, of the convolution at whatever batches it was asked."""
+        """Return the bytes of a figure by batch, of the convolution at whatever batches it was asked; empty
+        where there are none."""
         group = f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}"
-        member, family = member_of(group, call.operation, figure), call.family
-        asked = group, member, family
-        if asked not in self._answers:
-            self._answers[asked] = self._read(group, member, family, call.operation, figure)
-        return self._answers[asked]
+        return self._read(group, call.family, call.operation, figure)
 
-    def _read(
-        self, group: str, member: str, family: tuple[int, ...], operation: str, figure: str
-    ) -> dict[int, int]:
-        """Return the recorded bytes by batch for a family of convolutions; empty where there are none."""
-        row = self._row(family) if member in self._file else None
-        if row is None:
+    def _of_family(self, group: str, family: tuple[int, ...], operation: str, figure: str) -> dict[int, int]:
+        member = member_of(group, operation, figure)
+        row = self._families.get(np.array(family, np.int64).tobytes())
+        if row is None or member not in self._file:
             return {}
         sizes, rows = self._array(member), self._array(f"{group}.family")
         # In the array's own type: for numbers of another one it would be converted whole.
@@ -82,29 +75,12 @@ class Record:
         batches = self._array(f"{group}.batch")[start:stop].tolist()
         return {batch: nbytes for batch, nbytes in zip(batches, found.tolist(), strict=True) if nbytes >= 0}
 
-    def _row(self, family: tuple[int, ...]) -> int | None:
-        """Return the row of a family, None if there is none."""
-        families, hashes = self._array("family"), self._hashes
-        for row in np.flatnonzero(hashes == _hashed(np.array([family], np.int64))).tolist():
-            if tuple(families[row].tolist()) == family:
-                return int(row)
-        return None
-
     @cached_property
-    def _hashes(self) -> Integers:
-        """A number for each family: made faster than tuples, and found faster than these."""
-        return _hashed(self._array("family").astype(np.int64))
-
-    def _array(self, member: str) -> npt.NDArray[Any]:
-        if member not in self._arrays:
-            self._arrays[member] = self._file[member]
-        return self._arrays[member]
-
-
-def _hashed(families: Integers) -> Integers:
-    """Return one number for each row, modulo 2**64."""
-    with np.errstate(over="ignore"):
-        return families @ np.power(_MULTIPLIER, np.arange(1, families.shape[1] + 1), dtype=np.int64)
+    def _families(self) -> dict[bytes, int]:
+        """The row of each family, by its numbers' bytes: made faster than tuples."""
+        table = self._array("family").astype(np.int64)
+        rows = table.view(f"V{table.itemsize * table.shape[1]}").ravel().tolist()
+        return {family: row for row, family in enumerate(rows)}
 
 
 def member_of(group: str, operation: str, figure: str) -> str:

@@ -30,14 +30,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, up
 
 MODES = ("RNN_RELU", "RNN_TANH", "LSTM", "GRU")
 Algorithm = Literal["standard", "static", "small"]
 ALGORITHMS: tuple[Algorithm | None, ...] = ("standard", "static", None, "small")  # cudnnRNNAlgo_t
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_RELU": 1, "RNN_TANH": 1}
 _PER_LAYER_BYTES = 8 * 2**20
-_FIXED_BYTES = 256
+_FIXED_BYTES, _ALIGNMENT = 256, 32
 _STEPS_AT_ONCE = 256
 _BYTES_PER_SEQUENCE = 8
 _PERSISTENT_COLUMNS = 2432  # of hidden size, in the backward pass of "static"
@@ -84,15 +84,15 @@ class Recurrent:
         """
         gates = 6 if self.mode == "GRU" else self._gates
         result = self.directions * self._rows * self.hidden
-        total = _FIXED_BYTES + self._up(self.layers * gates * result) + self._up((self.layers - 1) * result)
+        total = _FIXED_BYTES + self._up(self.layers * gates * result, (self.layers - 1) * result)
         if self.mode == "LSTM":
             total += self._up(self.layers * result)
         if self.projection:
-            total += self._up(self.layers * result)
-            total += self._up(self.layers * self.directions * self._rows * self.projection)
+            projected = self.layers * self.directions * self._rows * self.projection
+            total += self._up(self.layers * result, projected)
         if self.dropout:
             elements = self.directions * self.steps * self.batch * self._width
-            total += (self.layers - 1) * self.directions * _up(-(-elements // 8))
+            total += (self.layers - 1) * self.directions * up(-(-elements // 8), _ALIGNMENT)
         return total
 
     def inference_workspace_bytes(self) -> int:
@@ -119,7 +119,7 @@ class Recurrent:
         if self.mode == "LSTM":
             total += up(2 * self.directions * state)
         if both:
-            total += up(4 * state) + up(2 * gates * result) + up(4 * result)
+            total += up(4 * state, 2 * gates * result, 4 * result)
         elif self._persists:
             total += up(gates * result)
         else:
@@ -163,11 +163,11 @@ class Recurrent:
         if self.rows is not None:
             return 0
         both = self.layers * self.directions * self.batch
-        copies = self._up(self._rows * self.inputs) + self._up(self.directions * self._rows * self._width)
+        copies = self._up(self._rows * self.inputs, self.directions * self._rows * self._width)
         copies += 2 * self._up(both * self._width)
         if self.mode == "LSTM":
             copies += 2 * self._up(both * self.hidden)
-        return _up(_BYTES_PER_SEQUENCE * self.batch) + times * copies
+        return up(_BYTES_PER_SEQUENCE * self.batch, _ALIGNMENT) + times * copies
 
     @property
     def _overlapping_steps(self) -> int:
@@ -205,15 +205,11 @@ class Recurrent:
         count = self._gates * self.hidden * self.directions * columns
         return count + self.layers * self.directions * self.projection * self.hidden
 
-    def _up(self, count: int) -> int:
-        """Return the aligned bytes of `count` numbers."""
-        return _up(count * ELEMENT_BYTES[self.dtype])
+    def _up(self, *counts: int) -> int:
+        """Return the bytes of as many numbers, each count's aligned."""
+        return sum(up(count * ELEMENT_BYTES[self.dtype], _ALIGNMENT) for count in counts)
 
 
 def dropout_state_bytes(threads: int) -> int:
     """Return the bytes of dropout's random state: 24 for each resident thread (recorded, H200)."""
     return _STATE_BYTES_PER_THREAD * threads
-
-
-def _up(nbytes: int) -> int:
-    return -(-nbytes // 32) * 32

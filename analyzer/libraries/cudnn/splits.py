@@ -19,8 +19,10 @@ asked both ways on an H100 (tests/data/h100/README.md). S depends on which SMs a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
+
+from analyzer.libraries.cudnn.convolution import Convolution, Plan
 
 ENGINES = {"forward": (62, 67), "data": (67, 71), "weight": (65, 68)}
 _TILE, _TILE_K, _SPLITS_OFF, _CLUSTER_M, _CLUSTER_N = 2, 13, 25, 27, 28  # cudnnBackendKnobType_t
@@ -36,40 +38,31 @@ _COPY = 16  # copies of operands are multiples of it
 _SURE_SPLITS = 24  # beyond it fewer parts were seen where fewer make the longest part no longer
 
 
-def by_handle(
-    operation: str,
-    dtype: str,
-    channels_last: bool,  # noqa: ARG001  part of the question; it changes both answers alike
-    x_shape: Sequence[int],
-    w_shape: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    engine: int,
-    knobs: Mapping[int, int],
-    described_bytes: int,
-    sm_count: int,
-) -> tuple[int, bool]:
+def by_handle(call: Convolution, plan: Plan, sm_count: int) -> tuple[int, bool]:
     """Return the bytes of workspace by a handle on a GPU of compute capability 9, and whether exact; if not,
     a bound.
 
-    operation: forward, data or weight. x_shape, w_shape: N C (D) (H) W and K C/groups (D) (H) W; the others
-    one number a spatial dimension. knobs: value by `cudnnBackendKnobType_t`, of the plan that takes
-    `described_bytes` by a description. sm_count: of the GPU; how 132 run clusters is known, of others only
-    that an SM runs one block.
+    plan: as a description says it. sm_count: of the GPU; how 132 run clusters is known, of others only that
+    an SM runs one block.
     """
-    if engine not in ENGINES[operation]:
+    engine, described_bytes, knobs = plan.engine, plan.workspace_bytes, dict(plan.knobs)
+    if engine not in ENGINES[call.operation]:
         return described_bytes, True
     tile, cluster = _TILES.get(knobs.get(_TILE, -1)), knobs.get(_CLUSTER_M, 0) * knobs.get(_CLUSTER_N, 0)
     slots = _SLOTS.get(sm_count, {}).get(cluster)
-    if tile is None or slots is None or _TILE_K not in knobs or (operation == "data" and max(stride) > 1):
+    if (
+        tile is None
+        or slots is None
+        or _TILE_K not in knobs
+        or (call.operation == "data" and max(call.stride) > 1)
+    ):
         tile_bytes = 4 * math.prod(tile or _REGISTERS)
         splits = 0 if knobs.get(_SPLITS_OFF) else _SPLIT_HEADER + sm_count * (tile_bytes + 2 * _FLAG)
         return described_bytes + _ALIGNMENT + _COUNTER + splits, False
-    tiles, k_tiles = _product(operation, dtype, x_shape, w_shape, padding, stride, dilation, knobs)
+    tiles, k_tiles = _product(call, knobs)
     tile_k, split = 64 if knobs[_TILE_K] else 32, not knobs.get(_SPLITS_OFF)
-    odd = tile == (128, 64) and tile_k == 32 and (dtype != "float32" or engine == 68)
-    kernel = (math.prod(tile), tile_k, dtype == "bfloat16", odd)
+    odd = tile == (128, 64) and tile_k == 32 and (call.dtype != "float32" or engine == 68)
+    kernel = (math.prod(tile), tile_k, call.dtype == "bfloat16", odd)
     here, sure = _scheduler_bytes(tiles, k_tiles, slots, kernel, split)
     one_gpc = _GPC_SMS // cluster * cluster
     there, known = _scheduler_bytes(tiles, k_tiles, one_gpc, kernel, split)
@@ -79,32 +72,22 @@ def by_handle(
     return described_bytes - (least if (described_bytes - least) % _COPY == 0 else 0) + here, False
 
 
-def _product(
-    operation: str,
-    dtype: str,
-    x_shape: Sequence[int],
-    w_shape: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    knobs: Mapping[int, int],
-) -> tuple[int, int]:
+def _product(call: Convolution, knobs: Mapping[int, int]) -> tuple[int, int]:
     """Output tiles of the implicit matrix product, whole clusters, and tiles along K."""
-    (out, each), taps, groups = w_shape[:2], math.prod(w_shape[2:]), x_shape[1] // w_shape[1]
+    (out, each), taps, groups = call.w_shape[:2], math.prod(call.w_shape[2:]), call.groups
     out //= groups
-    size = zip(x_shape[2:], w_shape[2:], padding, stride, dilation, strict=True)
-    positions = x_shape[0] * math.prod((x + 2 * p - d * (w - 1) - 1) // s + 1 for x, w, p, s, d in size)
+    positions = call.x_shape[0] * math.prod(call.y_shape[2:])
     tile_k, (tile_m, tile_n) = 64 if knobs[_TILE_K] else 32, _TILES[knobs[_TILE]]
     # Groups are padded to squares of channels, a power of two, 16 bytes or more; 128 bytes share a tile.
-    line = 32 if dtype == "float32" else 64
+    line = 32 if call.dtype == "float32" else 64
     square = max(line // 8, 1 << (max(out, each) - 1).bit_length())
     packed = max(1, min(groups, line // square))
-    if operation == "weight":
+    if call.operation == "weight":
         rows, columns = packed * out, taps * -(-packed * each // tile_n)
         k_tiles = -(-positions // tile_k)
     else:
-        forward = operation == "forward"
-        rows = positions if forward else x_shape[0] * math.prod(x_shape[2:])
+        forward = call.operation == "forward"
+        rows = positions if forward else call.x_shape[0] * math.prod(call.x_shape[2:])
         columns = -(-packed * (square if packed > 1 else out if forward else each) // tile_n)
         depth = max(square, min(packed * square, tile_n)) if groups > 1 else each if forward else out
         k_tiles = taps * -(-depth // tile_k)

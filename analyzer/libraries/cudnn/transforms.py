@@ -1,48 +1,42 @@
 """Workspaces of cuDNN's engines that multiply Fourier transforms (forward 3 and 4, gradient of the input 5
-and 50, of the weights 18), which no description lists where there is no GPU (`on_cublas.py`).
+and 50, of the weights 18), which no description lists where there is no GPU (`on_cublas.py`). Benchmark mode
+tries them, and theirs are the largest by far: 8.7 GB where the next takes 16 MB.
 
-1. They compute with cuBLAS, ask for a device even where a description stands for it, and so are missing in
-   its list. Benchmark mode tries all plans of a handle's list, and theirs are the largest by far: 8.7 GB
-   where the next takes 16 MB.
-2. They exist for float32 and float16 convolutions of two dimensions with strides of one. **Forward and for
+1. They exist for float32 and float16 convolutions of two dimensions with strides of one. **Forward and for
    the weights** padded planes of up to 256 elements a side are transformed to squares of a power of two, n *
    (n / 2 + 1) complex numbers: transforms of what is read lie beside each other, those of the result in their
    place, and all of it twice. **For the input (50), and by engines 4 and 5,** tiles of 32 by 32 are
    transformed (by 4 and 5 of 1 by 32 where images and filters are one row), of each image two at once where
    it has more.
-3. The gradient of the input of a float32 convolution in NCHW with **larger strides**, the same both ways, is
+2. The gradient of the input of a float32 convolution in NCHW with **larger strides**, the same both ways, is
    computed by engine 50 as one with strides of one: every s-th row and column of the input and of the
    filter is a channel of its own, strides of two round channels up to eight, outputs are rounded up to eight;
    input, filter and output so laid out lie beside the transforms. Strides of one and two are computed as
    strides of one.
-4. Besides, the weights are laid out anew in float32 (the output's gradient for the gradient of the weights;
+3. Besides, the weights are laid out anew in float32 (the output's gradient for the gradient of the weights;
    nothing for that of the input), and all tensors of more than one place where they lie in NHWC; input and
    output where there are groups and several samples. All of it once a group, for up to 8 groups at once.
-5. With more than 8 groups a handle rarely lists them (none of 1,444 convolutions of the H200's tables; of 336
-   with 2 to 8 it listed 314), though they may be first (26 in 16 groups, of 320 in groups).
-6. Else, whether a handle lists them is not known: of 1,048 forward convolutions it does for 742, of
-   1,715 gradients of weights for 1,173, of 872 of inputs for 752.
+4. With more than 8 groups a handle rarely lists them (none of 1,444 convolutions of the H200's tables; of 336
+   with 2 to 8 it listed 314), though they may be first (26 in 16 groups, of 320 in groups). Else it lists
+   them for 742 of 1,048 forward convolutions, 1,173 of 1,715 gradients of weights, 752 of 872 of inputs.
 
-Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, torch 2.11, 26 November
-2026; convolutions as `python -m benchmarks cudnn both_ways` draws them): of 742 forward plans 720 take what
-is computed here to 128 bytes, of 1,173 for the weights 1,149, of 760 for the input 732; the others less,
-where a layout needs no copy. Every fifth is in `tests/data/h100/transforms.json.gz`. All 353 on an H200 of
-networks people use take it to the byte (`tests/data/h200/convolution_plans.json.gz`).
-
-In groups, and in float16: 320 of 320 first plans to the byte (`on_cublas.py`).
-Engines 4 and 5: all 20 of `first_plans.json.gz` to the byte (compute capability 7.5 to 12.0).
-Larger strides: all 208 of an H100's handle to the byte, of 260 gradients of the input drawn by lot; it lists
-none of the 52 others (27 November 2026, `tests/data/h100/strided_transforms.json.gz`).
+Source: the lists of 60,441 random convolutions by a handle on an H100 (cuDNN 9.19, 26 November 2026; drawn as
+`python -m benchmarks cudnn both_ways` draws them): of 742 forward plans 720 take what is computed here to 128
+bytes, of 1,173 for the weights 1,149, of 760 for the input 732; the others less, where a layout needs no copy
+(every fifth: `tests/data/h100/transforms.json.gz`). To the byte: all 353 on an H200 of networks people use
+(`tests/data/h200/convolution_plans.json.gz`), 320 of 320 first plans in groups and in float16
+(`on_cublas.py`), all 20 of engines 4 and 5 in `first_plans.json.gz`, and with larger strides all 208 of an
+H100's handle, of 260 drawn by lot; it lists none of the 52 others (27 November 2026,
+`tests/data/h100/strided_transforms.json.gz`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, up
 
 _LEAST, _MOST = 16, 256
 _TILE, _TILES_AT_ONCE = 32, 2
@@ -79,7 +73,7 @@ def transforms_bytes(call: Convolution) -> int | None:
 def _strided_bytes(call: Convolution) -> int | None:
     """Return the workspace bytes of engine 50 for the gradient of the input of a call with larger strides;
     None if it does not run it."""
-    plain = replace(call, stride=(1,) * len(call.stride))
+    plain = call._replace(stride=(1,) * len(call.stride))
     if not _applies(plain) or call.dtype != "float32" or call.channels_last or call.groups > 1:
         return None
     if sorted(call.stride) == [1, 2]:
@@ -134,11 +128,6 @@ def _tiled_bytes(x_shape: Shape, w_shape: Shape, rows: int = _TILE) -> int:
 def groups_at_once(call: Convolution) -> int:
     """Return how many groups these engines and Winograd's compute at once."""
     return min(call.groups, _GROUPS_AT_ONCE)
-
-
-def up(number: int, unit: int) -> int:
-    """Return the number rounded up to a multiple of the unit."""
-    return -(-number // unit) * unit
 
 
 def aligned(nbytes: int) -> int:

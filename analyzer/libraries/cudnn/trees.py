@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,33 +27,24 @@ class Forest:
 
     def __init__(self, name: str) -> None:
         path = resources.files(__package__).joinpath("recorded", f"{name}.npz")
-        self._file = np.load(io.BytesIO(path.read_bytes())) if path.is_file() else None
-        members = () if self._file is None else self._file.files
-        self.groups = {member.removesuffix(".roots") for member in members if member.endswith(".roots")}
-        self._trees: dict[str, _Trees] = {}
+        file: Any = np.load(io.BytesIO(path.read_bytes())) if path.is_file() else {}
+        self.groups = {member.removesuffix(".roots") for member in file if member.endswith(".roots")}
+        self._member: Callable[[str], list[Any]] = cache(lambda member: file[member].tolist())
 
     def share(self, group: str, values: Sequence[float]) -> float:
-        """Return the share of a group's convolutions that say yes, by these features; 1 without a table."""
-        if self._file is None:
+        """Return the share of a group's convolutions that say yes, by these features: the sum of the leaves
+        they lead to; 1 without a table."""
+        if not self.groups:
             return 1.0
-        if group not in self._trees:
-            members = ("roots", "feature", "value", "right")
-            self._trees[group] = _Trees(*(self._file[f"{group}.{each}"].tolist() for each in members))
-        return self._trees[group].share(values)
-
-
-class _Trees(NamedTuple):
-    roots: list[int]
-    feature: list[int]
-    value: list[float]
-    right: list[int]
-
-    def share(self, values: Sequence[float]) -> float:
-        """Return the sum of the leaves these values lead to, as a share."""
+        members = ("roots", "feature", "value", "right")
+        roots, features, limits, right = (self._member(f"{group}.{each}") for each in members)
         odds = 0.0
-        for root in self.roots:
+        for root in roots:
             node = root
-            while (feature := self.feature[node]) >= 0:
-                node = node + 1 if values[feature] <= self.value[node] else self.right[node]
-            odds += self.value[node]
+            while (feature := features[node]) >= 0:
+                node = node + 1 if values[feature] <= limits[node] else right[node]
+            odds += limits[node]
         return 1 / (1 + math.exp(-odds))
+
+
+forest = cache(Forest)  # read once

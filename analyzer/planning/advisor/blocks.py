@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from analyzer.analysis import Analysis
-from analyzer.graph import Graph, Operator, Phase, Run, view_of
+from analyzer.graph import Graph, Phase, Run
 from analyzer.liveness.lifetimes import forward_ends, lifetimes, live_bytes, saved_at
-from analyzer.liveness.recomputation import recomputation
 from analyzer.planning.advisor.knapsack import Row
+from analyzer.planning.checkpoints import is_inside, recomputed
 from analyzer.planning.flops import flops_of
 from analyzer.timing.host import checkpointing
 from analyzer.timing.step import operator_seconds
@@ -119,32 +119,18 @@ def _block(
     host: bool,
 ) -> Block | None:
     """Return one block's gain and cost; None if it frees nothing or does not run."""
-
-    def inside(operator: Operator) -> bool:
-        return operator.module == path or operator.module.startswith(f"{path}.")
-
     first, end, last = around
     ran = [
         (position, moment.operator)
         for position in range(first, last + 1)
-        if isinstance(moment := graph.program[position], Run) and inside(graph.operators[moment.operator])
+        if isinstance(moment := graph.program[position], Run)
+        and is_inside(graph.operators[moment.operator], path)
     ]
     forward = [entry for entry in ran if entry[0] <= end]
     backward = [entry for entry in ran if entry[0] > end]
     if not forward or not backward:
         return None
-    view = view_of(graph)
-    own = [
-        index
-        for index in saved
-        if all(inside(graph.operators[~node]) for node in view.pred[index])
-        and all(
-            inside(graph.operators[~node])
-            for node in view.succ[index]
-            if graph.operators[~node].phase is Phase.BACKWARD
-        )
-    ]
-    found = recomputation(graph, own, inside, saved.difference(own))
+    found = recomputed(graph, path, saved)
     freed = found.saved_bytes - found.kept_bytes
     if freed <= 0:
         return None

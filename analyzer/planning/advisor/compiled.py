@@ -27,7 +27,7 @@ from math import inf
 
 from analyzer.errors import AnalyzerError, MissingDependencyError, OptionError, RunError
 from analyzer.options import Options
-from analyzer.planning.subject import Progress
+from analyzer.pipeline.workload import Progress
 from analyzer.results.advice import Advice, Way
 from analyzer.results.estimate import Estimate
 

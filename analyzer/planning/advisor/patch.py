@@ -6,7 +6,7 @@
    of the command line says the same.
 
 Source: `torch.utils.checkpoint.checkpoint`, as `--checkpoint` applies it
-(`capture/pytorch/module/checkpointing.py`).
+(`capture/pytorch/module/from_options.py`).
 """
 
 from __future__ import annotations

@@ -21,28 +21,26 @@ Not modelled: a way between two that were tried whose time lies below both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from analyzer.analysis import Analysis
 from analyzer.graph import Graph
 from analyzer.options import Options
+from analyzer.planning import changes as offered
 from analyzer.planning.advisor.blocks import Blocks, blocks_of
 from analyzer.planning.advisor.knapsack import cheapest
-from analyzer.planning.advisor.trials import Change, Trials
+from analyzer.planning.changes import FREE, RESULTS, SLOWER, Change
+from analyzer.planning.trials import Trials
 from analyzer.results.advice import Way
 from analyzer.results.estimate import Estimate
 
 MOST = 20
 _ROUNDS = 3
 _FUSED = ("sgd", "sgdm", "adam", "adamw", "adagrad")
-_EIGHT_BITS = ("adam", "adamw", "adagrad", "rmsprop")
 _AMPERE = (8, 0)
 # Of divided batches: how much above the device one may be said to be and still be tried.
 _NEARLY, _DIVISIONS = 1.02, 2
 _STAYS = ("parameters", "buffers", "optimizer state")
 Ways = Sequence[Change]
-
-SEGMENTS = Change("expandable segments", {"runtime_options": {"alloc_conf": "expandable_segments:True"}})
 
 
 class Search:
@@ -134,8 +132,8 @@ class Search:
 
     def _accumulation(self, k: int) -> Change:
         assert self._batch is not None
-        changes = {"batch": self._batch // k, "grad_accumulation": self._options.grad_accumulation * k}
-        return Change(f"accumulation x{k}", changes, self._normalizes)
+        cost = RESULTS if self._normalizes else SLOWER
+        return offered.accumulation(self._options, self._batch, k, cost)
 
     def _both(self, root: list[Change], paths: list[str], known: dict[str, Blocks]) -> None:
         """Try divided batches with as few blocks recomputed as fit; all, if the knapsack finds none. known:
@@ -192,34 +190,26 @@ class Search:
 
     def _with_segments(self, changes: list[Change]) -> bool:
         """Return whether expandable segments make it fit, tried where bytes in use would."""
-        estimate = self._way(changes).estimate
-        known = str(self._options.runtime_options.get("alloc_conf") or "")
-        if estimate is None or "expandable_segments" in known or self._trials.config:
+        estimate, more = self._way(changes).estimate, offered.expandable(self._options)
+        if estimate is None or not more or self._trials.config:
             return False
         beside = estimate.needed.device_used - estimate.needed.peak_reserved
         if estimate.needed.peak_allocated + beside > estimate.allowed_bytes:
             return False
-        conf = ",".join(filter(None, (known, "expandable_segments:True")))
-        change = replace(SEGMENTS, options={"runtime_options": {"alloc_conf": conf}})
-        return self._way([*changes, change]).verdict == "fits"
+        return self._way([*changes, *more]).verdict == "fits"
 
     def _eight_bits(self, root: list[Change]) -> None:
         """States of the optimizer in 8 bits, with the best precision."""
-        name = self._options.optimizer
-        kind = name.partition("_")[0] if isinstance(name, str) else ""
-        if kind not in _EIGHT_BITS or (isinstance(name, str) and name.endswith("_8bit")):
-            return
-        change = Change(f"{kind}_8bit", {"optimizer": f"{kind}_8bit"}, numbers=True)
         kept = [part for part in root if "optimizer" not in part.options]
-        for precision in [[], *([part] for part in precisions(self._base, self._options))]:
-            self._way([*kept, *precision, change])
+        for change in offered.eight_bits(self._options):
+            for precision in [[], *([part] for part in precisions(self._base, self._options))]:
+                self._way([*kept, *precision, change])
 
     def _checkpoint(self, paths: list[str]) -> Change:
         from analyzer.capture.pytorch.module.blocks import pattern_of
 
         assert self._trials.model is not None
-        pattern = pattern_of(self._trials.model, paths)
-        return Change(f"checkpoint {pattern}", {"checkpoint": pattern})
+        return offered.checkpoint(pattern_of(self._trials.model, paths))
 
     def _paths(self) -> list[str]:
         """Return the model's repeated blocks; none if the job says itself what to recompute."""
@@ -261,24 +251,11 @@ def order(way: Way) -> tuple[float, float]:
 
 def free(graph: Graph, options: Options) -> list[Change]:
     """Return changes that may be faster and affect numbers only by rounding."""
-    found = []
-    name = options.optimizer
-    if options.mode == "train" and isinstance(name, str) and name in _FUSED:
-        found.append(Change(f"{name}_fused", {"optimizer": f"{name}_fused"}))
-    convolutions = [op for op in graph.operators if op.name.startswith("aten::convolution.")]
-    planar = all(len(tensor.shape) < 5 for op in convolutions for tensor in op.inputs)
-    if convolutions and planar and not options.channels_last:
-        found.append(Change("channels last", {"channels_last": True}))
-    return found
+    fused = offered.implementations(options, {"fused": FREE}, _FUSED)
+    return [*fused, *offered.channels_last(graph, options)]
 
 
 def precisions(base: Analysis, options: Options) -> list[Change]:
     """Half precision, as the device has it, where the job has none."""
-    if options.amp is not None or options.dtype not in (None, "float32"):
-        return []
-    if base.profile.compute_capability < _AMPERE:
-        return [Change("amp fp16", {"amp": "fp16"}, numbers=True)]
-    return [
-        Change("amp bf16", {"amp": "bf16"}, numbers=True),
-        Change("pure bf16", {"dtype": "bfloat16"}, numbers=True),
-    ]
+    old = base.profile.compute_capability < _AMPERE
+    return [change for change in offered.precisions(options) if ("fp16" in change.options.values()) == old]

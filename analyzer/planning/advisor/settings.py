@@ -1,7 +1,7 @@
 """The ways of a target that is no module: a model's configuration, whose job has options of its own, and an
 ONNX session, which has settings.
 
-1. What `what-if` offers of it (`configurations.py`, the session's settings) is tried one by one, without more
+1. What `what-if` offers of it (`planning/changes.py`) is tried one by one, without more
    or larger GPUs, shorter samples or adapters, which are other jobs.
 2. Then together: all that change no number and make less of memory, and those with each that was asked for
    besides. What contradicts something earlier is left out.
@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.analysis import Analysis
-from analyzer.planning.advisor.trials import Change, Trials
-from analyzer.planning.what_if import variants
+from analyzer.planning.changes import RESULTS, SLOWER, Change, variants
+from analyzer.planning.trials import Trials
 from analyzer.results.advice import Way
 
-_SLOWER, _RESULTS = 1, 2
 _OTHER_JOBS = ("length", "lora", "parallel", "device")
 MOST = 12
 
@@ -27,7 +26,7 @@ class Settings:
 
     def __init__(self, trials: Trials, base: tuple[Way, Analysis], numbers: bool, target: Any) -> None:
         self._trials, self._base, self._target = trials, base, target
-        self._most = _RESULTS if numbers else _SLOWER
+        self._most = RESULTS if numbers else SLOWER
         self.tried: list[Way] = [base[0]]
 
     def run(self) -> list[Way]:
@@ -35,21 +34,21 @@ class Settings:
         if self._base[0].verdict == "fits":
             return self.tried
         singles = [
-            Change(name, changes, cost == _RESULTS)
-            for name, cost, changes in variants(self._base[1], self._trials.options, self._target)
-            if cost <= self._most and not any(key in changes for key in _OTHER_JOBS)
+            change
+            for change in variants(self._base[1], self._trials.options, self._target)
+            if change.cost <= self._most and not any(key in change.options for key in _OTHER_JOBS)
         ]
         helping = [change for change in singles if self._helps(self._try([change]))]
         if self._base[1].graph.framework == "onnx":
             return self.tried  # `variants` has them together
-        exact = [change for change in helping if not change.numbers]
+        exact = [change for change in helping if change.cost != RESULTS]
         together: list[Change] = []
         for change in exact:
             if _agrees(together, change):
                 together = [*together, change]
                 if len(together) > 1:
                     self._try(together)
-        for change in (part for part in helping if part.numbers):
+        for change in (part for part in helping if part.cost == RESULTS):
             if _agrees(together, change):
                 self._try([*together, change])
         return self.tried

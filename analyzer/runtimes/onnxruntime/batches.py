@@ -26,7 +26,7 @@ from analyzer.parametric.lanes import Integers, Lanes, in_parts
 from analyzer.parametric.numbers import NotTheSame, Numbers
 from analyzer.releases import Release
 from analyzer.runtimes.base import Limit
-from analyzer.runtimes.batches import Figures, ParametricCapture
+from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
 from analyzer.runtimes.onnxruntime.frame import Frame, frame, rewritten
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import SessionOptions
@@ -56,7 +56,7 @@ class Sessions:
                 value.shape = sizes
 
 
-class SessionBatches:
+class SessionBatches(Batches):
     """Figures of a session on one device, at any batch it holds for.
 
     prepared: batch → what the session asks for there, with others that were recorded at once; and the
@@ -92,12 +92,6 @@ class SessionBatches:
 
         for _, sessions in in_parts(np.array(batches, np.int64), recorded):
             self.prepared |= sessions
-
-    def prediction(self, batch: int) -> None:
-        """Say nothing: a file is asked about again."""
-
-    def failed(self, batch: int, limit: Limit) -> None:
-        """Say nothing: under a limit a batch is analysed."""
 
     def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """Return the figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis

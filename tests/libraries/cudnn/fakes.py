@@ -35,7 +35,7 @@ class FakeAsker:
 
     def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
         self.asked += questions
-        return [self.plans.get(question.convolution(), self.others) for question in questions]
+        return [self.plans.get(question.call, self.others) for question in questions]
 
 
 def with_asker(monkeypatch: pytest.MonkeyPatch, asker: FakeAsker) -> None:

@@ -19,7 +19,7 @@ ANSWERS = Path(__file__).parents[2] / "data/h100/products_besides.json.gz"
 def answers() -> list[tuple[Convolution, int]]:
     """Products an image that the trees were not grown from, with the bytes they take besides."""
     rows = json.loads(gzip.decompress(ANSWERS.read_bytes()))
-    return [(Question.read(["pytorch", *fields, False]).convolution(), besides) for fields, besides in rows]
+    return [(Question.read(["pytorch", *fields, False]).call, besides) for fields, besides in rows]
 
 
 def test_most_are_right_and_all_that_are_sure(answers: list[tuple[Convolution, int]]) -> None:

@@ -17,7 +17,7 @@ from analyzer.libraries.cudnn.backend import Cudnn
 from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, _first_workspace
 from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
 from analyzer.libraries.cudnn.description import description_of
-from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, first_plans
+from analyzer.libraries.cudnn.first_plan import SURE, UNKNOWN_ENGINE, FirstPlans
 from analyzer.libraries.cudnn.on_cublas import (
     ENGINES,
     PRODUCT,
@@ -106,10 +106,10 @@ def test_a_place_that_is_not_sure_leaves_two_figures() -> None:
 def test_held_back_answers(name: str) -> None:
     """Convolutions none of which the trees were grown from: the first plan's bytes as in a process with a GPU, and where
     that is wrong the range says so."""
-    order = first_plans(name)
+    order = FirstPlans(name)
     counted: collections.Counter[str] = collections.Counter()
     for fields, plans in KEPT[name]:
-        call = Question.read(["pytorch", *fields, False]).convolution()
+        call = Question.read(["pytorch", *fields, False]).call
         listed = next(
             (Plan(*plan) for plan in plans if plan[0] not in ENGINES[call.operation].values()), None
         )
@@ -128,12 +128,12 @@ def test_held_back_answers(name: str) -> None:
 
 def test_the_order_is_an_h200s_in_programs() -> None:
     """The 2,277 convolutions of programs: by a handle, and what a description lists without a device."""
-    order = first_plans("sm90")
+    order = FirstPlans("sm90")
     right: collections.Counter[str] = collections.Counter()
     every: collections.Counter[str] = collections.Counter()
     for line in gzip.decompress((DATA / "h200/asked_in_programs.jsonl.gz").read_bytes()).splitlines():
         fields, (handle, description) = json.loads(line)
-        call = Question.read(fields).convolution()
+        call = Question.read(fields).call
         ours = ENGINES[call.operation].values()
         listed = [
             Plan(engine, nbytes)
@@ -223,7 +223,7 @@ def test_the_log_is_read_message_by_message() -> None:
 
 
 def test_a_ranked_list_stays_as_it_is_but_for_sums_in_parts() -> None:
-    order = first_plans("sm90")
+    order = FirstPlans("sm90")
     call = pointwise("weight", channels_last=True, batch=200)
     product = plans_on_cublas(call)[PRODUCT]
     marked = order.with_splits(call, [product, Plan(68, 1000)])
@@ -242,7 +242,7 @@ def test_tiles_of_rows_are_rows() -> None:
 
 
 def test_an_architecture_that_was_not_asked_puts_products_first() -> None:
-    order = first_plans("sm100")
+    order = FirstPlans("sm100")
     assert [plan.engine for plan in order.with_unlisted(pointwise("data"), [Plan(1, 0)])] == [63, 1]
     assert WINOGRAD not in order.possible(filters("weight", 3, 8, 14))
     assert order.with_unlisted(pointwise("data"), []) == ()

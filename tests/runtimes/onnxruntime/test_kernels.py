@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from analyzer import devices
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn.choices import choices_of
-from analyzer.libraries.cudnn.convolution import Question
+from analyzer.libraries.cudnn.convolution import Convolution, Question
 from analyzer.runtimes.onnxruntime.kernels import declared, registered
 from analyzer.runtimes.onnxruntime.kernels.einsum import temporaries
 from analyzer.runtimes.onnxruntime.kernels.packing import cached
@@ -131,18 +131,8 @@ def test_einsum_by_hand() -> None:
     assert temporaries("ii->i", [(3, 3)], 4) is None
 
 
-RESNET_STEM = Question(
-    "EXHAUSTIVE",
-    "forward",
-    "float32",
-    False,
-    (64, 3, 224, 224),
-    (64, 3, 7, 7),
-    (64, 64, 112, 112),
-    (3, 3),
-    (2, 2),
-    (1, 1),
-)
+STEM = Convolution("forward", "float32", False, (64, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
+RESNET_STEM = Question(STEM, STEM.y_shape, "EXHAUSTIVE")
 
 
 def workspace(question: Question, device: DeviceProfile = H200) -> tuple[int, str]:
@@ -153,21 +143,15 @@ def workspace(question: Question, device: DeviceProfile = H200) -> tuple[int, st
 def test_convolution_workspaces() -> None:
     """Measured shapes give their figure, as the arena's log shows it; DEFAULT needs a small table."""
     assert workspace(RESNET_STEM) == (244_093_712, "measured")
-    layer = RESNET_STEM._replace(
-        x_shape=(64, 64, 56, 56),
-        w_shape=(64, 64, 3, 3),
-        y_shape=(64, 64, 56, 56),
-        padding=(1, 1),
-        stride=(1, 1),
-    )
-    assert workspace(layer) == (102_908_051, "measured")
+    layer = Convolution("forward", "float32", False, (64, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
+    assert workspace(Question(layer, layer.y_shape, "EXHAUSTIVE")) == (102_908_051, "measured")
     assert workspace(RESNET_STEM._replace(searcher="DEFAULT"))[0] < 4096
 
 
 def test_a_convolution_nobody_can_be_asked_about_lies_between_nothing_and_the_most() -> None:
     """Between two recorded batches the figure is on the straight line; its range says that it is unknown."""
-    odd = RESNET_STEM._replace(x_shape=(60, 3, 224, 224), y_shape=(60, 64, 112, 112))
-    (found,) = choices_of(H200).frontend([odd])
+    odd = STEM._replace(x_shape=(60, 3, 224, 224))
+    (found,) = choices_of(H200).frontend([Question(odd, odd.y_shape, "EXHAUSTIVE")])
     assert (found.source, found.low_bytes) == ("unknown", 0)
     assert 0 < found.nbytes < found.high_bytes
     assert workspace(RESNET_STEM, devices.load("b200"))[1] == "unknown"

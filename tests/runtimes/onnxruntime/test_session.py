@@ -599,14 +599,10 @@ def test_the_padding_that_keeps_sizes(auto_pad: str, stride: int, dilation: int,
     )
     found = convolution_of(graph.nodes[0], graph)
     assert found is not None
-    assert (found.padding[0], found.stride[0], found.dilation[0], found.convolution().groups) == (
-        pad,
-        stride,
-        dilation,
-        1,
-    )
-    assert (found.x_shape, found.w_shape, found.y_shape) == ((2, 3, 7, 1), (4, 3, 3, 1), (2, 4, size, 1))
-    assert (found.operation, found.channels_last) == ("forward", False)
+    call = found.call
+    assert (call.padding[0], call.stride[0], call.dilation[0], call.groups) == (pad, stride, dilation, 1)
+    assert (call.x_shape, call.w_shape, found.y_shape) == ((2, 3, 7, 1), (4, 3, 3, 1), (2, 4, size, 1))
+    assert (call.operation, call.channels_last) == ("forward", False)
 
 
 def test_convolutions_in_other_layouts_and_without_shapes() -> None:
@@ -614,8 +610,8 @@ def test_convolutions_in_other_layouts_and_without_shapes() -> None:
         "com.ms.internal.nhwc.Conv x w -> y", {"x": (2, 6, 7, 3), "y": (2, 4, 5, 8)}, {"w": (8, 3, 3, 3)}
     )
     found = convolution_of(nhwc.nodes[0], nhwc)
-    assert found is not None and found.channels_last
-    assert (found.x_shape, found.y_shape) == ((2, 3, 6, 7), (2, 8, 4, 5))
+    assert found is not None and found.call.channels_last
+    assert (found.call.x_shape, found.y_shape) == ((2, 3, 6, 7), (2, 8, 4, 5))
     for x, w, y, group in (
         (None, (4, 3, 3), (2, 4, 5), 1), ((2, 3), (4, 3), (2, 4), 1), ((2, 3, 7), (4, 3, 3, 3), (2, 4, 5), 1),
         ((2, 3, 7), (4, 3, 3), (2, 4, 5, 5), 1), ((2, 3, 7), (4, 3, 3), (2, 4, 5), 0),

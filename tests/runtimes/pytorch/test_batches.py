@@ -7,7 +7,7 @@ from torch import nn
 
 from analyzer.devices import load
 from analyzer.options import Options
-from analyzer.planning.subject import Subject
+from analyzer.pipeline.workload import Workload
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
 
@@ -26,14 +26,14 @@ class Net(nn.Module):
         return self.head(self.second(self.first(x).relu()).relu().mean((2, 3)))
 
 
-def captured(model: nn.Module, sample: torch.Tensor) -> tuple[Subject, ParametricCapture]:
-    subject = Subject(model, Options.of({"device": "h200", "inputs": (sample,), "mode": "train"}))
-    made = [subject.captured(batch) for batch in BATCHES]
-    return subject, ParametricCapture(BATCHES, [each.source for each in made], [each.naive for each in made])
+def captured(model: nn.Module, sample: torch.Tensor) -> tuple[Workload, ParametricCapture]:
+    workload = Workload(model, Options.of({"device": "h200", "inputs": (sample,), "mode": "train"}))
+    made = [workload.captured(batch) for batch in BATCHES]
+    return workload, ParametricCapture(BATCHES, [each.source for each in made], [each.naive for each in made])
 
 
-def over(subject: Subject, parametric: ParametricCapture, device: str) -> Batches:
-    found = subject.on(device).over_batches(parametric, load(device))
+def over(workload: Workload, parametric: ParametricCapture, device: str) -> Batches:
+    found = workload.on(device).over_batches(parametric, load(device))
     assert found is not None
     return found
 
@@ -45,12 +45,12 @@ def asked(batches: Batches) -> list[Figures]:
 
 
 def test_devices_asked_in_turn_say_what_each_says_alone() -> None:
-    subject, parametric = captured(Net(), torch.zeros(2, 3, 56, 56))
+    workload, parametric = captured(Net(), torch.zeros(2, 3, 56, 56))
     alone = {
-        device: asked(over(subject, captured(Net(), torch.zeros(2, 3, 56, 56))[1], device))
+        device: asked(over(workload, captured(Net(), torch.zeros(2, 3, 56, 56))[1], device))
         for device in DEVICES
     }
-    together = {device: over(subject, parametric, device) for device in DEVICES}
+    together = {device: over(workload, parametric, device) for device in DEVICES}
     for _ in range(2):  # the second time all have met the steps of all
         for device, batches in together.items():
             assert asked(batches) == alone[device]
@@ -72,10 +72,10 @@ def test_the_request_without_room_is_said() -> None:
 
 
 def test_in_doubt_the_request_without_room_is_that_of_an_analysis() -> None:
-    subject, parametric = captured(Net(), torch.zeros(2, 3, 56, 56))
-    batches = over(subject, parametric, "h200")
+    workload, parametric = captured(Net(), torch.zeros(2, 3, 56, 56))
+    batches = over(workload, parametric, "h200")
     limit = Limit(batches.at(12).peak_allocated // 2, False)
-    found, own = batches.failed(12, limit), subject.analysis(12, limit).estimate.out_of_memory
+    found, own = batches.failed(12, limit), workload.analysis(12, limit).estimate.out_of_memory
     assert batches.at(12, limit).fails and found is not None and own is not None
     failure = found.failure
     assert (failure.malloc.nbytes, failure.allocated) == (own.requested_bytes, own.allocated_bytes)

@@ -16,27 +16,22 @@ from typing import Any
 
 import torch
 
+_ATEN = torch.ops.aten
 CONVOLUTIONS = frozenset(
-    {
-        torch.ops.aten.convolution.default,
-        torch.ops.aten._convolution.default,
-        torch.ops.aten.convolution_backward.default,
-    }
+    {_ATEN.convolution.default, _ATEN._convolution.default, _ATEN.convolution_backward.default}
 )
-_NONE: frozenset[str] = frozenset()
 
 
 def convolution_settings() -> frozenset[str]:
     """Return the cuDNN settings that differ from PyTorch's defaults."""
-    torch_c = torch._C
-    settings = [] if torch_c._get_cudnn_enabled() else ["no_cudnn"]
-    if torch_c._get_cudnn_benchmark():
-        settings.append("benchmark")
-    if torch_c._get_cudnn_deterministic() or torch_c._get_deterministic_algorithms():
-        settings.append("deterministic")
-    if not _allows_tf32():
-        settings.append("no_tf32")
-    return frozenset(settings) if settings else _NONE
+    of = torch._C
+    found = {
+        "no_cudnn": not of._get_cudnn_enabled(),
+        "benchmark": of._get_cudnn_benchmark(),
+        "deterministic": of._get_cudnn_deterministic() or of._get_deterministic_algorithms(),
+        "no_tf32": not _allows_tf32(),
+    }
+    return frozenset(name for name, is_set in found.items() if is_set)
 
 
 def _allows_tf32() -> bool:

@@ -31,7 +31,7 @@ from analyzer.allocators.pytorch.peaks import has_fast_path
 from analyzer.devices import DeviceProfile
 from analyzer.parametric.lanes import Integers, NotTogether
 from analyzer.runtimes.base import Limit, Prediction
-from analyzer.runtimes.batches import Failed, Figures, ParametricCapture
+from analyzer.runtimes.batches import Batches, Failed, Figures, ParametricCapture
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.pytorch.batches.classes import Classes, Groups
 from analyzer.runtimes.pytorch.eager import Requests, prediction_of, requests
@@ -77,7 +77,7 @@ class _BatchSizes(NamedTuple):
         return {number: step.smaller for number, step in self.taken.items() if step.smaller}
 
 
-class EagerBatches:
+class EagerBatches(Batches):
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
     def __init__(self, parametric: ParametricCapture, profile: DeviceProfile, conf: str) -> None:

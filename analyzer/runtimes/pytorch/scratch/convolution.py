@@ -102,13 +102,19 @@ def _as_2d(tensor: TensorMeta) -> TensorMeta:
     )
 
 
-def _geometry_as_2d(geometry: _Geometry) -> _Geometry:
-    return replace(
-        geometry,
-        padding=(0, *geometry.padding),
-        stride=(1, *geometry.stride),
-        dilation=(1, *geometry.dilation),
-    )
+def _as_called(
+    operator: Operator, script: Script, other: TensorMeta
+) -> tuple[TensorMeta, TensorMeta, TensorMeta, _Geometry, bool]:
+    """Return input, weight, `other` (the result or its gradient), how windows move, and whether cuDNN is off;
+    of 1-D convolutions as the 2-D ones they run as."""
+    source, weight = filled(operator, "input"), present(operator, "weight")
+    geometry = _geometry(operator, len(weight.shape) - 2)
+    if len(weight.shape) == 3:
+        script.copies(source)
+        source, weight, other = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(other)
+        padding, stride, dilation = (0, *geometry.padding), (1, *geometry.stride), (1, *geometry.dilation)
+        geometry = replace(geometry, padding=padding, stride=stride, dilation=dilation)
+    return source, weight, other, geometry, _NO_CUDNN in operator.settings or geometry.padded_widely
 
 
 def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
@@ -178,16 +184,8 @@ def _workspace(
     if x.dtype not in ELEMENT_BYTES:
         return script.temporary(0)
     script.library("cudnn")
-    call = Convolution(
-        operation,
-        x.dtype,
-        channels_last,
-        x.shape,
-        weight.shape,
-        geometry.padding,
-        geometry.stride,
-        geometry.dilation,
-    )
+    moves = (geometry.padding, geometry.stride, geometry.dilation)
+    call = Convolution(operation, x.dtype, channels_last, x.shape, weight.shape, *moves)
     choices = choices_of(device)
     # PyTorch keeps the plan that ran for every later call that is the same.
     plan = f"{call!r} {settings.deterministic} {settings.allow_tf32}"
@@ -220,7 +218,7 @@ def _at_batches(
     if settings.benchmark or any(isinstance(size, Lanes) for size in others):
         raise NotTogether
     workspaces = choices.workspaces(
-        [replace(call, x_shape=(batch, *call.x_shape[1:])) for batch in batches.values.tolist()], settings
+        [call._replace(x_shape=(batch, *call.x_shape[1:])) for batch in batches.values.tolist()], settings
     )
     basis = Basis.BOUNDED if any(each.source == UNKNOWN for each in workspaces) else Basis.MEASURED
     return Lanes(np.array([each.nbytes for each in workspaces], np.int64)), basis
@@ -233,13 +231,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
     kernel, without workspace. A transposed one is the data gradient of the one it transposes, and its data
     gradient that one's forward pass.
     """
-    source, weight, result = filled(operator, "input"), present(operator, "weight"), present(operator, 0)
-    geometry = _geometry(operator, len(weight.shape) - 2)
-    if len(weight.shape) == 3:
-        script.copies(source)
-        source, weight, result = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(result)
-        geometry = _geometry_as_2d(geometry)
-    off = _NO_CUDNN in operator.settings or geometry.padded_widely
+    source, weight, result, geometry, off = _as_called(operator, script, present(operator, 0))
     if _runs_depthwise(source, weight, geometry, off):
         script.copies(source, weight)
         script.output(0)
@@ -270,18 +262,8 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     what it reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient,
     a plain sum, comes last.
     """
-    grad, source, weight = (
-        present(operator, "grad_output"),
-        filled(operator, "input"),
-        present(operator, "weight"),
-    )
-    geometry = _geometry(operator, len(weight.shape) - 2)
+    source, weight, grad, geometry, off = _as_called(operator, script, present(operator, "grad_output"))
     wanted = operator.flags("output_mask", 3)
-    if len(weight.shape) == 3:
-        script.copies(source)
-        source, weight, grad = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(grad)
-        geometry = _geometry_as_2d(geometry)
-    off = _NO_CUDNN in operator.settings or geometry.padded_widely
     if _runs_depthwise(source, weight, geometry, off):
         _depthwise_backward(script, grad, source, weight, wanted)
     elif off:

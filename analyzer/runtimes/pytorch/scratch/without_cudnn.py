@@ -56,14 +56,12 @@ class Windows:
     def columns(self) -> int:
         """Bytes of one sample's columns, of one group."""
         rank = len(self.weight.shape) - 2
-        places, channels = (
-            (self.source.shape[-rank:], self.weight.shape[1])
-            if self.transposed
-            else (self.result.shape[-rank:], self.source.shape[-rank - 1] // self.groups)
-        )
-        return (
-            channels * math.prod(self.weight.shape[2:]) * math.prod(places) * dtype_bytes(self.source.dtype)
-        )
+        if self.transposed:
+            places, channels = self.source.shape[-rank:], self.weight.shape[1]
+        else:
+            places, channels = self.result.shape[-rank:], self.source.shape[-rank - 1] // self.groups
+        rows = channels * math.prod(self.weight.shape[2:])
+        return rows * math.prod(places) * dtype_bytes(self.source.dtype)
 
     @property
     def bias(self) -> int:
@@ -86,25 +84,23 @@ class Windows:
         return bytes_of(tensor) // self.groups
 
     def copy(self, tensor: TensorMeta) -> int:
-        """Return bytes of a copy of one group's channels, of all samples; the input is contiguous by then."""
+        """Return the bytes of a copy of one of several groups' channels, of all samples; the input is
+        contiguous by then."""
         samples, lies = tensor.shape[0], tensor is self.source or not contiguous_copy_bytes(tensor)
-        return 0 if isinstance(samples, int) and samples == 1 and lies else self.share(tensor)
+        lie_together = isinstance(samples, int) and samples == 1 and lies
+        return 0 if self.groups == 1 or lie_together else self.share(tensor)
 
 
 def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
     """Allocate the result and the scratch."""
-    copies = script.copies(windows.source, windows.weight)
-    if windows.groups == 1:
-        _one_forward(script, device, windows, bias, 0)
-    else:
-        parts = []
-        for _ in range(windows.groups):
-            copy = script.temporary(windows.copy(windows.source))
-            parts.append(_one_forward(script, device, windows, bias, windows.share(windows.result)))
-            script.release(copy)
+    copies, parts = script.copies(windows.source, windows.weight), []
+    for _ in range(windows.groups):
+        copy = script.temporary(windows.copy(windows.source))
+        parts.append(_one_forward(script, device, windows, bias))
+        script.release(copy)
+    if windows.groups > 1:
         script.output(0)
-        script.release(*parts)
-    script.release(*reversed(copies))
+    script.release(*parts, *reversed(copies))
 
 
 def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> list[int]:
@@ -120,40 +116,35 @@ def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool
     return held
 
 
-def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool, nbytes: int) -> int:
-    """Allocate for one group's forward: a temporary of `nbytes`, which is returned, or the result if 0."""
+def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> int:
+    """Allocate for one group's forward: the result, or of several groups a temporary, which is returned."""
     volumes = windows.transposed and len(windows.weight.shape) == _VOLUME
     # The result is made like the input first, and resized.
     before = script.temporary(windows.share(windows.source)) if volumes else -1
-    columns = script.temporary(nbytes)
-    if not nbytes:
+    made = script.temporary(windows.share(windows.result) if windows.groups > 1 else 0)
+    if windows.groups == 1:
         script.output(0)
     script.release(before)
     script.release(*reversed(products(script, device, windows, bias)))
-    return columns
+    return made
 
 
 def backward(
     script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
 ) -> None:
     """Allocate the wanted gradients (of input, weight, bias) and the scratch."""
-    tensors = (windows.source, windows.weight) if wanted[0] or wanted[1] else ()
-    copies_of_given = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in tensors]
-    if windows.groups == 1:
-        _one_backward(script, device, windows, grad, wanted, None)
-    else:
-        sizes = (windows.share(windows.source), windows.share(windows.weight), windows.bias)
-        parts: list[tuple[int, int]] = []
-        for _ in range(windows.groups):
-            copies = [script.temporary(windows.copy(tensor)) for tensor in (grad, windows.source)]
-            parts += _one_backward(script, device, windows, grad, wanted, sizes)
-            script.release(*reversed(copies))
-        for index, want in enumerate(wanted):
-            if want:
-                script.output(index)
-        for _, part in sorted(parts, key=lambda part: -part[0]):
-            script.release(part)
-    script.release(*reversed(copies_of_given))
+    given = (windows.source, windows.weight) if wanted[0] or wanted[1] else ()
+    copies_of_given, parts = script.copies(*given), []
+    for _ in range(windows.groups):
+        copies = [script.temporary(windows.copy(tensor)) for tensor in (grad, windows.source)]
+        parts += _one_backward(script, device, windows, grad, wanted)
+        script.release(*reversed(copies))
+    for index, want in enumerate(wanted):
+        if want and windows.groups > 1:
+            script.output(index)
+    script.release(
+        *(part for _, part in sorted(parts, key=lambda part: -part[0])), *reversed(copies_of_given)
+    )
 
 
 def _columns(script: Script, device: DeviceProfile, windows: Windows) -> int:
@@ -165,25 +156,19 @@ def _columns(script: Script, device: DeviceProfile, windows: Windows) -> int:
 
 
 def _one_backward(
-    script: Script,
-    device: DeviceProfile,
-    windows: Windows,
-    grad: TensorMeta,
-    wanted: tuple[bool, ...],
-    sizes: tuple[int, int, int] | None,
+    script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
 ) -> list[tuple[int, int]]:
-    """Allocate one group's backward: results, or temporaries of `sizes`, which are returned."""
-    temporaries: list[tuple[int, int]] = []
+    """Allocate one group's backward: results, or of several groups temporaries, which are returned."""
+    made: list[tuple[int, int]] = []
+    sizes = (windows.share(windows.source), windows.share(windows.weight), windows.bias)
 
     def result(index: int) -> None:
-        if not wanted[index]:
-            return
-        if sizes is None:
+        if wanted[index] and windows.groups == 1:
             script.output(index)
-        else:
-            temporaries.append((index, script.temporary(sizes[index])))
+        elif wanted[index]:
+            made.append((index, script.temporary(sizes[index])))
 
-    copied = contiguous_copy_bytes(grad) if sizes is None else 0
+    copied = contiguous_copy_bytes(grad) if windows.groups == 1 else 0
     if windows.transposed:
         if wanted[0]:
             copy = script.temporary(copied)
@@ -199,7 +184,7 @@ def _one_backward(
                 part = contiguous_like(replace(grad, shape=shape, stride=()))
                 sum_over(script, device, part, (0, *range(2, len(shape))))
             script.release(taken, copy)
-        return temporaries
+        return made
     copy = script.temporary(copied)
     taken = -1
     if windows.plain:
@@ -221,7 +206,7 @@ def _one_backward(
         for _ in range(samples):
             script.release(script.temporary(windows.bias))
     script.release(taken, copy)
-    return temporaries
+    return made
 
 
 @rule(

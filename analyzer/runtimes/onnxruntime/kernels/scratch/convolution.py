@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.libraries.cudnn.choices import UNKNOWN, Workspace, choices_of
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Question
+from analyzer.libraries.cudnn.choices import UNKNOWN, choices_of
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Question
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import KernelSettings, Takes, rule, shape_of
@@ -17,9 +17,9 @@ from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 _COLUMN_BYTES = 65536
 
 
-def convolution_of(node: Node, graph: RuntimeGraph) -> Question | None:
+def convolution_of(node: Node, graph: RuntimeGraph, search: str = "") -> Question | None:
     """Return the node's convolution, channels first, as cuDNN is asked about it; None if its shapes are
-    unknown.
+    unknown. search: the provider's `cudnn_conv_algo_search`.
 
     ConvTranspose is the gradient of the input of the convolution that makes its input of its output.
     """
@@ -50,93 +50,82 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Question | None:
         x, y = y, x
     if not 0 < w[1] <= x[1]:  # no session takes such a file
         return None
-    return Question(
-        "",
-        "data" if transposed else "forward",
-        graph.values[node.inputs[0]].dtype,
-        nhwc,
-        x,
-        w,
-        y,
-        padding,
-        stride,
-        dilation,
-    )
+    operation, dtype = "data" if transposed else "forward", graph.values[node.inputs[0]].dtype
+    return Question(Convolution(operation, dtype, nhwc, x, w, padding, stride, dilation), y, search)
 
 
 @rule("cuda", "Conv", "ConvTranspose")
 def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """conv.cc: the workspace of the first plan of the heuristics that are searched
     (`cudnn_conv_algo_search`), as cuDNN answers it (`libraries/cudnn/choices.py`)."""
-    call = convolution_of(node, graph)
-    if call is None or call.dtype not in ELEMENT_BYTES:
+    found = convolution_of(node, graph, settings.search)
+    if found is None or found.call.dtype not in ELEMENT_BYTES:
         return []
-    if _at_many(call):
-        return _at_batches(call._replace(searcher=settings.search), settings)
-    taken = _taken(call, settings)
-    return [(taken.nbytes, "bounded" if taken.source == UNKNOWN else "measured")]
+    each = _at_each_batch(found) if _at_many(found) else [found]
+    taken = choices_of(settings.device).frontend(each)
+    known = "bounded" if any(one.source == UNKNOWN for one in taken) else "measured"
+    size: Any = (
+        Lanes(np.array([one.nbytes for one in taken], np.int64)) if _at_many(found) else taken[0].nbytes
+    )
+    return [(size, known)]
 
 
 def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
     """Return the bytes by which the workspace of a convolution cuDNN was not asked about may be larger or
     smaller. A search over many batches at once keeps no ranges."""
-    call = convolution_of(node, graph)
-    if call is None or call.dtype not in ELEMENT_BYTES or _at_many(call):
+    found = convolution_of(node, graph, settings.search)
+    if found is None or found.call.dtype not in ELEMENT_BYTES or _at_many(found):
         return 0
-    taken = _taken(call, settings)
+    (taken,) = choices_of(settings.device).frontend([found])
     return max(taken.high_bytes - taken.nbytes, taken.nbytes - taken.low_bytes)
 
 
 def _at_many(question: Question) -> bool:
     """Return whether a size is another one at each of many batches."""
-    return any(isinstance(size, Lanes) for size in (*question.x_shape, *question.w_shape, *question.y_shape))
+    sizes = (*question.call.x_shape, *question.call.w_shape, *question.y_shape)
+    return any(isinstance(size, Lanes) for size in sizes)
 
 
-def _taken(question: Question, settings: KernelSettings) -> Workspace:
-    (taken,) = choices_of(settings.device).frontend([question._replace(searcher=settings.search)])
-    return taken
-
-
-def _at_batches(question: Question, settings: KernelSettings) -> Takes:
-    """Return the same at many batches at once. Raises NotTogether if more than the batch differs."""
-    batches: tuple[Any, Any] = (question.x_shape[0], question.y_shape[0])
-    others: tuple[Any, ...] = (*question.x_shape[1:], *question.w_shape, *question.y_shape[1:])
-    if any(isinstance(size, Lanes) for size in others) or not all(isinstance(b, Lanes) for b in batches):
+def _at_each_batch(question: Question) -> list[Question]:
+    """Return the question at each of many batches. Raises NotTogether if more than the batch differs."""
+    call, x, y = question.call, question.call.x_shape[1:], question.y_shape[1:]
+    batch: Any = question.call.x_shape[0]
+    others: Any = question.y_shape[0]
+    if any(isinstance(size, Lanes) for size in (*x, *y, *call.w_shape)):
         raise NotTogether
-    every = batches[0].values.tolist()
-    if every != batches[1].values.tolist():
+    if not (isinstance(batch, Lanes) and isinstance(others, Lanes)):
         raise NotTogether
-    workspaces = choices_of(settings.device).frontend(
-        [
-            question._replace(x_shape=(batch, *question.x_shape[1:]), y_shape=(batch, *question.y_shape[1:]))
-            for batch in every
-        ]
-    )
-    basis = "bounded" if any(taken.source == UNKNOWN for taken in workspaces) else "measured"
-    size: Any = Lanes(np.array([taken.nbytes for taken in workspaces], np.int64))
-    return [(size, basis)]
+    every = batch.values.tolist()
+    if every != others.values.tolist():
+        raise NotTogether
+    return [question._replace(call=call._replace(x_shape=(one, *x)), y_shape=(one, *y)) for one in every]
 
 
 @rule("cpu", "Conv", "com.microsoft.FusedConv")
 def _cpu_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than
     positions the whole column matrix; otherwise a part of it a thread."""
-    call = convolution_of(node, graph)
-    if call is None:
+    found = convolution_of(node, graph)
+    if found is None:
         return []
-    kernel_ones = all(size == 1 for size in call.w_shape[2:])
-    if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in call.stride):
+    kernel_ones = all(size == 1 for size in found.call.w_shape[2:])
+    if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in found.call.stride):
         return []
-    positions = math.prod(call.y_shape[2:])
-    if call.w_shape[0] // call.convolution().groups > positions:
-        return [(4 * positions * math.prod(call.w_shape[1:]), "exact")]
+    positions = math.prod(found.y_shape[2:])
+    if found.call.w_shape[0] // found.call.groups > positions:
+        return [(4 * positions * math.prod(found.call.w_shape[1:]), "exact")]
     return [(_COLUMN_BYTES * settings.threads, "exact")]
 
 
 @rule("cpu", "ConvTranspose")
 def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """conv_transpose.cc: the column buffer of one image."""
-    call = convolution_of(node, graph)
-    if call is None:
+    found = convolution_of(node, graph)
+    if found is None:
         return []
-    return [(4 * call.w_shape[1] * math.prod(call.w_shape[2:]) * math.prod(call.y_shape[2:]), "exact")]
+    return [
+        (
+            4 * found.call.w_shape[1] * math.prod(found.call.w_shape[2:]) * math.prod(found.y_shape[2:]),
+            "exact",
+        )
+    ]

@@ -22,13 +22,13 @@ def _cpu_qlinear_matmul(node: Node, graph: RuntimeGraph, settings: KernelSetting
 @rule("cpu", "ConvInteger")
 def _cpu_conv_integer(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """conv_integer.cc: one group's columns of one image, unless the input already is the matrix."""
-    call = convolution_of(node, graph)
-    if call is None:
+    found = convolution_of(node, graph)
+    if found is None:
         return []
-    ones = all(size == 1 for size in call.w_shape[2:])
-    if ones and not any(node.ints("pads")) and all(size == 1 for size in call.stride):
+    ones = all(size == 1 for size in found.call.w_shape[2:])
+    if ones and not any(node.ints("pads")) and all(size == 1 for size in found.call.stride):
         return []
-    return [(math.prod(call.w_shape[1:]) * math.prod(call.y_shape[2:]), "exact")]
+    return [(math.prod(found.call.w_shape[1:]) * math.prod(found.y_shape[2:]), "exact")]
 
 
 @rule("cpu", "QLinearConv", "com.microsoft.QLinearConv")

@@ -1,23 +1,24 @@
 """Ways to run one target, each analysed: the only place where the search learns what a way takes.
 
-1. A **change** is a name and the options it sets; a way is several of them, the later ones on top. Settings
-   of the runtime are added to those the job has.
-2. A target is opened once. Ways that differ in the allocator's settings alone are one captured program.
+1. A way is several changes, the later ones on top. Settings of the runtime are added to those the job has.
+2. A target is opened once. Ways that differ in the runtime's settings alone are one captured program.
 3. No way is analysed twice for its figures. Graphs are large: the last one is kept.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.planning.subject import Subject
+from analyzer.pipeline.workload import Workload
+from analyzer.planning.changes import RESULTS, Change
+from analyzer.planning.flops import flops_a_sample
 from analyzer.report.command_line import changed
 from analyzer.results.advice import Way
 
@@ -27,13 +28,41 @@ if TYPE_CHECKING:
 AS_IT_IS = "as it is"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change of the options. numbers: it changes the numbers a model computes."""
+class Programs:
+    """One target under changed options. opened: as the job is."""
 
-    name: str
-    options: Mapping[str, Any]
-    numbers: bool = False
+    def __init__(self, target: Any, options: Options) -> None:
+        """Opens the target. Raises AnalyzerError."""
+        self._target, self.opened = target, Workload(target, options)
+        self._kept: dict[str, Workload] = {}
+
+    def under(self, options: Options, changes: Mapping[str, Any]) -> Workload:
+        """Return the target under changed options, any batch. Raises AnalyzerError."""
+        program = _program_of(changes)
+        if program not in self._kept:
+            self._kept[program] = self.opened.under(replace(options, batch=None))
+        return self._kept[program].alike(runtime_options=options.runtime_options)
+
+    def analysis(
+        self,
+        options: Options,
+        changes: Mapping[str, Any],
+        progress: Callable[[str], None] | None = None,
+        needs: bool = True,
+    ) -> Analysis:
+        """Return the analysis under changed options. needs: as `analysis` takes it. Raises AnalyzerError."""
+        if options.batch is None:
+            return analysis(self._target, options, progress, needs)
+        workload = self.under(options, changes)
+        workload.progress = progress
+        if workload.runtime is None:
+            return analysis(self._target, workload.at(options.batch), progress, needs)
+        return workload.analysis(options.batch)
+
+    def keep(self, every: Iterable[Mapping[str, Any]]) -> None:
+        """Drop the captures of all programs but those under these changes."""
+        needed = set(map(_program_of, every))
+        self._kept = {program: known for program, known in self._kept.items() if program in needed}
 
 
 class Trials:
@@ -41,21 +70,20 @@ class Trials:
 
     def __init__(self, target: Any, options: Options, progress: Callable[[str], None] | None = None) -> None:
         self.options, self.count = options, 0
-        self._target, self._progress = target, progress
-        self._subject = Subject(target, options)
-        self._programs: dict[str, Subject] = {}
+        self._progress = progress
+        self._programs = Programs(target, options)
         self._known: dict[str, Way] = {}
         self._last: tuple[str, Analysis | None] = ("", None)
 
     @property
     def model(self) -> torch.nn.Module | None:
         """The PyTorch module, None for other targets."""
-        return self._subject.model
+        return self._programs.opened.model
 
     @property
     def config(self) -> bool:
         """Whether the target is a model's configuration."""
-        return self._subject.config
+        return self._programs.opened.config
 
     def way(self, changes: Sequence[Change]) -> Way:
         """Return the way's analysis, or its error if it does not run."""
@@ -81,18 +109,20 @@ class Trials:
             self._progress(name)
         merged = self.merged(changes)
         options = replace(self.options, **merged)
-        numbers = any(change.numbers for change in changes)
+        numbers = any(change.cost == RESULTS for change in changes)
         typed = changed(self.options, merged)
         self.count += 1
-        # A capture is left in cycles, some hundred MiB, and a command line collects none by itself.
-        gc.collect()
         try:
-            found = self._analysis(options, merged)
+            # Captures of other programs are not needed again. They are left in cycles, some hundred MiB, and
+            # a command line collects none by itself.
+            self._programs.keep([merged])
+            gc.collect()
+            found = self._programs.analysis(options, merged)
         except AnalyzerError as error:
             way = Way(name, merged, None, typed, error.message, numbers=numbers)
             self._known[name] = way
             return way, None
-        operations = _operations(found, options) if found.estimate.step_seconds is None else 0.0
+        operations = flops_a_sample(found, options) if found.estimate.step_seconds is None else 0.0
         way = Way(name, merged, found.estimate, typed, operations=operations, numbers=numbers)
         self._known[name], self._last = way, (name, found)
         return way, found
@@ -106,29 +136,11 @@ class Trials:
             settings |= change.options.get("runtime_options", {})
         return {**merged, "runtime_options": settings} if "runtime_options" in merged else merged
 
-    def _analysis(self, options: Options, merged: Mapping[str, Any]) -> Analysis:
-        """Analyse under changed options, with the captures of an earlier way that has the same program."""
-        if options.batch is None or self._subject.runtime is None:
-            return analysis(self._target, options)
-        program = repr(
-            sorted((key, repr(value)) for key, value in merged.items() if key != "runtime_options")
-        )
-        known = self._programs.get(program)
-        if known is None:
-            # Of other programs the captures are not needed again: one is kept.
-            known = self._subject.under(replace(options, batch=None))
-            self._programs = {program: known}
-        return known.alike(options.runtime_options).analysis(options.batch)
-
 
 def _name(changes: Sequence[Change]) -> str:
     return " + ".join(change.name for change in changes) or AS_IT_IS
 
 
-def _operations(found: Analysis, options: Options) -> float:
-    """Return floating-point operations per sample, 0 where they are not counted."""
-    if found.graph.framework != "pytorch" or options.mode == "generate":
-        return 0.0
-    from analyzer.planning.flops import flops
-
-    return flops(found.graph) / ((found.graph.batch or 1) * options.grad_accumulation)
+def _program_of(changes: Mapping[str, Any]) -> str:
+    """Return a key of the changes that affect the program itself, without runtime options."""
+    return repr(sorted((name, repr(value)) for name, value in changes.items() if name != "runtime_options"))
