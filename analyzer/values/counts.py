@@ -10,7 +10,9 @@
    elements that are not zero than that: how samplers of boxes choose theirs.
 4. Elements equal to one number and those equal to another (the levels boxes are pooled from, the classes of
    labels) are not more together than there are elements: the first that are asked for are taken to be all,
-   and one of each other, so that what follows from it runs.
+   and one of each other, so that what follows from it runs. Of the places that `topk` chooses no row has one
+   twice, so the first is taken to have one in each row. Where as many are chosen as there are to choose from,
+   or more (the experts of tokens), each is taken to be among them if that is asked.
 5. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each
    row.
 6. `nonzero` lists every place once: of the rows of its result, as many as a slice has elements have one
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,6 +41,8 @@ COMPARING = {
 # An order's places, among the results of what sorts.
 SORTING = {aten.sort.default: 1, aten.sort.stable: 1}
 EQUAL = (aten.eq.Scalar, aten.eq.Tensor)
+CHOOSING = aten.topk.default
+ROWS_WITH_ANY = aten.any.dim
 # What carries on how many elements are not zero at most: as many as its operands have together.
 JOINING = (
     aten.bitwise_or.Tensor, aten.logical_or.default, aten.cat.default, aten._to_copy.default,
@@ -48,6 +52,14 @@ DRAWING = (aten.rand.default, aten.uniform_.default)
 ZEROS = (aten.zeros_like.default, aten.zeros.default, aten.new_zeros.default)
 WRITING = (aten.index_put_.default, aten.index_put.default)
 _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
+
+
+class Chosen(NamedTuple):
+    """Places that `topk` chose: rows of so many each, among `choices`."""
+
+    rows: int
+    each: int
+    choices: int
 
 
 class KnownCounts:
@@ -66,6 +78,7 @@ class KnownCounts:
         # many were taken to equal which.
         self._equal: dict[int, tuple[torch.Size, int, Any]] = {}
         self._taken: dict[int, dict[Any, int]] = {}
+        self._chosen: dict[int, Chosen] = {}
         # Of masks that decided a size: how many elements were taken to be true.
         self._supposed: dict[int, tuple[torch.Size, int]] = {}
         # Of device tensors that are copies of real host tensors too large to follow: how many elements are
@@ -82,6 +95,7 @@ class KnownCounts:
         self._at_most.pop(key, None)
         self._equal.pop(key, None)
         self._taken.pop(key, None)
+        self._chosen.pop(key, None)
         self._supposed.pop(key, None)
 
     def _key(self, tensor: torch.Tensor) -> int:
@@ -100,8 +114,33 @@ class KnownCounts:
         shape, compared, number = self._equal.get(key, (None, 0, 0))
         if shape != mask.shape or not mask.numel():
             return None
-        taken = self._taken.get(compared, {})
-        return taken.get(number, max(mask.numel() - sum(taken.values()), 1))
+        taken, chosen = self._taken.get(compared, {}), self._chosen.get(compared)
+        count = mask.numel() if chosen is None else chosen.rows * chosen.each
+        most = mask.numel() if chosen is None else chosen.rows
+        return taken.get(number, max(min(most, count - sum(taken.values())), 1))
+
+    def chosen(self, places: torch.Tensor, choices: int, dimension: int) -> None:
+        """Record that `topk` chose these places of a dimension of so many."""
+        if places.numel() and places.is_contiguous() and dimension % places.dim() == places.dim() - 1:
+            each = places.size(-1)
+            self._chosen[self._key(places)] = Chosen(places.numel() // each, each, choices)
+
+    def is_chosen(self, mask: torch.Tensor) -> bool:
+        """Return whether a mask is of where a number equals chosen places, which are no fewer than what they
+        are chosen from."""
+        shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
+        chosen = self._chosen.get(compared)
+        if chosen is None or shape != mask.shape:
+            return False
+        return 0 <= number < chosen.choices <= chosen.rows * chosen.each
+
+    def rows_with_any(self, mask: torch.Tensor, dimension: int, rows: torch.Tensor) -> None:
+        """Record which rows of a mask of chosen places have one that equals the number: one each."""
+        shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
+        chosen = self._chosen.get(compared)
+        last = chosen is not None and shape == mask.shape and dimension % mask.dim() == mask.dim() - 1
+        if chosen is not None and last and chosen.each == mask.size(-1):
+            self._equal[self._key(rows)] = rows.shape, compared, number
 
     def taken(self, mask: torch.Tensor, count: int) -> None:
         """Record that this many elements of a mask were assumed true."""

@@ -36,7 +36,18 @@ import torch
 from . import branches
 from .budget import LIMIT, Budget, is_number
 from .calls import DispatchedCall, places
-from .counts import COMPARING, DRAWING, EQUAL, JOINING, SORTING, WRITING, ZEROS, KnownCounts
+from .counts import (
+    CHOOSING,
+    COMPARING,
+    DRAWING,
+    EQUAL,
+    JOINING,
+    ROWS_WITH_ANY,
+    SORTING,
+    WRITING,
+    ZEROS,
+    KnownCounts,
+)
 from .distinct import distinct
 from .sizes import is_mask
 from .store import Store
@@ -68,10 +79,10 @@ _LEFT_EMPTY = frozenset(
 _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
 "geometric_", "log_normal_", "cauchy_")  # fmt: skip
 # Operators whose result one known operand may decide, and those that need none that is known.
-DECIDING = frozenset({_ANY, *_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
+DECIDING = frozenset({_ANY, ROWS_WITH_ANY, *_ABSORBING, *_TAKING, *COMPARING, *EQUAL})
 FROM_NOTHING = frozenset(
-    {*SORTING, aten.nonzero.default, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE}
-)
+    {*SORTING, CHOOSING, aten.nonzero.default, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY}
+) | frozenset(_LIKE)
 
 
 class KnownValues:
@@ -222,6 +233,9 @@ class KnownValues:
             return results if results and self._empty(call, results[0]) else None
         if func in SORTING:
             self.counts.sorted(results[SORTING[func]], call.argument("dim", -1))
+        if func is CHOOSING:
+            chosen_of, dimension = call.argument("self"), call.argument("dim", -1)
+            self.counts.chosen(results[1], chosen_of.size(dimension) if chosen_of.dim() else 1, dimension)
         name = call.name.partition("::")[2]
         drawn = torch.Tag.nondeterministic_seeded in func.tags
         if name.startswith(("empty", "new_empty")) or (drawn and self._generator is None):
@@ -313,7 +327,16 @@ class KnownValues:
             return bool(results) and self._filled_with(results[0], number)
         if len(results) != 1:
             return False
-        if func is _ANY and (assumed := branches.any_true()) is not None:
+        if func is ROWS_WITH_ANY:
+            self.counts.rows_with_any(tensors[0], call.argument("dim"), results[0])
+            return False
+        assumed = branches.any_true() if func is _ANY else None
+        if func is _ANY and assumed is None and self.counts.is_chosen(tensors[0]):
+            assumed = (
+                True,
+                "each of what rows choose from (a mixture's experts) is taken to be chosen by one",
+            )
+        if assumed is not None:
             self._note(assumed[1])
             return self._filled_with(results[0], assumed[0])
         decisive = _ABSORBING.get(func)

@@ -346,7 +346,7 @@ def _first_workspace(call: Convolution, plans: Sequence[Plan]) -> Workspace:
     possible = [first, *rivals]
     low, high = (pick(plan.workspace_bytes for plan in possible) for pick in (min, max))
     if any(plan.split for plan in possible):
-        return Workspace(first.workspace_bytes, 0, max(high, most_bytes(call)), UNKNOWN)
+        return Workspace(max(first.workspace_bytes, _LEAST), 0, max(high, most_bytes(call)), UNKNOWN)
     known = high - low < _ROUNDED
     ends = [plan.between or (plan.workspace_bytes, plan.workspace_bytes) for plan in possible]
     low, high = min(least for least, _ in ends), max(most for _, most in ends)

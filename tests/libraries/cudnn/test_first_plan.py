@@ -80,6 +80,11 @@ def test_where_channels_come_last_the_sum_is_in_parts_and_only_an_estimate() -> 
     assert found.source == UNKNOWN
     assert found.low_bytes == 0
     assert found.high_bytes > product.workspace_bytes
+    result = plans_on_cublas(pointwise("forward", channels_last=True))[PRODUCT]._replace(split=True)
+    assert result.workspace_bytes == 0
+    found = _first_workspace(pointwise("forward", channels_last=True), [result, Plan(67, 1000)])
+    assert (found.nbytes, found.low_bytes) == (1, 0), "a request that is not made would have no range"
+    assert found.high_bytes > 1000
 
 
 def test_a_place_that_is_not_sure_leaves_two_figures() -> None:

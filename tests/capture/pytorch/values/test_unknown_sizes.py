@@ -265,6 +265,29 @@ assert len(boxes[level == 1]) == 500, "these are others"
     assert estimate.incomplete is None, estimate.incomplete
 
 
+def test_experts_that_tokens_choose_are_met(run: Any) -> None:
+    """Two of four experts a token: no token has one twice, so the first two have all tokens and the others one of them. Of a
+    vocabulary that is larger than what is chosen from it nothing is said."""
+    estimate = run(
+        """
+hidden = torch.randn(64, 16, device="cuda")
+weight, chosen = torch.topk(torch.randn(64, 4, device="cuda"), 2)
+met = []
+for expert in range(4):
+    mask = chosen == expert
+    if mask.any():
+        tokens = mask.any(dim=-1).nonzero().flatten()
+        met.append((len(tokens), len(weight[mask])))
+assert met == [(64, 64), (64, 64), (1, 1), (1, 1)], met
+likely = torch.topk(torch.randn(4, 1000, device="cuda"), 1)[1]
+assert not (likely == 2).any()
+assert not (chosen == 4).any(), "there is none"
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+    assert any("mixture's experts" in note for note in estimate.notes)
+
+
 def test_how_many_are_seen_at_most() -> None:
     """The exact distribution's share of more than the bound, summed here, is below e^-20; and what is sure stays sure."""
     for count, share in ((1, 0.5), (40, 0.1), (500, 0.8), (3000, 0.5)):
