@@ -130,7 +130,11 @@ class Measuring:
 
     def _row(self, job: dict[str, Any], rank: int | None) -> dict[str, Any]:
         name = job["name"] if rank is None else f"{job['name']}.rank{rank}"
-        row = ({} if rank is None else {"rank": rank}) | recorded.row(self.out / name)
+        row = recorded.row(self.out / name)
+        if rank is not None:
+            row = {"rank": rank} | row
+        elif not job["spawns"] and job["processes"] == 1:  # it may name itself the only rank of one
+            row.pop("rank", None)
         if "error" in row:
             text = next(
                 (t for t in (self.out / f"{name}.txt", self.out / f"{job['name']}.txt") if t.exists()), None

@@ -217,3 +217,15 @@ def stable_diffusion(folder: Path, width: int = 64) -> None:
         "safety_checker": [None, None], "feature_extractor": [None, None], "requires_safety_checker": False,
     }  # fmt: skip
     (folder / "model_index.json").write_text(json.dumps(index))
+
+
+def autoencoder(folder: Path, wide: tuple[int, ...] = (128, 256, 512, 512)) -> None:
+    """Stable Diffusion's autoencoder as diffusers keeps it, its weights at random."""
+    import torch
+    from diffusers import AutoencoderKL  # type: ignore[import-not-found]
+
+    torch.manual_seed(0)
+    AutoencoderKL(
+        down_block_types=["DownEncoderBlock2D"] * len(wide), up_block_types=["UpDecoderBlock2D"] * len(wide),
+        latent_channels=4, block_out_channels=wide, layers_per_block=2, sample_size=256,
+    ).save_pretrained(folder)  # fmt: skip

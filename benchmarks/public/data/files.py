@@ -22,3 +22,9 @@ def font(place: Path, name: str) -> None:
     from matplotlib.font_manager import findfont
 
     shutil.copy(findfont("DejaVu Sans"), place / name)
+
+
+def link(place: Path, names: list[str], under: str) -> None:
+    """FOLDER/NAME for each file of FOLDER/UNDER: where programs expect them beside, not below."""
+    for name in names:
+        (place / name).symlink_to(place / under / name)

@@ -234,3 +234,116 @@ def masked(folder: Path, images: str, masks: str, count: int = 24, size: int = 3
         mask = np.zeros((size, size), np.uint8)
         mask[size // 4 : -size // 4, size // 4 + n : -size // 4] = 255
         Image.fromarray(mask).save(folder / masks / f"{n:06d}.png")
+
+
+def coco(
+    folder: Path, parts: dict[str, int] | None = None, width: int = 640, height: int = 480, kinds: int = 90, each: int = 6
+) -> None:  # fmt: skip
+    """FOLDER/PART/N.jpg and annotations/instances_PART.json, as COCO has them: boxes with a polygon each."""
+    import json
+
+    rng = np.random.default_rng(0)
+    (folder / "annotations").mkdir(parents=True, exist_ok=True)
+    for part, count in (parts or {"train2017": 16, "val2017": 4}).items():
+        flat(folder / part, count, width, height)
+        boxes_of: list[dict[str, Any]] = []
+        for n in range(count * each):
+            x, y = float(rng.integers(0, width // 2)), float(rng.integers(0, height // 2))
+            w, h = float(rng.integers(30, width // 2)), float(rng.integers(30, height // 2))
+            polygon = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+            boxes_of.append(
+                {"id": n + 1, "image_id": n // each, "category_id": n % kinds + 1, "bbox": [x, y, w, h],
+                 "area": w * h, "iscrowd": 0, "segmentation": polygon}
+            )  # fmt: skip
+        told = {
+            "info": {}, "licenses": [],
+            "images": [{"id": n, "file_name": f"{n:06d}.jpg", "width": width, "height": height} for n in range(count)],
+            "annotations": boxes_of, "categories": [{"id": k + 1, "name": f"kind{k}"} for k in range(kinds)],
+        }  # fmt: skip
+        (folder / "annotations" / f"instances_{part}.json").write_text(json.dumps(told))
+
+
+def objects_json(folder: Path, count: int = 32, size: int = 400, kinds: int = 20, each: int = 4) -> None:
+    """FOLDER/TRAIN_images.json and TRAIN_objects.json: the paths of pictures, and the boxes, labels and difficulties in each."""
+    import json
+
+    rng = np.random.default_rng(0)
+    flat(folder / "pictures", count, size, size)
+    paths = [str(folder / "pictures" / f"{n:06d}.jpg") for n in range(count)]
+    objects = []
+    for _ in range(count):
+        corners = rng.integers(0, size // 2, (each, 2))
+        boxes = np.concatenate([corners, corners + rng.integers(40, size // 2, (each, 2))], 1).tolist()
+        labels = (rng.integers(0, kinds, each) + 1).tolist()
+        objects.append({"boxes": boxes, "labels": labels, "difficulties": [0] * each})
+    for part in ("TRAIN", "TEST"):
+        (folder / f"{part}_images.json").write_text(json.dumps(paths))
+        (folder / f"{part}_objects.json").write_text(json.dumps(objects))
+
+
+def faces(folder: Path, count: int = 24, size: int = 900, each: int = 3) -> None:
+    """FOLDER/images/N.jpg and label.txt as WIDER FACE's: a picture's name, then for each face its box and five points of it."""
+    rng = np.random.default_rng(0)
+    flat(folder / "images", count, size, size)
+    lines = []
+    for n in range(count):
+        lines.append(f"# {n:06d}.jpg")
+        for _ in range(each):
+            (x, y), (w, h) = rng.integers(0, size // 2, 2), rng.integers(80, size // 2, 2)
+            points = [f"{x + w * a:.2f} {y + h * b:.2f} 0.0" for a, b in rng.uniform(0.2, 0.8, (5, 2))]
+            lines.append(f"{x} {y} {w} {h} {' '.join(points)} 0.9")
+    (folder / "label.txt").write_text("\n".join(lines) + "\n")
+
+
+def volumes(
+    folder: Path, count: int = 4, shape: tuple[int, ...] = (160, 192, 224), listed: str = "list.txt"
+) -> None:
+    """FOLDER/N.npz with a volume called "vol", and a file that lists them."""
+    rng = np.random.default_rng(0)
+    names = []
+    for n in range(count):
+        names.append(str(folder / f"{n:03d}.npz"))
+        np.savez(names[-1], vol=rng.random(shape, dtype=np.float32))
+    (folder / listed).write_text("\n".join(names) + "\n")
+
+
+def mini_imagenet(folder: Path, classes: int = 64, each: int = 20, size: int = 84) -> None:
+    """miniImageNet_category_split_PART.pickle: pictures as arrays, and their classes."""
+    for seed, part in enumerate(("train_phase_train", "train_phase_val", "val", "test")):
+        labels = [n % classes for n in range(classes * each)]
+        told = {"data": _pixels(seed, len(labels), size, size, 3), "labels": labels}
+        (folder / f"miniImageNet_category_split_{part}.pickle").write_bytes(pickle.dumps(told))
+
+
+def labelled_volumes(
+    folder: Path, count: int = 2, shape: tuple[int, ...] = (64, 160, 160), kinds: int = 4
+) -> None:
+    """FOLDER/N.h5 with "raw" and the number of a kind for each voxel, "label"."""
+    import h5py
+
+    rng = np.random.default_rng(0)
+    for n in range(count):
+        with h5py.File(folder / f"{n}.h5", "w") as file:
+            file["raw"] = rng.random(shape, dtype=np.float32)
+            file["label"] = rng.integers(0, kinds, shape, dtype=np.uint8)
+
+
+def pairs(folder: Path, count: int = 12, size: int = 192, scale: int = 2) -> None:
+    """FOLDER/H/N.png and FOLDER/L/N.png, the same name, the latter so many times smaller."""
+    flat(folder / "H", count, size, size, "png")
+    flat(folder / "L", count, size // scale, size // scale, "png")
+
+
+def boxes_listed(
+    folder: Path, lists: tuple[str, ...] = ("2007_train.txt", "2007_val.txt"), count: int = 40, size: int = 500, kinds: int = 20
+) -> None:  # fmt: skip
+    """A picture's path and its boxes (x1,y1,x2,y2,kind) a line."""
+    rng = np.random.default_rng(0)
+    flat(folder / "pictures", count, size, size)
+    for name in lists:
+        lines = []
+        for n in range(count):
+            (x, y), (w, h) = rng.integers(0, size // 2, (2, 3)), rng.integers(50, size // 2, (2, 3))
+            told = " ".join(f"{x[k]},{y[k]},{x[k] + w[k]},{y[k] + h[k]},{(n + k) % kinds}" for k in range(3))
+            lines.append(f"{folder / 'pictures'}/{n:06d}.jpg {told}\n")
+        (folder / name).write_text("".join(lines))

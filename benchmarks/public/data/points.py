@@ -64,3 +64,16 @@ def omniglot_array(folder: Path, characters: int = 1623, size: int = 28) -> None
     """omniglot.npy: twenty drawings of every character, as MAML's script keeps them once it has read them."""
     drawings = np.random.default_rng(0).random((characters, 20, 1, size, size))
     np.save(folder / "omniglot.npy", drawings.astype(np.float32))
+
+
+def signed_distances(folder: Path, shapes: int = 16, points: int = 40_000) -> None:
+    """SdfSamples/made/0/SHAPE.npz, points inside and outside of a shape with their distance, and split.json, as DeepSDF reads them."""
+    rng = np.random.default_rng(0)
+    place = folder / "SdfSamples/made/0"
+    place.mkdir(parents=True, exist_ok=True)
+    for n in range(shapes):
+        drawn = rng.normal(0, 0.5, (points, 3))
+        distance = np.linalg.norm(drawn, axis=1) - rng.uniform(0.4, 0.8)
+        rows = np.concatenate([drawn, distance[:, None]], 1).astype(np.float32)
+        np.savez(place / f"shape{n}.npz", pos=rows[distance > 0], neg=rows[distance <= 0])
+    (folder / "split.json").write_text(json.dumps({"made": {"0": [f"shape{n}" for n in range(shapes)]}}))

@@ -42,3 +42,16 @@ def movielens(
         *(f"{u}::{i}::{(u + i) % 5 + 1}::978300760" for u, i in chosen),
     ]
     (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def held_out(folder: Path, users: int = 6000, held: int = 1000, items: int = 20_108, each: int = 40) -> None:
+    """unique_sid.txt, train.csv and, for users that are not in it, validation_tr.csv, validation_te.csv, test_tr.csv, test_te.csv."""
+    rng = np.random.default_rng(0)
+    (folder / "unique_sid.txt").write_text("\n".join(map(str, range(items))) + "\n")
+    first = 0
+    for name, count in (("train", users), ("validation", held), ("test", held)):
+        rows = [(first + u, i) for u in range(count) for i in rng.choice(items, each, replace=False)]
+        parts = {name: rows} if name == "train" else {f"{name}_tr": rows[::5], f"{name}_te": rows[1::5]}
+        for part, chosen in parts.items():
+            (folder / f"{part}.csv").write_text("uid,sid\n" + "".join(f"{u},{i}\n" for u, i in chosen))
+        first += count

@@ -119,3 +119,29 @@ def bert_vocabulary(folder: Path, corpus: str = "corpus.txt", name: str = "vocab
 def console_script(folder: Path, name: str, module: str, function: str) -> None:
     """What pip would make of a package's entry point."""
     (folder / name).write_text(f"from {module} import {function}\n\n{function}()\n")
+
+
+def llmc_tokens(folder: Path, sizes: dict[str, int] | None = None, vocabulary: int = 50_257) -> None:
+    """Token numbers as llm.c stores them: a header of 256 numbers (20240520, 1, how many), then uint16."""
+    for seed, (name, count) in enumerate((sizes or {"train.bin": 200_000}).items()):
+        head = np.zeros(256, np.int32)
+        head[:3] = 20240520, 1, count
+        drawn = np.random.default_rng(seed).integers(0, vocabulary, count).astype(np.uint16)
+        (folder / name).write_bytes(head.tobytes() + drawn.tobytes())
+
+
+def chats(
+    folder: Path, name: str = "chats.jsonl", kind: str = "text", rows: int = 256, words: int = 120
+) -> None:
+    """Lines of JSON: a "text" each; or "conversations" of two turns; or two such, "chosen" and "rejected"."""
+    text = _words(rows * words * 2, 3000)
+    lines = []
+    for at in range(0, rows * words * 2, words * 2):
+        asked, told = (" ".join(text[at + k * words : at + (k + 1) * words]) for k in (0, 1))
+        turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": told}]
+        other = [turns[0], {"role": "assistant", "content": asked}]
+        row: dict[str, Any] = {"text": told}
+        row = {"conversations": turns} if kind == "conversations" else row
+        row = {"chosen": turns, "rejected": other} if kind == "preferences" else row
+        lines.append(json.dumps(row))
+    (folder / name).write_text("\n".join(lines) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 def torchvision(folder: Path, models: list[str], also: list[str] | None = None) -> None:
@@ -47,7 +48,9 @@ def of_script(folder: Path, script: str, name: str, file: str) -> None:
         sys.path.remove(str(path.parent))
 
 
-def of_function(folder: Path, root: str, module: str, function: str, file: str, key: str = "") -> None:
+def of_function(
+    folder: Path, root: str, module: str, function: str, file: str, key: str = "", arguments: tuple[Any, ...] = ()
+) -> None:  # fmt: skip
     """FOLDER/FILE: the random weights of what MODULE's FUNCTION makes (of its member KEY, if it is a dictionary), imported from
     ROOT, relative to the folder; weights it would load itself are left out."""
     import importlib
@@ -65,7 +68,7 @@ def of_function(folder: Path, root: str, module: str, function: str, file: str, 
         if hasattr(of, "load_state_dict_from_url"):
             of.load_state_dict_from_url = lambda *_, **__: {}
         made = getattr(of, function)
-        torch.save((made[key] if key else made)().state_dict(), folder / file)
+        torch.save((made[key] if key else made)(*arguments).state_dict(), folder / file)
     finally:
         torch.nn.Module.load_state_dict = load  # type: ignore[method-assign]
         sys.path.remove(path)
