@@ -4,9 +4,10 @@
     python -m benchmarks public table      # what `record.py` keeps of all, into their part of docs/evidence/PROGRAMS.md
     python -m benchmarks public follow [NAME ...]
 
-Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, and `tests/data/h100/public.json`, by
-`measure.py` (its rows say with which GPU and versions). Those of the last were run before they were followed: `first.json` has what
-came of following each for the first time (of what `--found` wrote then), and by which commit; it stands beside what comes of it now. follow: only follows, measured or not, and says what came of it. NAME: a job, NAME* or DOMAIN/.
+Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, `tests/data/h100/public.json` and
+`tests/data/h200/public_first.json`, by `measure.py` (its rows say with which GPU and versions). Those of the last two were run before they were
+followed: `first.json` has, round by round, what came of following each for the first time (of what `--found` wrote then), and by which commit; it
+stands beside what comes of it now. follow: only follows, measured or not, and says what came of it. NAME: a job, NAME* or DOMAIN/.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TEXT = pages.prose(__file__)
 
 ROWS = [
     ROOT / "tests/data" / name
-    for name in ("h200/public.json", "h200/public_watched.json", "h100/public.json")
+    for name in ("h200/public.json", "h200/public_watched.json", "h100/public.json", "h200/public_first.json")
 ]
 PAGE = ROOT / "docs/evidence/PROGRAMS.md"
 MISSES = ROOT / "benchmarks/public/misses.json"
@@ -72,7 +73,8 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
     """A part of the page for (job, row, found) of every run, with what `first` has of it beside; `misses.json` says why some are missed."""
     if first:
         before = [(job, row, first["runs"][recorded.named(row)]) for job, row, _ in scored]
-        text = _TEXT["first"].format(tool=first["tool"][:7], **_counts(scored))
+        about = {key: first[key] for key in ("gpu", "driver", "date")}
+        text = _TEXT["first"].format(tool=first["tool"][:7], **about, **_counts(scored))
         text += f"First time. {_outcome(before)}\nNow. {_outcome(scored)}" + _TEXT["first_table"]
         for (job, row, then), (*_, now) in zip(before, scored, strict=True):
             cells = (
@@ -100,12 +102,12 @@ def page(scored: list[Run], first: dict[str, Any] | None = None) -> str:
 
 def parts(scored: list[Run]) -> Iterator[tuple[str, str]]:
     """The name and the text of each part of the page that these runs belong to."""
-    first = json.loads(FIRST.read_text()) if FIRST.exists() else {"runs": {}}
-    again = [run for run in scored if recorded.named(run[1]) in first["runs"]]
-    if old := [run for run in scored if run not in again]:
+    rounds = json.loads(FIRST.read_text())
+    if old := [run for run in scored if not any(recorded.named(run[1]) in one["runs"] for one in rounds)]:
         yield "public programs", page(old)
-    if again:
-        yield "public programs, first and now", page(again, first)
+    for number, one in enumerate(rounds, 1):
+        if again := [run for run in scored if recorded.named(run[1]) in one["runs"]]:
+            yield "public programs, first and now" + (f", {number}" if number > 1 else ""), page(again, one)
 
 
 def _counts(runs: list[Run]) -> dict[str, int]:
