@@ -119,13 +119,16 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
 
 
 def held_under(variants: Variants, least: Limit, most: Limit) -> tuple[int | None, int | None]:
-    """Return the peak bytes the allocator holds with every assumed request at its least, under limit `least`,
-    and at its most, under `most`; None where a request finds no room."""
-    ends = [
-        variants.held(_at_bound(variants.requests, sign), limit) for sign, limit in ((-1, least), (1, most))
-    ]
-    low, high = (reserved if served else None for reserved, served in ends)
-    return low, high
+    """Return the least bytes the allocator holds at its peak under limit `least` and the most under `most`,
+    with assumed requests as they are and at their least, or most; None where nothing gets through under
+    `least`, or something does not under `most`: larger requests may leave holes that smaller ones do not."""
+    smaller, as_they_are, larger = (_at_bound(variants.requests, sign) for sign in (-1, 0, 1))
+    easy = [variants.held(sizes, least) for sizes in {smaller, as_they_are}]
+    tight = [variants.held(sizes, most) for sizes in {as_they_are, larger}]
+    return (
+        min((reserved for reserved, served in easy if served), default=None),
+        max(reserved for reserved, _ in tight) if all(served for _, served in tight) else None,
+    )
 
 
 def under_pressure(

@@ -124,6 +124,21 @@ def test_what_is_held_under_a_limit(limit_mib: int, ends: tuple[int | None, int 
     assert held_under(Variants(asked), limit, limit) == tuple(end and end * MIB for end in ends)
 
 
+@pytest.mark.parametrize(("limit_mib", "ends"), [(31, (None, None)), (32, (32, 32))])
+def test_a_larger_request_may_leave_the_hole_that_is_needed(
+    limit_mib: int, ends: tuple[int | None, int | None]
+) -> None:
+    """12 MiB that may be 30: as they are, 11 MiB get their block and 19 a segment of 20. Of 30, 11 leave the 19, so 30 are
+    enough where the request is at its most: that does not make 31 enough in any case."""
+    workspace = malloc(1, 12, "cudnn-convolution", "measured", assumed=18)
+    asked = replace(
+        prediction(workspace, Free(1), malloc(2, 11), malloc(3, 19)),
+        limited=lambda nbytes, device: create("pytorch", limit_bytes=nbytes),
+    )
+    limit = Limit(limit_mib * MIB, False)
+    assert held_under(Variants(asked), limit, limit) == tuple(end and end * MIB for end in ends)
+
+
 def test_context_and_library_code() -> None:
     profile = replace(
         load("rtx4090"),
