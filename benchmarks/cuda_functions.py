@@ -1,7 +1,7 @@
 """Which public functions of `torch.cuda` and `torch.accelerator` a followed program gets an answer from:
 python -m benchmarks cuda_functions table
 
-And what a CUDA build of PyTorch says of itself, which such a program is told too (`analyzer/capture/pytorch/device/build.json`):
+And what a CUDA build of PyTorch says of itself, which such a program is told too (`analyzer/capture/pytorch/build.json`):
 python -m benchmarks cuda_functions measure PYTHON       the build's Python; it needs no GPU
 
 A program that calls each of them, by position and by keyword where they take a device, is followed like any other
@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 import analyzer
-from analyzer.capture.pytorch.device.build import TABLE
+from analyzer.capture.pytorch.build import TABLE
 from benchmarks import ROOT
 from benchmarks.harness.pages import prose
 

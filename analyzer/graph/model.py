@@ -343,7 +343,7 @@ class Graph:
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
     guards: its comparisons of sizes, where the capture was to record them
-    (`capture/pytorch/values/asked_sizes.py`).
+    (`capture/pytorch/recording/asked_sizes.py`).
     alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked
     which GPU it is on.
     derived: what has been worked out of it once (`view.py`); no part of its value.

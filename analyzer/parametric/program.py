@@ -13,7 +13,7 @@
    alike. A size in it is a polynomial in the batch, so the guard has an outcome at every batch. Where one is
    another than at the captures, the program may be another too, and has to be captured there.
 
-Not modelled: guards about sizes that are no polynomials, and what `capture/pytorch/values/asked_sizes.py`
+Not modelled: guards about sizes that are no polynomials, and what `capture/pytorch/recording/asked_sizes.py`
 does not see.
 """
 

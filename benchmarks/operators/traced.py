@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 
 from analyzer import releases
-from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
+from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
 from analyzer.devices import DeviceProfile, load
 from analyzer.graph import Graph, Mark, Phase, Run
 from analyzer.runtimes.events import Free, Malloc

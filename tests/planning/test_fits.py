@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from analyzer.capture.pytorch.device.compatible import CompatibleDevices
+from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 from analyzer.cli import _output, main
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import analyzer
-from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
+from analyzer.capture.pytorch.recording.asked_sizes import AskedSizes
 from analyzer.graph.guard import SizeGuard
 from analyzer.parametric.program import SizeGuards
 from analyzer.planning.curve import sweep

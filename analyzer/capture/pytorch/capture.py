@@ -13,35 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy
 import torch
 
-from analyzer.capture.pytorch.device.compatible import CompatibleDevices
-from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
-from analyzer.capture.pytorch.device.functions import cuda_functions
-from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
-from analyzer.capture.pytorch.kernels import composite, detection, indices, quantized, shapes, sparse
-from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
-from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
-from analyzer.capture.pytorch.kernels.nested import nested_attention
-from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels_of
 from analyzer.capture.pytorch.module.modules import module_paths
 from analyzer.capture.pytorch.module.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.module.twin import meta_like, structural_copy
-from analyzer.capture.pytorch.program.files import Files
-from analyzer.capture.pytorch.program.no_compiler import without_compiler
-from analyzer.capture.pytorch.recording import copies, custom
+from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
+from analyzer.capture.pytorch.recording.asked_sizes import AskedSizes
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
-from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.capture.pytorch.world.wrapping import cannot_run, joined, placing
 from analyzer.errors import AnalyzerError, InputError
@@ -51,7 +38,6 @@ from analyzer.spec import TensorSpec
 from analyzer.values.assumptions import Assumptions
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.memory import Memory
     from analyzer.devices import DeviceProfile
     from analyzer.ranks import Rank
 
@@ -176,59 +162,3 @@ def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) 
     with cuda_environment(device) as recorder, watching(recorder):
         script(recorder)
     return recorder.finish(None)
-
-
-@contextlib.contextmanager
-def own_randomness() -> Iterator[None]:
-    """Seed torch's, Python's and NumPy's generators while open, and restore them afterwards."""
-    python, legacy = random.getstate(), numpy.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        random.seed(0)
-        numpy.random.seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            numpy.random.set_state(legacy)
-
-
-@contextlib.contextmanager
-def cuda_environment(
-    device: DeviceProfile, memory: Memory | None = None, described: Callable[[str], bool] = lambda _: False
-) -> Iterator[Recorder]:
-    """Make Python, autograd and the dispatcher believe in a CUDA device; yields the recorder.
-
-    described: whether somebody has said what an operator takes, by its name; its body is not followed then.
-    """
-    compatible = CompatibleDevices(device)
-    with without_compiler(), cuda_choices(compatible) as choices, cuda_autocast():
-        recorder = Recorder(memory, compatible)
-        recorder.described = described
-        recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
-        recorder.results({**shapes.kernels(), **META_KERNELS}, BY_SHAPES_ALONE)
-        handlers = {**copies.HANDLERS, **indices.HANDLERS, **composite.HANDLERS, **composite.OTHERS}
-        recorder.handle_operators(handlers, custom.followed)
-        recorder.composites = sparse.COMPOSITES
-        with cuda_functions(device, recorder), nested_attention(compatible):
-            yield recorder
-
-
-@contextlib.contextmanager
-def watching(recorder: Recorder, whole: bool = False) -> Iterator[FakeCuda]:
-    """While open, every tensor made on "cuda" is a meta tensor the recorder follows.
-
-    whole: a whole program, which also makes its host tensors (`host.py`).
-    """
-    host, files = (HostMemory(recorder), Files(recorder)) if whole else (None, None)
-    if host is not None:
-        recorder.handle_operators(host.draws.handlers())
-    with (
-        FakeCuda(recorder, host) as fake,
-        fake.saved_tensor_hooks(),
-        fake.storages(),
-        contextlib.nullcontext() if files is None else files.open(),
-        recorder,
-    ):
-        recorder.believing = fake.in_another_thread
-        yield fake

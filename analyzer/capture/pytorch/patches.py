@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.device import build
+from analyzer.capture.pytorch import build
 from analyzer.releases import Release, Span, parse
 from analyzer.sandbox.importing import once_imported
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from analyzer.capture.pytorch.capture import capture_pytorch, cuda_environment, watching
+from analyzer.capture.pytorch.capture import capture_pytorch
+from analyzer.capture.pytorch.program.environment import cuda_environment, watching
 from analyzer.devices import load
 from analyzer.graph import Birth, Death, Graph, Mark, Operator, Phase, Run, Storage
 

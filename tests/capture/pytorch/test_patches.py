@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 
 from analyzer.capture.pytorch import patches  # noqa: E402
 from analyzer.capture.pytorch.capture import capture_script  # noqa: E402
-from analyzer.capture.pytorch.device.compatible import CompatibleDevices  # noqa: E402
 from analyzer.capture.pytorch.kernels import autocast, decisions  # noqa: E402
 from analyzer.capture.pytorch.patches import PATCHES, RELIED_ON, look_up, registered, replaced  # noqa: E402
+from analyzer.capture.pytorch.recording.compatible import CompatibleDevices  # noqa: E402
 from analyzer.devices import load  # noqa: E402
 from tests.paths import ROOT  # noqa: E402
 

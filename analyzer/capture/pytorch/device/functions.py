@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._prims_common import compute_elementwise_output_strides
 
-from analyzer.capture.pytorch.device import build
+from analyzer.capture.pytorch import build
 from analyzer.capture.pytorch.device.communication import Communication
 from analyzer.capture.pytorch.device.generators import STATE_BYTES, defaults, generator_class
 from analyzer.capture.pytorch.device.graphs import graphs
 from analyzer.capture.pytorch.device.host import Pinned
 from analyzer.capture.pytorch.device.legacy_types import default_tensor_type, legacy_types
-from analyzer.capture.pytorch.device.memory import MemoryAnswers
 from analyzer.capture.pytorch.device.streams import streams
 from analyzer.capture.pytorch.kernels.attention import KEEPS_PROJECTIONS, AttentionChoice, is_scripting
 from analyzer.capture.pytorch.kernels.detection import loading
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recording.memory import MemoryAnswers
 from analyzer.capture.pytorch.recording.parts import wraps
 from analyzer.devices.architectures import Architecture
 

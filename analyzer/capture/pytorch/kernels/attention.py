@@ -40,7 +40,7 @@ from torch.jit._builtins import _register_builtin
 from analyzer.releases import Span
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
+    from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
     from analyzer.devices.architectures import Architecture
 
 aten = torch.ops.aten

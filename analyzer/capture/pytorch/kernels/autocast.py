@@ -14,7 +14,7 @@ while a step is captured:
    In inference mode none is cached, and one that is first needed without gradients is made with them (pull
    request 165068, torch 2.11).
 4. In inference mode no autograd key takes a composite operator apart, so the recorder does, behind autocast,
-   which then acts on the parts (`device/autocasting.py`), as in the library.
+   which then acts on the parts (`recording/autocasting.py`), as in the library.
 5. `_cudnn_rnn`, whatever the autocast type: weights are copied into one flat buffer of float16, not cached;
    then cell, hidden and input are cast (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
 
@@ -30,11 +30,11 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.device import autocasting
-from analyzer.capture.pytorch.device.autocasting import KEY
 from analyzer.capture.pytorch.kernels.layouts import overload
 from analyzer.capture.pytorch.kernels.recurrent import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered, replaced
+from analyzer.capture.pytorch.recording import autocasting
+from analyzer.capture.pytorch.recording.autocasting import KEY
 
 _LISTED = {
     "lower_precision": """

@@ -13,7 +13,7 @@ import torch
 from analyzer.capture.pytorch.kernels.layouts import META, like
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
+    from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 
 aten = torch.ops.aten
 

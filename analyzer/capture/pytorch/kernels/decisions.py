@@ -25,7 +25,7 @@ from analyzer.capture.pytorch.recording.formulas import cumprod_backward
 from analyzer.releases import Span
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
+    from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 
 aten = torch.ops.aten
 

@@ -21,19 +21,19 @@ Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attent
 `torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`),
 `torch/_functorch/_aot_autograd/runtime_wrappers.py` (gradients that lie otherwise are copied). Not modelled:
 tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it, which runs as eager code
-(`compiling.py`).
+(`program/compiling.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.pytorch.program.compiling import inside_compiled
 from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
@@ -42,9 +42,18 @@ if TYPE_CHECKING:
 _MODULE = "torch.nn.attention.flex_attention"
 _NAME = "flex_attention_hop"
 _MOST_ROWS_IN_PIECES = 127
-
-
 Timed = Callable[[torch.Tensor, Any], None]
+_open = threading.local()  # how many calls of compiled code this thread is in
+
+
+@contextlib.contextmanager
+def compiled_call() -> Iterator[None]:
+    """While open, this thread runs code that was to be compiled, attention with it."""
+    _open.count = getattr(_open, "count", 0) + 1
+    try:
+        yield
+    finally:
+        _open.count -= 1
 
 
 @contextlib.contextmanager
@@ -76,7 +85,7 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
         block_mask: tuple[Any, ...],
         scale: float, kernel_options: dict[str, Any], *more: Any,
     ) -> Any:  # fmt: skip
-        if not inside_compiled():
+        if not getattr(_open, "count", 0):
             return original(query, key, value, score_mod, block_mask, scale, kernel_options, *more)
         mask = tuple(part for part in block_mask if isinstance(part, torch.Tensor))
         held = tuple(part for part in _held(score_mod) if part.requires_grad)

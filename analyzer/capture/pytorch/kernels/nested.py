@@ -19,7 +19,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.compatible import CompatibleDevices
+    from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 
 MODULE = "torch.nested._internal.sdpa"
 _WIDEST = 256

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from analyzer.capture.pytorch.kernels.flex import compiled_call
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -31,7 +32,6 @@ CAVEAT = (
 _AS_IT_IS = "_flex_attention_hop_wrapper"
 _OWN = frozenset({"_orig_mod", "__dict__", "_ready"})
 # Whose program runs: what a library had compiled while one was followed is still there when the next one is.
-_here = threading.local()  # how many compiled calls are open
 _followed: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -84,16 +84,8 @@ def _noted() -> Iterator[None]:
     """While open, code that was to be compiled runs eagerly; the estimate gets a caveat about it."""
     for recorder in _followed:
         recorder.caveat(CAVEAT)
-    _here.depth = getattr(_here, "depth", 0) + 1
-    try:
+    with compiled_call():
         yield
-    finally:
-        _here.depth -= 1
-
-
-def inside_compiled() -> bool:
-    """Return whether this thread runs code that was to be compiled."""
-    return getattr(_here, "depth", 0) > 0
 
 
 def _eager(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.values.answers import ZEROS
+from analyzer.capture.pytorch.recording.answers import ZEROS
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder

@@ -7,8 +7,8 @@ A token costs transformers' own Python 0.1 s, so a thousand of them are not run 
    prompts: its calls of the model are then those the program would get to later, because they follow from how
    long the sequence is. What happens there is written down apart, and forgotten.
 2. The program's own first tokens follow. From these and the ones apart the memory extrapolates every token in
-   between (`device/memory.py`, `SpeculativeMemory.extrapolate`), or says that it cannot: then all are run, as
-   if nothing had been tried.
+   between (`recording/memory.py`, `SpeculativeMemory.extrapolate`), or says that it cannot: then all are run,
+   as if nothing had been tried.
 3. The last tokens are run with a long prompt again. What lives there takes the place of what lived after the
    first ones, and the program goes on from there.
 4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it
@@ -44,8 +44,8 @@ from analyzer.graph import Birth, Death
 from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.memory import Memory
     from analyzer.capture.pytorch.program.script import Phases
+    from analyzer.capture.pytorch.recording.memory import Memory
     from analyzer.capture.pytorch.recording.recorder import Recorder, RecordingCursor
 
 _MODULE = "transformers.generation.utils"

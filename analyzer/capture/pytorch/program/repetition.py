@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, StreamUse, StreamWait, TensorMeta
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.memory import Memory
+    from analyzer.capture.pytorch.recording.memory import Memory
     from analyzer.capture.pytorch.recording.recorder import Recorder, RecordingCursor
 
 LONGEST = 8

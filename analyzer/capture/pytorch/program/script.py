@@ -35,7 +35,6 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
 from analyzer.capture.pytorch.device.nvml import nvml
 from analyzer.capture.pytorch.explain import explained
@@ -48,6 +47,7 @@ from analyzer.capture.pytorch.module.step import label_gradients, label_state
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.program.batches import noting_drawn_sizes
 from analyzer.capture.pytorch.program.compiling import compiling
+from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.program.evaluating import Evaluations
 from analyzer.capture.pytorch.program.exporting import exporting
 from analyzer.capture.pytorch.program.generating import Tokens
@@ -72,7 +72,7 @@ from analyzer.values.assumptions import Assumptions
 from analyzer.values.branches import generates
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.device.memory import Memory
+    from analyzer.capture.pytorch.recording.memory import Memory
     from analyzer.devices import DeviceProfile
 
 

@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from analyzer.capture.pytorch.recording.formulas import Otherwise, accumulated, in_place, otherwise_of
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.values.answers import ProgramValues
+    from analyzer.capture.pytorch.recording.answers import ProgramValues
 
 _ENGINE = _engine_run_backward.__code__
 # The way from the engine to here: this file, the recorder's and that of sparse tensors, the wrappers of

@@ -26,7 +26,7 @@ from analyzer.capture.pytorch.recording import reflectors
 from analyzer.releases import parse
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.values.answers import ProgramValues
+    from analyzer.capture.pytorch.recording.answers import ProgramValues
 
 aten = torch.ops.aten
 

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from analyzer.capture.pytorch.device.current_stream import Current
+from analyzer.capture.pytorch.recording.current_stream import Current
 from analyzer.graph import Phase
 
 _LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/", "<frozen", "<string>")

@@ -7,8 +7,8 @@
    operators without a usable meta kernel have another (`results`). The modules that know an operator register
    what handles it (`handle_operators`), and what handles tensors made of other tensors (`composites`): the
    recorder imports none of them.
-4. Module path and source line: `places.py`. Values and sizes that only data tells: `values/answers.py`.
-5. Every operator runs on the stream that is current (`device/current_stream.py`).
+4. Module path and source line: `places.py`. Values and sizes that only data tells: `answers.py`.
+5. Every operator runs on the stream that is current (`current_stream.py`).
 6. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded.
 """
 
@@ -18,34 +18,35 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
 
-from analyzer.capture.pytorch.device import autocasting
-from analyzer.capture.pytorch.device.compatible import CompatibleDevices
-from analyzer.capture.pytorch.device.current_stream import Current
-from analyzer.capture.pytorch.device.memory import Memory
-from analyzer.capture.pytorch.module import step
+from analyzer.capture.pytorch.recording import autocasting
+from analyzer.capture.pytorch.recording.answers import ProgramValues
+from analyzer.capture.pytorch.recording.asked_sizes import AskedSizes
+from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
+from analyzer.capture.pytorch.recording.current_stream import Current
 from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
+from analyzer.capture.pytorch.recording.memory import Memory
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
 from analyzer.capture.pytorch.recording.parts import PLAIN, has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.refused import reason
 from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import Storages
-from analyzer.capture.pytorch.values.answers import ProgramValues
-from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
-from analyzer.capture.pytorch.values.twins import Twins
+from analyzer.capture.pytorch.recording.twins import Twins
 from analyzer.graph import Argument, Category, Graph, Operator, Phase, Run, TensorMeta
 from analyzer.values.budget import SMALL_ELEMENTS, Effort
 from analyzer.values.calls import DispatchedCall
 from analyzer.values.known import KnownValues
 
 aten = torch.ops.aten
+_STEP = str(Path(__file__).parents[1] / "module" / "step.py")
 _NUMBERS = (float, int, bool, complex)
 META = torch.device("meta")
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
@@ -123,7 +124,7 @@ class Recorder(TorchDispatchMode):
         self._twins = Twins()
         self._known_values = KnownValues(self._twins, self.note)
         self.streams = Current()
-        self.places = Places(self.streams, step.__file__)
+        self.places = Places(self.streams, _STEP)
         self.storages = Storages(self.places, self.streams, self._known_values, self._twins, memory)
         self.values = ProgramValues(self.places, self.storages, self._known_values, self._twins, self.note)
         compatible.known = self.values.known

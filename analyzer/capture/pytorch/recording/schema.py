@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_iter
 
-from analyzer.capture.pytorch.device.cudnn import CONVOLUTIONS, convolution_settings
-from analyzer.capture.pytorch.device.products import PRODUCTS, product_settings
+from analyzer.capture.pytorch.recording.cudnn import CONVOLUTIONS, convolution_settings
+from analyzer.capture.pytorch.recording.products import PRODUCTS, product_settings
 from analyzer.values import sizes
 from analyzer.values.known import DECIDING, FROM_NOTHING
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.device.current_stream import Current
-from analyzer.capture.pytorch.device.memory import Memory, out_of_memory
+from analyzer.capture.pytorch.recording.current_stream import Current
+from analyzer.capture.pytorch.recording.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.places import Places
-from analyzer.capture.pytorch.values.twins import Twins
+from analyzer.capture.pytorch.recording.twins import Twins
 from analyzer.graph import (
     Argument,
     Birth,

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
-from analyzer.capture.pytorch.device import build  # noqa: E402
+from analyzer.capture.pytorch import build  # noqa: E402
 from analyzer.capture.pytorch.patches import PATCHES, look_up  # noqa: E402
 from benchmarks import cuda_functions  # noqa: E402
 from tests.paths import ROOT  # noqa: E402

@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import analyzer
-from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.module.from_options import optimizer_named, optimizer_names
+from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 from analyzer.devices import load
 from analyzer.errors import CaptureError
 from analyzer.graph import Category, Graph

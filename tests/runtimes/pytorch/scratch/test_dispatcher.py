@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from analyzer.capture.pytorch.device.compatible import CompatibleDevices
 from analyzer.capture.pytorch.kernels import compressed, decisions, sparse
 from analyzer.capture.pytorch.kernels.composite import NAMES
+from analyzer.capture.pytorch.recording.compatible import CompatibleDevices
 from analyzer.capture.pytorch.recording.refused import reason
 from analyzer.devices import load
 from analyzer.runtimes.pytorch.scratch import is_known

@@ -23,9 +23,9 @@ from torch.utils._pytree import tree_iter
 from analyzer.capture.pytorch.recording.parts import has_parts
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.schema import Schema
+from analyzer.capture.pytorch.recording.sized_results import sized_result
 from analyzer.capture.pytorch.recording.storages import DTYPE_NAMES, Storages
-from analyzer.capture.pytorch.values.sized_results import sized_result
-from analyzer.capture.pytorch.values.twins import Twins
+from analyzer.capture.pytorch.recording.twins import Twins
 from analyzer.errors import CaptureError
 from analyzer.graph import Phase
 from analyzer.values import sizes

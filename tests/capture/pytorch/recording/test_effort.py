@@ -14,7 +14,7 @@ import analyzer  # noqa: E402
 from analyzer import Estimate  # noqa: E402
 from analyzer.capture.pytorch.program.as_main import as_main  # noqa: E402
 from analyzer.capture.pytorch.program.script import follow  # noqa: E402
-from analyzer.capture.pytorch.values.answers import BY_NUMBERS  # noqa: E402
+from analyzer.capture.pytorch.recording.answers import BY_NUMBERS  # noqa: E402
 from analyzer.devices import load  # noqa: E402
 from analyzer.ranks import Rank  # noqa: E402
 from analyzer.values.budget import (  # noqa: E402

@@ -1,1 +1,0 @@
-"""What is known of values and sizes that only data tells."""
