@@ -72,6 +72,7 @@ def test_no_path_is_added_to_import_from() -> None:
         "published/programs/litgpt_finetune.py",
         "published/programs/torchtune_recipe.py",
         "public/data/checkpoints.py",
+        "public/data/sounds.py",
         "public/data/texts.py",
         "public/data/weights.py",
     }

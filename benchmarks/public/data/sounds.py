@@ -58,7 +58,7 @@ def kaldi(
 
 
 def fastspeech2(folder: Path, count: int = 80, name: str = "LJSpeech") -> None:
-    """preprocessed_data/NAME as FastSpeech2's `preprocess.py` leaves it, and the vocoder's weights at random."""
+    """preprocessed_data/NAME as FastSpeech2's preprocessing leaves it, and the vocoder's weights at random."""
     import sys
 
     import torch
@@ -85,6 +85,7 @@ def fastspeech2(folder: Path, count: int = 80, name: str = "LJSpeech") -> None:
     sys.path.insert(0, str(folder))
     import hifigan  # type: ignore[import-not-found]
 
+    sys.path.remove(str(folder))
     told = hifigan.AttrDict(json.loads((folder / "hifigan/config.json").read_text()))
     torch.save(
         {"generator": hifigan.Generator(told).state_dict()}, folder / f"hifigan/generator_{name}.pth.tar"
