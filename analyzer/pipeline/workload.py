@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError
+from analyzer.graph import Graph
 from analyzer.options import Options
 from analyzer.parametric.numbers import NotTheSame
 from analyzer.parametric.steps import RepeatedSteps
@@ -41,11 +42,11 @@ Progress = Callable[[str], None]
 @dataclass
 class _Known:
     """What does not depend on the device. captures: by batch and number of steps (None: all), with the device
-    each was made for; repeated: how the later steps repeat the first, by the graph's id, None where they do
-    not; intervals: what `planning/intervals.py` found of a range of batches."""
+    each was made for; repeated: by a graph's id the graph, which stays alive, and how its later steps repeat
+    the first, None where they do not; intervals: what `planning/intervals.py` found of a range of batches."""
 
     captures: dict[tuple[int, int | None], list[tuple[Any, Captured]]] = field(default_factory=dict)
-    repeated: dict[int, RepeatedSteps | None] = field(default_factory=dict)
+    repeated: dict[int, tuple[Graph, RepeatedSteps | None]] = field(default_factory=dict)
     intervals: dict[tuple[int, int], Any] = field(default_factory=dict)
 
 
@@ -166,10 +167,10 @@ class Workload:
         graph = self.captured(wholes[0]).source.graph
         if id(graph) not in known:
             try:
-                known[id(graph)] = RepeatedSteps(graph)
+                known[id(graph)] = graph, RepeatedSteps(graph)
             except NotTheSame:
-                known[id(graph)] = None
-        return known[id(graph)]
+                known[id(graph)] = graph, None
+        return known[id(graph)][1]
 
     def repeated(self, batch: int) -> Captured:
         """Return the capture at a batch, of one step if steps repeat. Raises AnalyzerError."""

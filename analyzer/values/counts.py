@@ -121,7 +121,9 @@ class KnownCounts:
 
     def chosen(self, places: torch.Tensor, choices: int, dimension: int) -> None:
         """Record that `topk` chose these places of a dimension of so many."""
-        if places.numel() and places.is_contiguous() and dimension % places.dim() == places.dim() - 1:
+        if not places.dim() or not places.numel() or not places.is_contiguous():
+            return
+        if dimension % places.dim() == places.dim() - 1:
             each = places.size(-1)
             self._chosen[self._key(places)] = Chosen(places.numel() // each, each, choices)
 

@@ -282,6 +282,8 @@ assert met == [(64, 64), (64, 64), (1, 1), (1, 1)], met
 likely = torch.topk(torch.randn(4, 1000, device="cuda"), 1)[1]
 assert not (likely == 2).any()
 assert not (chosen == 4).any(), "there is none"
+one = torch.topk(hidden[0, 0], 1)[1]
+assert not (one == 3).any()
 """
     )
     assert estimate.incomplete is None, estimate.incomplete
