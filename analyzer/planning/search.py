@@ -166,7 +166,7 @@ class Search:
             near = min(max(self.full(low // 2, low), low + 1), high)
             near = min(max(self.full(low, near), low), high - 1)
             return galloped(near, low, high, self.runs)
-        self.full(low, high)
+        self.full(low, high)  # for the growth, from which the ends of the range are looked for
         return bisected(low, high, self.runs)
 
     def reaching(self, batch: int) -> Intervals:

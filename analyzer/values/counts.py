@@ -107,50 +107,53 @@ class KnownCounts:
         """Return an upper bound of a mask's true elements, None if unknown."""
         if mask.storage_offset():
             return None
-        key = self._key_of(mask)
-        shape, most = self._at_most.get(key, (None, 0))
+        shape, most = self._at_most.get(self._key_of(mask), (None, 0))
         if shape == mask.shape:
             return most
-        shape, compared, number = self._equal.get(key, (None, 0, 0))
-        if shape != mask.shape or not mask.numel():
+        equal = self._equal_to(mask)
+        if equal is None or not mask.numel():
             return None
-        taken, chosen = self._taken.get(compared, {}), self._chosen.get(compared)
-        count = mask.numel() if chosen is None else chosen.rows * chosen.each
-        most = mask.numel() if chosen is None else chosen.rows
-        return taken.get(number, max(min(most, count - sum(taken.values())), 1))
+        compared, number = equal
+        taken = self._taken.get(compared, {})
+        rows, each, _ = self._chosen.get(compared, Chosen(mask.numel(), 1, 0))
+        return taken.get(number, max(min(rows, rows * each - sum(taken.values())), 1))
+
+    def _equal_to(self, mask: torch.Tensor) -> tuple[int, Any] | None:
+        """Return the compared storage and the number it is compared with; None of any other mask."""
+        shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
+        return (compared, number) if shape == mask.shape else None
 
     def chosen(self, places: torch.Tensor, choices: int, dimension: int) -> None:
-        """Record that `topk` chose these places of a dimension of so many."""
-        if not places.dim() or not places.numel() or not places.is_contiguous():
-            return
-        if dimension % places.dim() == places.dim() - 1:
+        """Record that `topk` chose these places of a dimension of so many; places: of at least one
+        dimension."""
+        if places.numel() and places.is_contiguous() and dimension % places.dim() == places.dim() - 1:
             each = places.size(-1)
             self._chosen[self._key(places)] = Chosen(places.numel() // each, each, choices)
 
     def is_chosen(self, mask: torch.Tensor) -> bool:
         """Return whether a mask is of where a number equals chosen places, which are no fewer than what they
         are chosen from."""
-        shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
-        chosen = self._chosen.get(compared)
-        if chosen is None or shape != mask.shape:
+        equal = self._equal_to(mask)
+        if equal is None or equal[0] not in self._chosen:
             return False
-        return 0 <= number < chosen.choices <= chosen.rows * chosen.each
+        rows, each, choices = self._chosen[equal[0]]
+        return bool(0 <= equal[1] < choices <= rows * each)
 
     def rows_with_any(self, mask: torch.Tensor, dimension: int, rows: torch.Tensor) -> None:
         """Record which rows of a mask of chosen places have one that equals the number: one each."""
-        shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
-        chosen = self._chosen.get(compared)
-        last = chosen is not None and shape == mask.shape and dimension % mask.dim() == mask.dim() - 1
-        if chosen is not None and last and chosen.each == mask.size(-1):
-            self._equal[self._key(rows)] = rows.shape, compared, number
+        equal = self._equal_to(mask)
+        if equal is None or equal[0] not in self._chosen or dimension % mask.dim() != mask.dim() - 1:
+            return
+        if self._chosen[equal[0]].each == mask.size(-1):
+            self._equal[self._key(rows)] = rows.shape, *equal
 
     def taken(self, mask: torch.Tensor, count: int) -> None:
         """Record that this many elements of a mask were assumed true."""
         if mask.dtype is torch.bool and mask.dim() and not mask.storage_offset():
             self._supposed[self._key(mask)] = mask.shape, count
-        shape, compared, number = self._equal.get(self._key_of(mask), (None, 0, 0))
-        if shape == mask.shape and compared in self.keys:
-            self._taken.setdefault(compared, {})[number] = count
+        equal = self._equal_to(mask)
+        if equal is not None and equal[0] in self.keys:
+            self._taken.setdefault(equal[0], {})[equal[1]] = count
 
     def supposed(self, mask: torch.Tensor) -> torch.Tensor | None:
         """Return a host mask with as many true elements as this one was counted with, its first ones; None

@@ -234,8 +234,9 @@ class KnownValues:
         if func in SORTING:
             self.counts.sorted(results[SORTING[func]], call.argument("dim", -1))
         if func is CHOOSING:
-            chosen_of, dimension = call.argument("self"), call.argument("dim", -1)
-            self.counts.chosen(results[1], chosen_of.size(dimension) if chosen_of.dim() else 1, dimension)
+            dimension = call.argument("dim", -1)
+            if results[1].dim():
+                self.counts.chosen(results[1], call.argument("self").size(dimension), dimension)
         name = call.name.partition("::")[2]
         drawn = torch.Tag.nondeterministic_seeded in func.tags
         if name.startswith(("empty", "new_empty")) or (drawn and self._generator is None):

@@ -25,10 +25,10 @@ import click
 import torch
 from torch.nn import functional
 
+from analyzer.libraries.cudnn.backend import DTYPES
 from analyzer.libraries.cudnn.convolution import strides_of
 from benchmarks.libraries.measure import Recorded, library
 
-_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 _PERSISTENT, _NORM_ALONE = 2, 0
 _CHANNELS = (
     *range(1, 81),
@@ -113,7 +113,7 @@ def normalization(out: Path) -> None:
     """Ask what batch norm takes, and write the answers."""
     cudnn, told, x, parameters = _asked()
     rows = []
-    for (dtype, code), channels, (batch, *spatial) in itertools.product(_TYPES.items(), _CHANNELS, _PLACES):
+    for (dtype, code), channels, (batch, *spatial) in itertools.product(DTYPES.items(), _CHANNELS, _PLACES):
         shape = (batch, channels, *spatial)
         each = ctypes.c_int * len(shape)
         cudnn.cudnnSetTensorNdDescriptor(x, code, len(shape), each(*shape), each(*strides_of(shape, True)))

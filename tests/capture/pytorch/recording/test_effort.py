@@ -25,6 +25,7 @@ from analyzer.values.budget import (  # noqa: E402
     Effort,
 )
 from analyzer.values.calls import DispatchedCall  # noqa: E402
+from tests.sizes_by_numbers import NUMBERED  # noqa: E402
 
 aten = torch.ops.aten
 NEWTON = """
@@ -68,15 +69,7 @@ def test_steps_until_it_is_near_enough_are_those_of_the_numbers(run: Callable[..
 
 def test_sizes_follow_from_numbers_too(run: Callable[..., Estimate]) -> None:
     estimate = run(
-        """
-host = torch.rand(1 << 17)
-x = host.cuda()
-assert x[x > 0.9].shape == host[host > 0.9].shape
-assert (x * 2 > 1).nonzero().shape == (host > 0.5).nonzero().shape
-assert x.mul(4).int().unique(return_counts=True)[1].shape == (4,)
-assert x.mul(4).long().bincount().shape == (4,)
-assert torch.unique_consecutive(x > 2).shape == (1,)
-left = torch.empty(1 << 17, device="cuda")
+        f"""{NUMBERED}left = torch.empty(1 << 17, device="cuda")
 left[: 1 << 16] = x[: 1 << 16]
 left[1 << 16 :] = 0.0
 assert int((left > 0).sum()) == int((host[: 1 << 16] > 0).sum())
