@@ -13,6 +13,10 @@ Property tests draw the same examples in every run, so that one commit passes or
 What is there when a file's tests begin (libraries, every test, what other files left) is garbage to nobody: it is not searched
 again for cycles, which took a fifth of the time.
 
+`pytest` tests the package that is installed, `python -m pytest` the sources of the checkout it is typed in: the checkout is the last
+place that is imported from, so that a file the wheel lacks is missed here too. Tests run in a folder of their own, since a child
+process (`python -m analyzer`) would import from the checkout if it were the current one.
+
 What a shell starts in the background ignores SIGINT, and so would every process a test starts and interrupts: it is heard again.
 """
 
@@ -33,6 +37,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import analyzer.allocators
+from tests.paths import PACKAGE, PYTHONPATH, ROOT
 
 # Whatever cuDNN this machine has, and whatever it was asked before: tests say themselves whom they ask.
 os.environ["ANALYZER_CUDNN"] = "none"
@@ -114,6 +119,17 @@ def _longest_first(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (item.path not in longest, -counts[item.path])
     )  # which keeps the order within a file
+
+
+def pytest_report_header() -> str:
+    return f"analyzer {analyzer.__version__} of {PACKAGE}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.chdir(tmp_path_factory.mktemp("current"))
+    if PACKAGE == ROOT:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH"))))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH
 
 # For every request it forks; the child is `python -c CODE` or `python -m MODULE`, and its exit code goes into a pipe of the request.
 _SERVER = """
@@ -99,8 +99,8 @@ def server() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, str(theirs.fileno())], cwd=ROOT, pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}, start_new_session=True,
+            [sys.executable, "-c", _SERVER, str(theirs.fileno())], cwd="/", pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "utf-8"}, start_new_session=True,
         )  # fmt: skip
     atexit.register(process.wait)
     atexit.register(ours.close)
@@ -122,10 +122,11 @@ class Forked:
         stderr: Any = None,
         start_new_session: bool = True,
     ) -> None:
-        assert start_new_session and words[0] == sys.executable and words[1] in ("-c", "-m"), words
-        kind, said = words[1:3]
+        assert start_new_session and words[0] == sys.executable, words
+        kind, said = (options := [word for word in words[1:] if word != "-P"])[:2]
+        assert kind in ("-c", "-m"), words
         told = {
-            "module": said if kind == "-m" else None, "code": said if kind == "-c" else None, "words": list(words[3:]),
+            "module": said if kind == "-m" else None, "code": said if kind == "-c" else None, "words": options[2:],
             "folder": str(cwd or Path.cwd()), "variables": dict(os.environ if env is None else env), "kept": list(pass_fds),
         }  # fmt: skip
         nothing = os.open(os.devnull, os.O_RDWR)

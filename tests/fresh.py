@@ -1,11 +1,12 @@
 """This checkout as people get it: its wheel, in a virtual environment and a folder of their own.
 
-The dependencies are those of the environment that runs the tests (a .pth file leads to them), so that nothing is
+The dependencies are those of the environment that runs the tests (links lead to them), so that nothing is
 downloaded; the package itself is the wheel alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -87,8 +88,11 @@ def fresh(factory: pytest.TempPathFactory) -> Fresh:
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(packages), str(wheel)],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    # Behind the environment's own packages: an editable install of this checkout is not reached by a plain path.
-    (packages / "dependencies.pth").write_text("\n".join(PACKAGES) + "\n")
+    # Beside it, as pip lays them: the folder in which this package lies has torch, too.
+    for entry in (entry for folder in PACKAGES for entry in Path(folder).iterdir()):
+        if not entry.name.startswith(("analyzer", "gpu_memory_analyzer", "__editable__", "__pycache__")):
+            with contextlib.suppress(FileExistsError):
+                (packages / entry.name).symlink_to(entry)
     command = place / "bin/analyze"
     # As pip writes it: a process that is started anew imports this file and must not run it again.
     starts = "if __name__ == '__main__':\n    sys.exit(main())\n"

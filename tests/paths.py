@@ -1,7 +1,14 @@
-"""Where the repository's own files are."""
+"""Where the repository's own files are, and where the package under test is."""
 
+import os
 from pathlib import Path
 
+import analyzer
+
 ROOT = Path(__file__).resolve().parents[1]
+# `pytest` tests the installed package, `python -m pytest` the sources of this checkout.
+PACKAGE = Path(analyzer.__file__).resolve().parents[1]
+# Of a child process that imports the same package, and `tests` or `benchmarks`.
+PYTHONPATH = os.pathsep.join(dict.fromkeys((str(PACKAGE), str(ROOT))))
 DATA = ROOT / "tests" / "data"
 MODELS = ROOT / "models"

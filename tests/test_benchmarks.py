@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS, Verbs
 from benchmarks.harness import pages, processes, recorded
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH, ROOT
 
 NAMES = sorted(BENCHMARKS)
 
@@ -86,8 +86,15 @@ def test_no_path_is_added_to_import_from() -> None:
 
 def test_the_list_and_a_benchmark_are_shown() -> None:
     def shown(*words: str) -> str:
-        command = [sys.executable, "-m", "benchmarks", *words]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        command = [sys.executable, "-P", "-m", "benchmarks", *words]
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     every, one = shown(), shown("ranks")
     assert all(name in every for name in NAMES)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH, ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "models").glob("*.md")])
 
@@ -122,7 +122,7 @@ def test_the_readme_shows_what_the_command_prints() -> None:
         "CUDA_VISIBLE_DEVICES": "",
     }  # as where there is no GPU
     environment.pop("COLUMNS", None)
-    command = [sys.executable, "-m", "analyzer.cli", *arguments]
+    command = [sys.executable, "-P", "-m", "analyzer.cli", *arguments]
     ran = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True, env=environment
     )
@@ -135,7 +135,7 @@ def test_the_readme_shows_what_the_command_prints() -> None:
 
 def test_the_page_of_allocators_is_what_its_command_writes() -> None:
     """`python -m benchmarks allocators table` writes it anew."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "CUDA_VISIBLE_DEVICES": ""}
     environment.pop("CUBLAS_WORKSPACE_CONFIG", None)  # which MONAI sets, where a test imported it
     program = "from benchmarks import allocators; print(allocators.document(), end='')"
     ran = forked.ran("-c", program, folder=ROOT, variables={**environment, "PYTHONIOENCODING": "utf-8"})

@@ -23,7 +23,7 @@ import pytest
 from analyzer.cli import group
 from tests.documents import commands
 from tests.fresh import Fresh, forking, fresh
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH, ROOT
 from tests.report.browser import chromium, until
 
 CONFIGS = "benchmarks/language_models/configs"
@@ -327,9 +327,9 @@ def test_a_users_own_way(own: Fresh) -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("site")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     ran = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(made)],
+        [sys.executable, "-P", "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(made)],
         cwd=ROOT, capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -19,7 +19,7 @@ import yaml
 
 from tests import forked
 from tests.fresh import PACKAGES, sources
-from tests.paths import MODELS, ROOT
+from tests.paths import MODELS, PYTHONPATH, ROOT
 
 PYTHONS = ("3.11", "3.12", "3.13")
 LIGHT = ("cnn.onnx", "--batch", "4", "--device", "t4", "--format", "json", "-q")
@@ -69,7 +69,7 @@ def test_a_user_without_name_home_or_a_folder_to_write(tmp_path: Path, words: st
         shutil.copy(MODELS / name, tmp_path / name)
     (tmp_path / "program.py").write_text("import torch\nprint(torch.ones(1000, device='cuda').sum().shape)\n")
     command = [sys.executable, "-m", "analyzer", *words.split(), "-q"]
-    known = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    known = {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "utf-8"}
     variables = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": str(tmp_path), **known}
     mine = forked.ran(*command[1:], folder=tmp_path, variables=variables)
     tmp_path.chmod(0o555)
@@ -88,7 +88,7 @@ def test_a_user_without_name_home_or_a_folder_to_write(tmp_path: Path, words: st
 def test_another_processor_gives_the_same_bytes() -> None:
     """PyTorch, oneDNN, MKL, OpenBLAS and NumPy told that the processor has none of the newer instructions."""
     command = [sys.executable, "-m", "analyzer", *COMMANDS[0].split(), "-q"]
-    known = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    known = {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "utf-8"}
     plain = {
         "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
         "OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3",

@@ -19,6 +19,7 @@ from analyzer.errors import DISTRIBUTION
 from analyzer.report import formats
 from analyzer.report import json as json_report
 from tests.fresh import ROOT, built
+from tests.paths import PYTHONPATH
 from tests.report.estimates import MIB, TRAINING, hostile
 
 
@@ -71,7 +72,7 @@ def test_the_version_is_said_in_one_place() -> None:
 @pytest.mark.parametrize("module", ["analyzer", "analyzer.cli"])
 def test_the_package_runs_as_a_module(module: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", module, "devices"], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-m", module, "devices"], capture_output=True, text=True, check=True
     )
     assert "h200" in ran.stdout
 
@@ -99,7 +100,6 @@ def test_shells_complete_commands_options_and_values(words: str, at: int, expect
         text=True,
         check=False,
         env=environment,
-        cwd=ROOT,
     )
     assert {line.partition(",")[2] for line in ran.stdout.split()} == expected
 
@@ -126,7 +126,7 @@ def run_action(tmp_path: Path, **inputs: str) -> subprocess.CompletedProcess[str
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m analyzer "$@"\n')
     command.chmod(0o755)
     environment = {
-        **os.environ, **values, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+        **os.environ, **values, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": PYTHONPATH,
         "GITHUB_OUTPUT": str(tmp_path / "out"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "CUDA_VISIBLE_DEVICES": "",
     }  # fmt: skip
     return subprocess.run(

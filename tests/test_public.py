@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from benchmarks.harness import pages, recorded
 from benchmarks.public import job_files, prepared, record, score, sources
 from tests.allocators.pytorch.histories import names
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH, ROOT
 
 STAND_INS = ROOT / "benchmarks/public/stand_ins"
 COMMIT = "0" * 40
@@ -102,7 +102,7 @@ def test_torchvision_reads_what_the_makers_make(tmp_path: Path) -> None:
     program = _READ.format(folder=str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": f"{STAND_INS}{os.pathsep}{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{STAND_INS}{os.pathsep}{PYTHONPATH}"},
     )  # fmt: skip
     assert done.stdout.splitlines() == ["10 20", "10 6", "(28, 28) (32, 32) (40, 30)", "True"], done.stderr[
         -2000:

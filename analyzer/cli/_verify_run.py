@@ -30,7 +30,8 @@ def emulated_options(function: Any) -> Any:
     python = click.option(
         "--python",
         metavar="PATH",
-        help="With --emulated: the Python whose PyTorch is emulated (default: this one).",
+        help="With --emulated: the Python whose PyTorch is emulated (default: ANALYZER_PYTHON, this one, or"
+        " one of 'analyze engine list').",
     )
     emulated = click.option(
         "--emulated",
@@ -70,9 +71,10 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         )
         name = f"-m {script}" if options["module"] else script
         if options["emulated"]:
+            from analyzer.engines import reach
             from analyzer.verify.emulated import verify_script
 
-            return verify_script(name, arguments, chosen, options["python"], tell)
+            return verify_script(name, arguments, chosen, reach.python(options["python"]), tell)
         return verify_program(name, arguments, chosen, force=options["force"], progress=tell)
 
     return answer(script, options, run)

@@ -39,9 +39,9 @@ from analyzer.report import formats
 )
 @click.option(
     "--python",
-    envvar="ANALYZER_PYTHON",
     metavar="PATH",
-    help="For --compiled: the Python whose PyTorch compiles, or its environment's folder.",
+    help="For --compiled: the Python whose PyTorch compiles, or its environment's folder (default:"
+    " ANALYZER_PYTHON, this one, or one of 'analyze engine list').",
 )
 @format_option("advice")
 @output_option
@@ -65,6 +65,7 @@ def command(
     keywords = analysis_keywords(target, options)
     keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
+        from analyzer.engines import reach
         from analyzer.planning.advise import advise
 
         advice = advise(
@@ -72,7 +73,7 @@ def command(
             samples_per_second=samples_per_second,
             change_numbers=change_numbers,
             compiled=compiled,
-            python=python,
+            python=reach.python(python) if compiled else python,
             progress=tell,
             **keywords,
         )

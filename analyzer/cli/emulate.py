@@ -58,10 +58,9 @@ class _Emulate(Command):
 @script_words
 @click.option(
     "--python",
-    envvar="ANALYZER_PYTHON",
     metavar="PATH",
-    help="The Python whose PyTorch runs it, or its environment's folder (default: ANALYZER_PYTHON, or this"
-    " one).",
+    help="The Python whose PyTorch runs it, or its environment's folder (default: ANALYZER_PYTHON, this one,"
+    " or one of 'analyze engine list').",
 )
 @click.option(
     "--nproc-per-node",
@@ -103,12 +102,13 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     keywords = analysis_keywords(name, {"values": (), "release": (), **options})
     keywords = {key: value for key, value in keywords.items() if key in _OPTIONS}
     with working(script, options["quiet"]):
+        from analyzer.engines import reach
         from analyzer.runs.emulated import emulate
 
         estimate = emulate(
             name,
             arguments,
-            python=options["python"],
+            python=reach.python(options["python"]),
             ranks=options["nproc_per_node"],
             rank=options["rank"],
             **keywords,

@@ -62,10 +62,11 @@ def command(target: str, **options: Any) -> int:
 
     def run(tell: Progress) -> Verification:
         if options["emulated"]:
+            from analyzer.engines import reach
             from analyzer.options import Options
             from analyzer.verify.emulated import verify_target
 
-            return verify_target(target, Options.of(keywords), options["python"], tell)
+            return verify_target(target, Options.of(keywords), reach.python(options["python"]), tell)
         from analyzer.verify import verify
 
         return verify(

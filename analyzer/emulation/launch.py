@@ -87,8 +87,8 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
     if cuda is None:
         raise MissingDependencyError(
             f"torch {version} of {path} is not a CUDA build",
-            f"make an environment with one: pip install torch=={version.partition('+')[0]}, and give it with"
-            " --python",
+            f"make an environment with one: analyze engine install torch=={version.partition('+')[0]};"
+            " --python names another",
         )
     if int(cuda[1]) not in (12, 13):
         raise MissingDependencyError(

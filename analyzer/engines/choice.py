@@ -15,7 +15,7 @@ has (`--parallel`).
 from __future__ import annotations
 
 import os
-import sysconfig
+import site
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -239,10 +239,13 @@ def _install_hint() -> str:
 
 
 def _packages(build: Torch) -> tuple[str, ...]:
-    """Return this Python's package folder for an environment that this tool made with PyTorch alone."""
+    """Return this Python's package folders for an environment that this tool made with PyTorch alone."""
     from analyzer.engines import store
 
-    return (sysconfig.get_path("purelib"),) if store.home() in build.python.parents else ()
+    if store.home() not in build.python.parents:
+        return ()
+    own = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return tuple(dict.fromkeys((*own, *site.getsitepackages())))
 
 
 @takes_options

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analyzer import sandbox
+from analyzer import child, sandbox
 from analyzer.engines import START
 from analyzer.errors import AnalyzerError, RunError
 from analyzer.ranks import Rank
@@ -60,14 +60,11 @@ def emulate(request: Request) -> Estimate:
 
 def start(request: str) -> str:
     """Run a request in a process of its own; what it answers, as JSON. Called outside of every overlay."""
-    from analyzer.runs import jobs
-
     with tempfile.TemporaryDirectory(prefix="analyze-request-") as folder:
         path, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
         path.write_text(request, "utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "analyzer.engines.emulated", str(path), str(answer), str(os.getpid())],
-            env=jobs.own_environment(),
+            child.command("analyzer.engines.emulated", str(path), str(answer), str(os.getpid())),
             stdout=sys.stderr.fileno(),
             check=False,
         )

@@ -30,6 +30,14 @@ def within_reach(python: str | os.PathLike[str] | None = None) -> Torch | None:
     return None
 
 
+def python(given: str | None) -> str | None:
+    """Return the Python whose PyTorch is emulated where a command needs one: the one given, the one that
+    `ANALYZER_PYTHON` names, else that of the build within reach; None: there is none."""
+    if (named := given or os.environ.get("ANALYZER_PYTHON")) or (build := within_reach()) is None:
+        return named or None
+    return str(build.python)
+
+
 def places(package: str, near: releases.Release) -> Iterator[Path]:
     """Yield where an environment with the package may be, in order of search; of this tool's own the release
     nearest to `near` first. Interpreters or environment folders."""

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from analyzer import child
 from analyzer.errors import CaptureError
 from analyzer.options import Options
 from analyzer.ranks import Rank
@@ -211,10 +212,10 @@ class Peers:
         with theirs:
             output = subprocess.DEVNULL if self._quiet else None
             process = subprocess.Popen(
-                [sys.executable, "-m", "analyzer.pipeline.peer", str(theirs.fileno())],
+                child.command("analyzer.pipeline.peer", str(theirs.fileno()), folders=self._path),
                 pass_fds=(theirs.fileno(),),
                 cwd=self._folder,
-                env={**self._environment, "PYTHONPATH": os.pathsep.join(filter(None, self._path))},
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output if self._quiet else sys.__stderr__,
                 stderr=output,

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from analyzer import child
 from analyzer.emulation.launch import ends_on_request
 from analyzer.errors import OptionError, RunError, TargetError
 from analyzer.options import Options
@@ -74,22 +74,15 @@ def environment_of(options: Options) -> dict[str, str]:
     return variables
 
 
-def own_environment() -> dict[str, str]:
-    """Return this process's environment, with PYTHONPATH set so that a child finds this package."""
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
 def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run the job in a process of its own and return its result, also when it dies without one."""
     with ends_on_request(), tempfile.TemporaryDirectory(prefix="analyzer-verify-") as folder:
         path = Path(folder) / "job.json"
         path.write_text(json.dumps({**job, "folder": folder}))
-        command = [sys.executable, "-m", "analyzer.runs.worker", str(path)]
-        variables = {**own_environment(), **(environment or {})}
         try:
             done = subprocess.run(
-                command, env=variables, capture_output=True, text=True, errors="replace", check=False,
+                child.command("analyzer.runs.worker", str(path)), env={**os.environ, **(environment or {})},
+                capture_output=True, text=True, errors="replace", check=False,
                 timeout=job.get("timeout_seconds", TIMEOUT_SECONDS),
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 
 from analyzer.errors import DISTRIBUTION
-from tests.paths import MODELS, ROOT
+from tests.paths import MODELS
 
 # An interpreter that finds everything but torch, as one has it that installed the base dependencies alone.
 HIDING = """
@@ -53,7 +53,7 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Light]:
     folder = tmp_path_factory.mktemp("light")
     with subprocess.Popen(
         [sys.executable, "-c", HIDING + FORKING],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as server:  # fmt: skip
         assert server.stdin is not None and server.stdout is not None
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from analyzer.cli import main
-from tests.paths import ROOT
 
 NET = "import torch\nx = torch.zeros(1024, 1024, device='cuda')\n"
 
@@ -42,7 +41,7 @@ def test_no_cuda_build(script: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     fake.chmod(0o755)
     code, said = ended(capsys, "--python", fake, script)
     assert code == 2 and "torch 2.13.0+cpu" in said and "is not a CUDA build" in said
-    assert "pip install torch==2.13.0" in said
+    assert "analyze engine install torch==2.13.0" in said
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_no_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def run(python: Path, program: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "analyzer", "emulate", "--python", str(python), *words, str(program)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_out_of_memory(python: Path, script: Path) -> None:
@@ -121,7 +120,7 @@ def test_what_is_interrupted_leaves_nothing(python: Path, script: Path, tmp_path
     folder.mkdir()
     ours = subprocess.Popen(
         [sys.executable, "-m", "analyzer", "emulate", "--python", str(python), "--device", "t4", str(script)],
-        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(folder)},
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(folder)},
     )  # fmt: skip
     assert ours.stderr is not None
     while b"waits" not in ours.stderr.readline():

@@ -73,7 +73,7 @@ def test_the_process_ends_with_this_one(tmp_path: Path) -> None:
     """What the command starts is gone when it is interrupted, children included."""
     pid = tmp_path / "pid"
     ours = f"from analyzer.emulation import launch; import os; launch.run(['sh', '-c', 'sleep 1000 & echo $! > {pid}; wait'], os.environ)"
-    process = subprocess.Popen([sys.executable, "-c", ours], cwd=ROOT, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", ours], stderr=subprocess.DEVNULL)
     while not pid.exists() or not pid.read_text().strip():
         assert process.poll() is None
         time.sleep(0.01)
@@ -158,7 +158,7 @@ def test_a_rank_that_fails_ends_all(python: Path) -> None:
 def test_ctrl_c_ends_all_ranks(python: Path) -> None:
     command = ["-m", "analyzer", "emulate", "--python", str(python), "--nproc-per-node", "2", str(RANKS)]
     ours = subprocess.Popen(
-        [sys.executable, *command, "--waits"], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [sys.executable, *command, "--waits"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     assert ours.stderr is not None
     for line in ours.stderr:
@@ -181,7 +181,7 @@ def test_what_ends_this_process_ends_those_it_started(number: signal.Signals) ->
             "import os, sys; from analyzer.emulation import launch; "
             f"launch.run_together([launch.LaunchedProcess([sys.executable, '-c', {sleeps!r}], os.environ)] * 2)",
         ],
-        cwd=ROOT, stderr=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )  # fmt: skip
     assert ours.stderr is not None
     for _ in range(2):
@@ -200,7 +200,7 @@ def test_a_program_does_not_outlive_who_started_it(python: Path, tmp_path: Path)
     program.write_text("import sys, time\nprint('waits', file=sys.stderr, flush=True)\ntime.sleep(60)\n")
     ours = subprocess.Popen(
         [sys.executable, "-m", "analyzer", "emulate", "--python", str(python), str(program)],
-        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     assert ours.stderr is not None
     while b"waits" not in ours.stderr.readline():

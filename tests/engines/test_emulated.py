@@ -49,7 +49,7 @@ def test_who_emulates_ends_with_who_asked(tmp_path: Path) -> None:
     options = jobs.describe("train.py", Options())["options"]
     request = json.dumps(asdict(Request(str(tmp_path / "train.py"), str(python), options)))
     asks = f"from analyzer.engines.emulated import start\nstart({request!r})"
-    variables = {**jobs.own_environment(), "TMPDIR": str(tmp_path)}
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", asks], env=variables) as asking:
         try:
             # The one that was started, and the one within its overlay.

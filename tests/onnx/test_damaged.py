@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from analyzer.errors import AnalyzerError, TargetError
 from benchmarks.damaged import campaign
 from benchmarks.damaged.damage import OUTSIDE, damaged
 from benchmarks.damaged.models import bases
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH, ROOT
 
 _COUNT = 600
 
@@ -46,8 +47,20 @@ def test_a_part_of_the_campaign(tmp_path: Path) -> None:
     """In two processes, with the same limits as the whole one; from a fresh process, since what this one has imported would
     not go into them."""
     out = tmp_path / "found.json"
-    command = [sys.executable, "-m", "benchmarks", "damaged", "score", "--count", str(_COUNT), "-o", out]
-    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=300, cwd=ROOT)
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "benchmarks",
+        "damaged",
+        "score",
+        "--count",
+        str(_COUNT),
+        "-o",
+        out,
+    ]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=300, cwd=ROOT, env=environment)
     found = json.loads(out.read_text())
     assert found.get("findings", []) == []
     assert found["ranges"] == [[0, _COUNT]]

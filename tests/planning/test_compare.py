@@ -21,7 +21,7 @@ from analyzer.results.difference import Change
 from analyzer.results.estimate import TensorRow
 from analyzer.testing.plugin import Budget
 from tests import forked
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH
 from tests.report.estimates import MIB, TRAINING
 
 MODEL = """import torch
@@ -199,7 +199,7 @@ def make_batch(batch):
     (tmp_path / "before.json").write_text(before.to_json())
     words = ["net.py", "--batch", "2048", "--mode", "train", "--device", "h200", "--format", "json"]
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONHASHSEED": seed}
     command = [sys.executable, "-m", "analyzer", *words, "-o", "after.json", "-q"]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
     told = compare(tmp_path / "before.json", tmp_path / "after.json", 0.005)
@@ -289,7 +289,7 @@ def test_the_plugin_holds_a_budget(tmp_path: Path) -> None:
         "        gpu_memory_budget.check('net.py')\n"
     )
     words = ("-m", "pytest", "-p", "analyzer.testing.plugin", "-q", "--strict-markers", "test_it.py")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     run = forked.ran(*words, folder=tmp_path, variables=environment)
     assert "2 failed, 2 passed" in run.stdout, run.stdout + run.stderr
     told = run.stdout.splitlines()

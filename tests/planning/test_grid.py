@@ -16,7 +16,7 @@ import pytest
 from analyzer.cli import main
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.planning.grid import COLUMNS, jobs, load, row_of, run
-from tests.paths import MODELS, ROOT
+from tests.paths import MODELS, PYTHONPATH
 
 GRID = f"""
 targets: [{MODELS / "cnn.onnx"}, {MODELS / "linear.py"}]
@@ -194,7 +194,7 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -10,7 +10,7 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.planning.grid import jobs, run
-from tests.paths import MODELS, ROOT
+from tests.paths import MODELS, PYTHONPATH
 
 cluster_utils = pytest.importorskip("ray.cluster_utils", reason="ray has no package for this platform")
 DIES = """import os, torch
@@ -23,7 +23,7 @@ def make_model():
 def address() -> Iterator[str]:
     """Of a cluster with two nodes of one processor each, that know where this package is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH")))))
         cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
         try:
             cluster.add_node(num_cpus=1)

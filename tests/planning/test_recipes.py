@@ -14,11 +14,11 @@ import yaml
 
 from analyzer.planning.grid import jobs
 from tests import forked
-from tests.paths import MODELS, ROOT
+from tests.paths import MODELS, PYTHONPATH, ROOT
 
 PAGE = (ROOT / "docs" / "howto.md").read_text()
 BASELINE = "memory-baseline.json"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 ENVIRONMENT.pop("GIT_DIR", None)
 
 

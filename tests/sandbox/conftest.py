@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH
 from tests.sandbox.folders import HERE, STARTS
 
 
@@ -61,7 +61,7 @@ def start(
     def start(*words: str, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*before, str(HERE / "inside.py"), *words], cwd=folder, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), **variables},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH, "HOME": str(folder), **variables},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from analyzer import sandbox
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH
 from tests.sandbox.folders import HERE, state
 
 
@@ -25,7 +25,7 @@ def test_every_kind_of_writer_but_libraries_in_c_leaves_the_folder_as_it_was(fol
     words = [str(HERE / "writers.py"), "c_library", *(["shell"] if sys.platform == "linux" else [])]
     run = f"import sys; sys.argv = {words!r}\n{code}"
     ran = subprocess.run(
-        [sys.executable, "-c", run], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", run], cwd=folder, env={**os.environ, "PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, check=False
     )  # fmt: skip
     assert ran.returncode == 0 and ran.stdout.startswith("all written"), ran.stderr
     assert state(folder) == before

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from analyzer import sandbox
-from tests.paths import ROOT
+from tests.paths import PYTHONPATH
 from tests.sandbox.folders import HERE
 
 
@@ -144,7 +144,7 @@ def test_python_that_a_program_starts_is_named_too(tmp_path: Path) -> None:
         "except OSError as error:\n    print(error.errno)'''])\n"
     )
     ran = subprocess.run(
-        [sys.executable, str(HERE / "inside.py"), "--no-network", str(program)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, str(HERE / "inside.py"), "--no-network", str(program)], env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert "refused connections (--no-network) to 192.0.2.1" in ran.stdout, ran.stderr
@@ -161,7 +161,7 @@ def test_without_a_network_libraries_in_c_have_none(tmp_path: Path) -> None:
         "server = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(server.getsockname()).close()\n"
     )
     ran = subprocess.run(
-        [sys.executable, str(HERE / "inside.py"), "--no-network", str(program)], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, str(HERE / "inside.py"), "--no-network", str(program)], env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert ran.returncode == 3, ran.stderr

@@ -25,7 +25,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -33,13 +32,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from analyzer import child
 from analyzer.cache import folder
 from analyzer.libraries.cudnn.convolution import Plan, Question
 from analyzer.libraries.cudnn.finding import Library
 from analyzer.libraries.cudnn.recorded import RELEASE
 from analyzer.releases import Release
 
-_ROOT = Path(__file__).resolve().parents[3]
 _AT_ONCE = 256
 _MOST_ENDS = 3
 _SECONDS = 120.0
@@ -158,10 +157,10 @@ class Asker:
         if self._library is None or self._ends >= _MOST_ENDS:
             return None
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
-        kept |= {"PYTHONPATH": str(_ROOT), "LD_LIBRARY_PATH": self._search_path(self._library)}
+        kept["LD_LIBRARY_PATH"] = self._search_path(self._library)
         try:
             self._process = subprocess.Popen(
-                command(self._library), cwd=_ROOT, env=kept, text=True,
+                command(self._library), cwd="/", env=kept, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             self._owner = os.getpid()
@@ -222,4 +221,4 @@ def _answer(process: subprocess.Popen[str], line: str) -> Any:
 
 def command(library: Library) -> list[str]:
     """Return the command that starts the answering process."""
-    return [sys.executable, "-m", "analyzer.libraries.cudnn.answering", library.path, library.cublaslt]
+    return child.command("analyzer.libraries.cudnn.answering", library.path, library.cublaslt)

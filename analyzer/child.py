@@ -1,0 +1,29 @@
+"""A module of this package run as a process of its own, by this Python.
+
+The child finds the package where this process has it. The folder is passed on the command line, not in
+PYTHONPATH: the variable would reach every other Python that the child starts, and where the package is
+installed its folder holds this environment's torch too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = str(Path(__file__).parents[1])
+# Runs a module as `python -m` would, with more folders to import from: those before its own, in order.
+_START = """
+import json, runpy, sys
+module, folders = sys.argv[1], json.loads(sys.argv[2])
+sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+sys.argv[:] = sys.argv[2:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+def command(module: str, *arguments: str, folders: Sequence[str] = (FOLDER,)) -> list[str]:
+    """Return the command that runs a module with arguments. folders: further folders it imports from."""
+    # -P: the folder in which the command is typed may hold files with the names of modules.
+    return [sys.executable, "-P", "-c", _START, module, json.dumps(list(folders)), *arguments]
