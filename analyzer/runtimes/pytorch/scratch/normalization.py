@@ -232,7 +232,7 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
             copy,
             others,
             (copy.dtype,) * 2,
-            kernel=ReductionKernel(16, 2),
+            kernel=ReductionKernel(16),
             accumulates_in_result=False,
         )
 

@@ -1,7 +1,8 @@
 """Reductions: when one result needs several thread blocks, they meet in a staging buffer in global memory.
 
 1. A thread block is as wide as the fastest dimension of the input allows (at most 512 threads); loads are
-   vectorised along the input when the reduced dimension is the fast one, along the results otherwise.
+   vectorised along the results where the reduced dimension is not the fast one. Where it is, vectorised loads
+   change nothing here: they narrow a block only below 2,048 inputs a result, and staging begins at 8,192.
 2. A reduced dimension is spread over a warp's lanes if it is the fast one, over a block's warps if that
    leaves every thread enough values, and over `blocks_per_result` thread blocks if a thread would still add
    up 256 values or more and the results alone do not fill the GPU: this depends on its SM count.
@@ -36,10 +37,9 @@ FLOAT_16 = frozenset({"float16", "bfloat16"})
 
 @dataclass(frozen=True, slots=True)
 class ReductionKernel:
-    """A reduction kernel: bytes of its accumulator, and how many inputs one load takes."""
+    """A reduction kernel: bytes of its accumulator."""
 
     accumulator_bytes: int
-    input_vector: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,9 @@ def staging(
         along_input = reduced == len(loop.shape) or source[0] < source[reduced]
         width, height = (inputs_per_output, outputs) if along_input else (outputs, inputs_per_output)
         fastest = source[0] if along_input else source[reduced]
-        if fastest == element_bytes:
-            if along_input and width >= 128 and reduced == 1:
-                width //= kernel.input_vector
-            elif not along_input:
-                vector = _output_vector(loop, element_bytes, offset)
-                width //= vector
+        if fastest == element_bytes and not along_input:
+            vector = _output_vector(loop, element_bytes, offset)
+            width //= vector
     else:
         along_input, width, height = True, 1, 1
 
@@ -225,6 +222,5 @@ def sum_over(
     script: Script, device: DeviceProfile, source: TensorMeta, dims: tuple[int, ...] | None = None
 ) -> None:
     """The staging memory of a `sum` inside another operator, for floating-point tensors."""
-    vector = 8 if dtype_bytes(source.dtype) == 2 else 4
-    kernel = ReductionKernel(accumulator_bytes(source.dtype), vector)
+    kernel = ReductionKernel(accumulator_bytes(source.dtype))
     reduce(script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel)

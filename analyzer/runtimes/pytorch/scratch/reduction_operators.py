@@ -67,9 +67,7 @@ def _staged(
     )
 
 
-def _sum_like(
-    operator: Operator, device: DeviceProfile, script: Script, *, wide_loads: bool = False, real: bool = False
-) -> None:
+def _sum_like(operator: Operator, device: DeviceProfile, script: Script, *, real: bool = False) -> None:
     """sum, prod, mean, norm: accumulate in `accumulator_dtype`, of complex numbers in the result's type where
     that is `real`; integers are converted to the result's type first."""
     source, result = operator.inputs[0], present(operator, 0)
@@ -78,18 +76,15 @@ def _sum_like(
     if not (source.dtype in FLOAT_16 and result.dtype == "float32"):
         computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
     copy, _ = converted(script, source, computes_in)
-    vector = 8 if wide_loads and dtype_bytes(copy.dtype) == 2 else 4
-    kernel = ReductionKernel(accumulator_bytes(result.dtype if real else copy.dtype), vector)
+    kernel = ReductionKernel(accumulator_bytes(result.dtype if real else copy.dtype))
     _staged(operator, device, script, kernel, source=copy, dtypes=(result.dtype,), in_result=True)
 
 
 @rule("aten::sum", "aten::sum.dim_IntList", "aten::nansum", "aten::mean", "aten::mean.dim")
 def sum_and_mean(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction.
-    Half precision loads 8 inputs at a time, here alone (`is_16_bits`, ReduceSumProdKernel.cu,
-    ReduceMomentKernel.cu).
-    """
-    _sum_like(operator, device, script, wide_loads=True)
+    """The result, a copy of integers and bools in the result's type, and the staging memory of the
+    reduction."""
+    _sum_like(operator, device, script)
 
 
 @rule("aten::prod", "aten::prod.dim_int")
@@ -124,14 +119,11 @@ def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> No
 @rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")
 def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Variance, deviation and their pairs with the mean: the results, then the staging memory of a reduction
-    whose accumulator is a running (mean, squares, int32 count, float count).
-
-    Loads are vectorised by 2 (`gpu_reduce_kernel<scalar_t, out_t, 2>`, ReduceMomentKernel.cu).
-    """
+    whose accumulator is a running (mean, squares, int32 count, float count)."""
     present(operator, 0)
     script.outputs()
     accumulator = 32 if operator.inputs[0].dtype == "float64" else 16
-    _staged(operator, device, script, ReductionKernel(accumulator, 2))
+    _staged(operator, device, script, ReductionKernel(accumulator))
 
 
 @rule("aten::all", "aten::any", "aten::_is_all_true", "aten::_is_any_true", name="all-any")

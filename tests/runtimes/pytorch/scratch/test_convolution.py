@@ -211,6 +211,18 @@ def test_a_type_cudnn_was_not_asked_about_is_bounded() -> None:
     takes = [step for step in allocations.steps if isinstance(step, Take)]
     assert [step.basis for step in takes] == [Basis.BOUNDED]
     assert takes[0].nbytes == 8 * (2 * x.element_count + weight.element_count)
+    call = Convolution("forward", "float64", False, x.shape, weight.shape, (1, 1), (1, 1), (1, 1))
+    bound = choices_of(H200).workspace(call)
+    assert (takes[0].assumed, takes[0].assumed_less) == (bound.high_bytes - bound.nbytes, bound.nbytes)
+
+
+@pytest.mark.parametrize(("release", "share"), [((2, 2), 2), ((2, 11), 0)])
+def test_a_recorded_workspace_may_be_off_by_half_under_cudnn_8(release: tuple[int, int], share: int) -> None:
+    device = replace(H200, releases={**H200.releases, "torch": release})
+    allocations = kernel_allocations(called(0, "aten::convolution", (X, W, None, *ONE), (Y,)), device)
+    (take,) = (step for step in allocations.steps if isinstance(step, Take))
+    off = take.nbytes // share if share else 0
+    assert take.nbytes > 1 and (take.assumed, take.assumed_less) == (off, off)
 
 
 def test_lstm_training_forward_and_backward() -> None:

@@ -26,3 +26,10 @@ def test_the_first_is_as_in_graph_u_nets_run(entries: int, nbytes: int) -> None:
 def test_the_second_is_no_less_than_in_that_run() -> None:
     """The whole graph's square has 75,538 pairs: cuSPARSE asked for 1,840,831 bytes."""
     assert 0 <= workspaces(13_264, 75_538)[1] - 1_840_831 < 10_000
+
+
+def test_the_second_has_place_and_value_of_every_pair_twice() -> None:
+    """12 bytes a pair of 32-bit values, twice; the sort is bounded by a quarter byte a pair and 16 KiB."""
+    assert workspaces(100, 1)[1] == 2 * 12 + 16 * 1024
+    assert workspaces(100, 8)[1] == 2 * 8 * 12 + 2 + 16 * 1024
+    assert workspaces(100, 4_000_000)[1] == 96_000_000 + 1_000_000 + 16 * 1024
