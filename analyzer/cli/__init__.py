@@ -25,11 +25,19 @@ import click
 from click.shell_completion import CompletionItem
 
 from analyzer import __version__, sandbox
+from analyzer.cli._help import every_option
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean, report_to
 
 DEFAULT = "estimate"
 _LETTERS = string.ascii_letters + "-_"  # a TARGET has a point or a colon besides
-_OWN_OPTIONS = ("-h", "--help", "--version")
+_OWN_OPTIONS = ("-h", "--help", "--help-all", "-V", "--version")
+# What people come for, in the order in which they do; a command in no group is listed last.
+_GROUPS = {
+    "Estimate": ("estimate", "run", "serve", "emulate"),
+    "Plan": ("fit", "sweep", "what-if", "advise", "grid", "allocators"),
+    "Compare and explain": ("compare", "verify", "report", "explain"),
+    "This machine": ("devices", "calibrate", "engine", "completion"),
+}
 
 
 class Commands(click.Group):
@@ -72,18 +80,37 @@ class Commands(click.Group):
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the default command's help, then the other commands."""
+        """Write the commands, then the default command's help."""
         default = self.get_command(ctx, DEFAULT)
         assert default is not None
         formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")
-        default.format_help_text(ctx, formatter)
-        default.format_options(click.Context(default, ctx, info_name="analyze"), formatter)
-        with formatter.section("Everywhere"):
-            formatter.write_dl(
-                [("--debug", "Show the traceback of an error."), ("--version", "Show the version and exit.")]
-            )
         self.format_commands(ctx, formatter)
+        default.format_help_text(ctx, formatter)
+        context = click.Context(default, ctx, info_name="analyze")
+        default.format_options(context, formatter, ("batch", "mode", "device"))
+        rows = [
+            ("-h, --help", "Show the options of a command: analyze COMMAND --help."),
+            ("--help-all", "Show every option of `analyze TARGET`."),
+            ("-V, --version", "Show the version, and the releases that figures are of."),
+            ("--debug", "Show the traceback of an error."),
+        ]
+        with formatter.section("Everywhere"):
+            formatter.write_dl(rows)
         default.format_epilog(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, a line each, by group."""
+        names = self.list_commands(ctx)
+        grouped = {name for group in _GROUPS.values() for name in group}
+        width = max(map(len, names))
+        for title, group in {**_GROUPS, "More commands": sorted(set(names) - grouped)}.items():
+            commands = {name: self.get_command(ctx, name) for name in group}
+            rows = [
+                (f"{name:{width}}", each.get_short_help_str(70)) for name, each in commands.items() if each
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def _version(context: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -101,6 +128,7 @@ def _version(context: click.Context, _: click.Parameter, is_set: bool) -> None:
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,
@@ -110,6 +138,9 @@ def _version(context: click.Context, _: click.Parameter, is_set: bool) -> None:
 )
 def group() -> None:
     """Know a model's GPU memory before you have the GPU."""
+
+
+group.params.append(every_option())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +167,7 @@ def _main(words: list[str]) -> int:
     except AnalyzerError as error:
         return _failed(error.message, error.hint, error if debug else None)
     except click.ClickException as error:
-        return _failed(error.format_message(), "see: analyze --help", error if debug else None)
+        return _failed(error.format_message(), f"see: {_help_of(error)}", error if debug else None)
     except (KeyboardInterrupt, click.Abort):
         print("analyze: interrupted", file=sys.stderr)
         return 130
@@ -151,6 +182,13 @@ def _main(words: list[str]) -> int:
         return _failed("the result cannot be written: no space left on device", "choose another place", None)
     except Exception as error:
         return _internal(error, debug)
+
+
+def _help_of(error: click.ClickException) -> str:
+    """Return what shows the help of the command that a user typed wrongly."""
+    context = getattr(error, "ctx", None)
+    command = "analyze" if context is None else context.command_path.removesuffix(f" {DEFAULT}")
+    return f"{command} --help"
 
 
 def _without_debug(arguments: list[str]) -> list[str]:

@@ -1,9 +1,17 @@
-"""What `--help` looks like: options of a kind together, examples at the end."""
+"""`--help`: the options most people need, by kind, then examples; `--help-all` has every option."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import click
 
+_EVERY = "analyzer.cli.every option"
+# Shown by `--help` of a command that has more; so is an option of no kind below.
+_COMMON = frozenset({
+    "batch", "mode", "inputs", "optimizer", "amp", "until", "nproc_per_node", "over", "device", "budget",
+    "emulated", "keep_outputs", "form", "output",
+})  # fmt: skip
 # The kinds of options, by their parameters' names; what is none of them comes last.
 _KINDS = {
     "The job": (
@@ -18,13 +26,29 @@ _KINDS = {
     ),
     "What it runs on": (
         "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine",
-        "emulated", "python", "no_network", "no_graph", "workers", "ray",
+        "emulated", "python", "no_network", "no_graph", "workers", "ray", "release",
+        "strict_fit",
     ),
     "What is shown": (
         "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest",
         "tolerance", "journal", "keep_outputs",
     ),
 }  # fmt: skip
+
+
+def _show_every_option(context: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set and not context.resilient_parsing:
+        context.meta[_EVERY] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+def every_option() -> click.Option:
+    """Return `--help-all`."""
+    return click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_every_option,
+        help="Show every option and exit.",
+    )  # fmt: skip
 
 
 class Command(click.Command):
@@ -34,11 +58,23 @@ class Command(click.Command):
         super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
         self.examples = examples
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Add `--help-all` where `--help` leaves options out."""
+        params = super().get_params(ctx)
+        return [*params, every_option()] if any(map(_is_rare, params)) else params
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter, names: Collection[str] = ()
+    ) -> None:
+        """Write the options by kind; names: of these alone, where not every one is wanted."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        if names and not ctx.meta.get(_EVERY):
+            options = [param for param in options if param.name in names]
+        elif not ctx.meta.get(_EVERY):
+            options = [param for param in options if not _is_rare(param)]
         left = {param: record for param in options if (record := param.get_help_record(ctx))}
-        for kind, names in _KINDS.items():
-            records = [left.pop(param) for param in list(left) if param.name in names]
+        for kind, members in _KINDS.items():
+            records = [left.pop(param) for param in list(left) if param.name in members]
             if records:
                 with formatter.section(kind):
                     formatter.write_dl(records)
@@ -52,3 +88,8 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def _is_rare(param: click.Parameter) -> bool:
+    """Return whether only `--help-all` shows an option."""
+    return param.name not in _COMMON and any(param.name in names for names in _KINDS.values())

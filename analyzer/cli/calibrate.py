@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Write the profile there.",
 )
-@click.option("--name", metavar="NAME", help="What the profile is called; the GPU's own name if not given.")
+@click.option("--name", metavar="NAME", help="Name of the profile; the GPU's own name if not given.")
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),

@@ -17,7 +17,7 @@ from analyzer.report.formats import View
 
 @click.command(
     cls=Command,
-    short_help="What grew between two saved estimates.",
+    short_help="The growth between two saved estimates.",
     examples=(
         "analyze compare before.json after.json",
         "analyze compare before.json after.json --tolerance 1%",
@@ -30,8 +30,8 @@ from analyzer.report.formats import View
 @format_option("difference", help_text="Form of the result; github: annotations of a pull request.")
 @output_option
 def command(before: Path, after: Path, tolerance: str, top: int, **options: Any) -> int:
-    """What grew from BEFORE to AFTER, files that `analyze TARGET --format json -o FILE` wrote: by category,
-    module, line.
+    """Show what grew from BEFORE to AFTER, files that `analyze TARGET --format json -o FILE` wrote: by
+    category, module, line.
 
     Exit code 0: nothing grew past the tolerance; 1: something did; 2: bad usage or input.
     """

@@ -13,14 +13,15 @@ from analyzer.cli._output import deliver
 _VARIABLE = "_ANALYZE_COMPLETE"
 
 
-@click.command(cls=Command, short_help="What a shell needs to complete `analyze`.")
+@click.command(cls=Command, short_help="The completion of `analyze` for a shell.")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Write the completion of `analyze` for a SHELL, to be read by it when it starts.
 
     \b
-    bash: analyze completion bash > ~/.local/share/bash-completion/completions/analyze
+    bash: analyze completion bash \\
+            > ~/.local/share/bash-completion/completions/analyze
     zsh:  echo 'eval "$(analyze completion zsh)"' >> ~/.zshrc
     fish: analyze completion fish > ~/.config/fish/completions/analyze.fish
     """

@@ -82,16 +82,14 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
 
     PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels
     compute nothing. So the figures are those of that very release. What a kernel would compute has a
-    stand-in, which the notes name with its line; tensors of up to 65,536 elements that depend on nothing
-    larger are really computed. --assume FILE.py:LINE=VALUE says what is read at a line. What the script
-    prints goes to stderr. Options of this command come before SCRIPT, the script's own after it. As under
-    `analyze run`, it changes nothing.
+    stand-in, which the notes name with its line (--assume says its value); small tensors are really computed.
+    The script's output goes to stderr; its options follow SCRIPT. As under `analyze run`, your files are not
+    changed.
 
     SCRIPT may be a model as `analyze` takes it, with the same options: file.py:attr, package.module:attr,
-    program.pt2, a model's config.json. (A file.py alone is a script.)
+    program.pt2, config.json. (A file.py alone is a script.)
 
-    With --nproc-per-node the ranks are processes of this machine, which meet over localhost. When the one
-    that is shown ends, or one fails, all end.
+    With --nproc-per-node ranks are processes of this machine. When the one shown ends, or one fails, all end.
 
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2:
     bad usage, or a program that ended before its end: the estimate is of what ran until then.

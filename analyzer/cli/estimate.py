@@ -36,7 +36,7 @@ _SIDE_FILES = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
 
 @click.command(
     cls=Command,
-    short_help="What TARGET needs: the same as `analyze TARGET`.",
+    short_help="The memory TARGET needs: the same as `analyze TARGET`.",
     examples=(
         "analyze models/resnet50.onnx --batch 64 --device rtx4090",
         "analyze models/cnn.py --mode train --batch 128 --amp bf16 --device 24GiB",

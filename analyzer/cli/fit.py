@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 )
 @options_without_batch
 @click.option(
-    "--limit", metavar="SIZE", help="What the allocator may hold, as set_per_process_memory_fraction says."
+    "--limit",
+    metavar="SIZE",
+    help="The allocator's limit, as set_per_process_memory_fraction sets it.",
 )
 @click.option("--longest", is_flag=True, help="The greatest length of --batch samples instead.")
 @click.option(

@@ -20,7 +20,7 @@ _MOST = 100_000
 
 @click.command(
     cls=Command,
-    short_help="What TARGET needs at many batches, and where that bends.",
+    short_help="The memory TARGET needs at many batches, and where that bends.",
     examples=(
         "analyze sweep models/cnn.py --mode train --batch 1:512",
         "analyze sweep models/resnet50.onnx --batch 1:64:8 --format csv",

@@ -21,7 +21,7 @@ from analyzer.report import formats
     ),
 )
 @analysis_options
-@click.option("--strict-fit", is_flag=True, help="What may not fit does not count as fitting.")
+@click.option("--strict-fit", is_flag=True, help="A way that may not fit does not count as fitting.")
 @click.option("--largest", is_flag=True, help="Also the largest batch of each on the device.")
 @format_option("strategies")
 @output_option

@@ -263,7 +263,7 @@ def test_bad_usage(run: Any, answers: Any, arguments: list[str], message: str) -
 
 
 def test_help_and_version(run: Any) -> None:
-    shown = run("--help")
+    shown = run("--help-all")
     assert shown.code == 0 and shown.err == ""
     for word in ("TARGET [OPTIONS]", "--grad-accumulation", "--budget", "devices", "Exit code 0"):
         assert word in shown.out

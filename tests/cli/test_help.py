@@ -22,8 +22,9 @@ def command(name: str) -> Any:
 
 def test_summaries_are_whole(run: Any) -> None:
     shown = run("--help").out
-    listed = shown.partition("\nCommands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in listed] == NAMES  # a line each
+    groups = shown.partition("\n\n")[2].partition("\n\n  Predict")[0].split("\n\n")
+    listed = [line for group in groups for line in group.splitlines()[1:]]
+    assert sorted(line.split()[0] for line in listed) == NAMES  # a line each
     assert "..." not in " ".join(listed) and all(line.endswith(".") for line in listed)
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -41,8 +42,28 @@ def test_two_examples_that_the_command_takes(run: Any, name: str) -> None:
         other.make_context(name, words)
 
 
+@pytest.mark.parametrize("words", [(), *((name,) for name in NAMES)])
+def test_a_page_is_at_most_sixty_lines(run: Any, words: tuple[str, ...]) -> None:
+    shown = run(*words, "--help").out.splitlines()
+    assert len(shown) <= 60 and max(map(len, shown)) <= 80
+
+
+@pytest.mark.parametrize("name", ["estimate", "run", "fit"])
+def test_help_all_has_every_option(run: Any, name: str) -> None:
+    short, whole = run(name, "--help").out, run(name, "--help-all").out
+    options = [param.opts[-1] for param in command(name).params if isinstance(param, click.Option)]
+    assert all(option in whole for option in options) and not all(option in short for option in options)
+    assert "--help-all" in short
+
+
+def test_an_error_names_the_help_of_its_command(run: Any) -> None:
+    assert run("fit").err.endswith("see: analyze fit --help\n")
+    assert run("net.onnx", "--batch", "many").err.endswith("see: analyze --help\n")
+    assert run("-V").out == run("--version").out
+
+
 def test_options_of_a_kind_stand_together_with_their_defaults(run: Any) -> None:
-    shown = run("--help").out
+    shown = run("--help-all").out
     kinds = [shown.index(f"\n{kind}:\n") for kind in ("The job", "What it runs on", "What is shown")]
     assert kinds == sorted(kinds)
     job, device, result = (shown[a:b] for a, b in zip(kinds, [*kinds[1:], len(shown)], strict=True))
