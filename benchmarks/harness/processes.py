@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from analyzer import child
 from benchmarks import ROOT
 
 _MARK = "@@"
@@ -32,7 +33,7 @@ class ProcessError(RuntimeError):
 
 
 def _command(function: str) -> list[str]:
-    return [sys.executable, "-m", __spec__.name, function]
+    return child.command(__spec__.name, function, folders=[path for path in sys.path if path])
 
 
 def ended(
@@ -96,8 +97,8 @@ def stream(
             if not alive:
                 break
     over.set()
-    for child in running.values():
-        child.kill()
+    for process in running.values():
+        process.kill()
 
 
 def in_parts(task: Any, processes: int, *more: Any) -> list[Any]:

@@ -127,7 +127,7 @@ def test_a_huge_batch_is_one_error() -> None:
 
     for batch in (2**63, 10**30, 10**5000):
         with pytest.raises(AnalyzerError, match="larger than a dimension"):
-            analyzer.analyze("models/cnn.onnx", batch=batch)
+            analyzer.analyze(ROOT / "models/cnn.onnx", batch=batch)
 
 
 def test_the_recorded_campaign_is_whole_and_found_nothing() -> None:

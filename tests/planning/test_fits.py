@@ -17,6 +17,7 @@ from analyzer.pipeline import workload
 from analyzer.planning.fit import fit, fits
 from analyzer.results.fit import Fit
 from tests.capture.pytorch.captures import inference, traced
+from tests.paths import MODELS
 from tests.planning.targets import Small, small_batch
 
 DEVICES = ("1GiB", "1100MiB", "1200MiB")
@@ -115,7 +116,7 @@ def test_a_device_that_nobody_knows_is_a_warning_among_others() -> None:
     assert isinstance(found["1GiB"], Fit) and isinstance(found["t5"], OptionError)
     with pytest.raises(AnalyzerError, match="unknown device"):
         fit(Small(), small_batch, device="t5")
-    assert main(["fit", "models/linear.py", "--device", "t5"]) == 2
+    assert main(["fit", str(MODELS / "linear.py"), "--device", "t5"]) == 2
 
 
 def test_progress_says_how_many_are_done(monkeypatch: pytest.MonkeyPatch) -> None:

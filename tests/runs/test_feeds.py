@@ -16,6 +16,7 @@ from analyzer.cli import main
 from analyzer.errors import DoesNotFit, InputError, OptionError, RunError
 from analyzer.runs import machine
 from analyzer.verify import verify
+from tests.paths import MODELS
 
 
 def saved(folder: Path, text: str, **weights: Any) -> str:
@@ -85,7 +86,7 @@ def test_a_file_that_holds_no_arrays(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is no file of arrays"):
         verify(path, arrays=tmp_path / "nowhere.npz")
     with pytest.raises(OptionError, match="makes its own"):
-        verify("models/linear.py", arrays=tmp_path / "in.npz")
+        verify(MODELS / "linear.py", arrays=tmp_path / "in.npz")
 
 
 def test_a_number_that_was_said_is_fed(tmp_path: Path) -> None:

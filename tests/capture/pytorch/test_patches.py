@@ -17,7 +17,7 @@ from analyzer.capture.pytorch.kernels import autocast, decisions  # noqa: E402
 from analyzer.capture.pytorch.patches import PATCHES, RELIED_ON, look_up, registered, replaced  # noqa: E402
 from analyzer.capture.pytorch.recording.compatible import CompatibleDevices  # noqa: E402
 from analyzer.devices import load  # noqa: E402
-from tests.paths import ROOT  # noqa: E402
+from tests.paths import PACKAGE  # noqa: E402
 
 H200 = load("h200")
 
@@ -145,7 +145,7 @@ def test_a_kernel_is_registered_for_the_time_being() -> None:
 def test_nothing_is_replaced_in_any_other_way() -> None:
     """No mock in the product, no assignment to a module of torch, no kernel registered elsewhere; what runs in an emulated process
     is a program of its own, and this process never imports it."""
-    own = ROOT / "analyzer"
+    own = PACKAGE / "analyzer"
     for file in set(own.rglob("*.py")) - set((own / "emulation" / "inside").iterdir()):
         text = file.read_text()
         assert "unittest" not in text, file

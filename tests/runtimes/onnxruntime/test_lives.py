@@ -23,6 +23,7 @@ from analyzer.options import Options
 from analyzer.runtimes.onnxruntime import predict
 from analyzer.runtimes.onnxruntime.runtime import SessionPrediction
 from analyzer.verify import verify
+from tests.paths import MODELS
 
 H200, _ = resolve("h200")
 POINTS = 32 * 32 * 4  # bytes of a channel
@@ -245,6 +246,6 @@ def test_what_makes_no_sense(
 
 def test_batches_are_of_sessions_alone() -> None:
     with pytest.raises(OptionError, match="a PyTorch target"):
-        analyzer.analyze("models/linear.py", batches=(1, 2))
+        analyzer.analyze(MODELS / "linear.py", batches=(1, 2))
     with pytest.raises(InputError):
         Options(batches=(2**63,))
