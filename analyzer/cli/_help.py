@@ -18,7 +18,7 @@ _KINDS = {
     ),
     "What it runs on": (
         "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine",
-        "emulated", "python", "no_network", "no_graph", "workers", "ray",
+        "emulated", "python", "no_network", "unprotected", "no_graph", "workers", "ray",
     ),
     "What is shown": (
         "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest",

@@ -30,8 +30,8 @@ class Request:
     """What another process emulates, in plain values: a script with arguments or a target, the Python that
     runs it, and `jobs.describe`'s options.
 
-    packages: folders it may import from behind its own. keep, network: as in `analyzer.run`. job: the fields
-    of `Rank`.
+    packages: folders it may import from behind its own. keep, network, unprotected: as in
+    `analyzer.run`. job: the fields of `Rank`.
     """
 
     words: str
@@ -45,6 +45,7 @@ class Request:
     job: Mapping[str, Any] = field(default_factory=dict)
     keep: str | None = None
     network: bool = True
+    unprotected: bool = False
 
 
 def emulate(request: Request) -> Estimate:
@@ -111,11 +112,13 @@ def _main(path: Path, answer: Path, parent: int) -> None:
         print(f"analyze: error: {message}\n  hint: {hint}", file=sys.stderr)
 
     sandbox.own_process = True
-    sandbox.enter(write, complain, request.keep, request.network)
     try:
+        sandbox.enter(write, complain, request.keep, request.network, unprotected=request.unprotected)
         answered: dict[str, Any] = {"estimate": to_dict(_emulate_here(request))}
     except AnalyzerError as error:
         answered = {"error": error.message, "hint": error.hint}
+    except sandbox.UnprotectedError as error:
+        answered = dict(zip(("error", "hint"), error.args, strict=True))
     outside, text = sandbox.outside(), json.dumps(answered)
     write(text) if outside is None else outside.ask("write", text)
     sandbox.finish(0)

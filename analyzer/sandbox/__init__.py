@@ -45,6 +45,18 @@ PROTECTIONS = {
 }
 
 
+class UnprotectedError(Exception):
+    """Nothing but Python's functions would be kept from writing, and nobody said that this is enough. Its
+    arguments: a message and a hint."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "nothing here keeps a program from writing: neither namespaces nor Landlock are allowed",
+            "allow them (a container's seccomp profile decides), or add --unprotected (unprotected=True):"
+            " then only Python's functions are redirected, and processes it starts change what they will",
+        )
+
+
 class Sandbox:
     """Sandbox of one program. protection: key of `PROTECTIONS`. outside: process that writes for it."""
 
@@ -65,6 +77,10 @@ class Sandbox:
         own_thread = threading.current_thread()
         self._others = {thread.ident: thread for thread in threading.enumerate() if thread is not own_thread}
         self.environment: dict[str, str] = dict(os.environ)
+
+    def protected_by(self) -> str:
+        """Return a sentence's part on what is kept from writing outside."""
+        return PROTECTIONS[self.protection]
 
     def _is_bypassed(self) -> bool:
         """Return whether this thread was there before the program."""
@@ -148,8 +164,7 @@ class Sandbox:
             then = f"kept in {self._keep}" if self._keep else "dropped at the end"
             hint = " (--keep-outputs DIR keeps it)" if written and not self._keep else ""
             notes.append(
-                f"the program wrote {files} to an overlay, {then}{hint}; protection:"
-                f" {PROTECTIONS[self.protection]}"
+                f"the program wrote {files} to an overlay, {then}{hint}; protection: {self.protected_by()}"
             )
         if trackers:
             notes.append(
@@ -182,16 +197,18 @@ def enter(
     keep: str | None = None,
     network: bool = True,
     also: Mapping[str, Callable[..., Any]] | None = None,
+    unprotected: bool = False,
 ) -> None:
     """Go on in a sandbox, to the process's end. write, complain: how files and errors are written outside.
-    also: what else the process outside does when it is asked (`Outside.ask`). Nothing happens in a process
-    that is not the command line's own."""
+    also: what else the process outside does when it is asked (`Outside.ask`). unprotected: also where nothing
+    but Python's functions is held. Nothing happens in a process that is not the command line's own. Raises
+    UnprotectedError."""
     global _current  # noqa: PLW0603
     if not own_process or _current is not None:
         return
     from analyzer.sandbox.process import divide
 
-    divided = divide(write, complain, keep, network, also or {})
+    divided = divide(write, complain, keep, network, also or {}, unprotected)
     if divided is not None:
         scratch, protection, outside = divided
         _current = Sandbox(scratch, protection, keep, network, outside)
@@ -205,8 +222,11 @@ atexit.register(_forever.close)
 
 
 @contextlib.contextmanager
-def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> Iterator[Sandbox]:
-    """While open, keep apart what a program does in this process. keep: folder for its files."""
+def apart(
+    keep: str | os.PathLike[str] | None = None, network: bool = True, unprotected: bool = True
+) -> Iterator[Sandbox]:
+    """While open, keep apart what a program does in this process. keep: folder for its files. Unless
+    `unprotected`, raises UnprotectedError where processes it starts are not held."""
     global _current  # noqa: PLW0603
     if _current is not None:
         yield _current
@@ -222,6 +242,8 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
         sandbox = joined
     try:
         with sandbox.open():
+            if sandbox.protection == "functions" and joined is None and not unprotected:
+                raise UnprotectedError
             _current = sandbox
             yield sandbox
     finally:

@@ -132,19 +132,24 @@ def divide(
     keep: str | None,
     network: bool,
     also: Mapping[str, Callable[..., Any]],
+    unprotected: bool,
 ) -> tuple[Scratch, str, Outside] | None:
     """Go on in a second process: its overlay, what protects it (a key of `PROTECTIONS` of the package), and
-    the first, which never returns from here. None: this process has threads, or cannot fork."""
+    the first, which never returns from here. None: this process has threads, or cannot fork. unprotected:
+    also where nothing protects it; otherwise raises UnprotectedError."""
     if threading.active_count() > 1 or not hasattr(os, "fork"):
         return None
     scratch = Scratch.new()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    for protection in ("namespaces", "landlock", "functions"):
+    for protection in ("namespaces", "landlock", *(("functions",) if unprotected else ())):
         outside = _forked(protection, scratch, First(scratch, write, keep, also), complain, network)
         if outside is not None:
             return scratch, protection, outside
-    raise AssertionError("where nothing is asked of the kernel, it refuses nothing")
+    from analyzer.sandbox import UnprotectedError
+
+    scratch.drop()
+    raise UnprotectedError
 
 
 def _forked(
