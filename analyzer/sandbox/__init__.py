@@ -43,6 +43,15 @@ PROTECTIONS = {
     ),
     "functions": f"{_REDIRECTED}; other libraries in C and processes it starts are not held",
 }
+# What else is said: of modes, times, owners and attributes that libraries in C change; and, with
+# --no-network, of connections to other machines.
+_MARKS = {True: "", False: "; libraries in C may change modes, times, owners and attributes of files"}
+NETWORKS = {
+    "addresses": "connections to other machines are refused, libraries in C and processes it starts included",
+    "namespace": "connections are refused, also to servers of this machine that it did not start itself",
+    "functions": "connections to other machines are refused to Python alone, not to libraries in C and other"
+    " programs",
+}
 
 
 class UnprotectedError(Exception):
@@ -58,7 +67,8 @@ class UnprotectedError(Exception):
 
 
 class Sandbox:
-    """Sandbox of one program. protection: key of `PROTECTIONS`. outside: process that writes for it."""
+    """Sandbox of one program. protection, has_marks, network_by: `Held` of `process.py`. outside: process
+    that writes for it."""
 
     def __init__(
         self,
@@ -67,10 +77,13 @@ class Sandbox:
         keep: str | None,
         network: bool,
         outside: Outside | None = None,
+        has_marks: bool = False,
+        network_by: str = "functions",
     ) -> None:
         from analyzer.sandbox.services import Services
 
         self._scratch, self.protection, self._keep, self._network = scratch, protection, keep, network
+        self._has_marks, self._network_by = has_marks, network_by
         self.keeps = keep is not None
         self.outside, self.joined = outside, False
         self._services = Services(scratch.path("said"), network, self._is_bypassed)
@@ -80,7 +93,9 @@ class Sandbox:
 
     def protected_by(self) -> str:
         """Return a sentence's part on what is kept from writing outside."""
-        return PROTECTIONS[self.protection]
+        marks = _MARKS[self._has_marks or self.protection in ("python", "functions")]
+        network = "" if self._network else f"; {NETWORKS[self._network_by]}"
+        return PROTECTIONS[self.protection] + marks + network
 
     def _is_bypassed(self) -> bool:
         """Return whether this thread was there before the program."""
@@ -128,7 +143,7 @@ class Sandbox:
         from analyzer.sandbox.landlock import Ruleset
 
         try:
-            ruleset = Ruleset((self._scratch.folder, "/dev", "/proc"), self._network)
+            ruleset = Ruleset((self._scratch.folder, "/dev", "/proc"))
         except OSError:
             self.protection = "functions"
             return None
@@ -210,8 +225,8 @@ def enter(
 
     divided = divide(write, complain, keep, network, also or {}, unprotected)
     if divided is not None:
-        scratch, protection, outside = divided
-        _current = Sandbox(scratch, protection, keep, network, outside)
+        scratch, (protection, has_marks, network_by), outside = divided
+        _current = Sandbox(scratch, protection, keep, network, outside, has_marks, network_by)
         _forever.enter_context(_current.open())
 
 

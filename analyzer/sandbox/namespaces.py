@@ -39,7 +39,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _NEWNS, _NEWUSER, _NEWNET = 0x00020000, 0x10000000, 0x40000000  # linux/sched.h
@@ -56,18 +56,17 @@ _SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/sys")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
-def enter(folder: str, network: bool) -> None:
+def enter(folder: str, holds_network: Callable[[], bool] | None = None) -> bool:
     """Put this process, which has one thread, into the namespaces. Its overlays lie in `folder`;
     folder/uppers says where: a line each, the number of the folder there, and the path outside that it lies
     over. folder/said is the same folder inside and outside.
-    network: otherwise only the machine's own addresses are reached.
+    holds_network: has connections to other machines refused; return False where that is not possible: then a
+    network namespace does it, in which the program reaches what it started itself. Return whether that is so.
 
-    Raises OSError where that is not possible; the process is then of no use.
+    Raises OSError where no overlay is possible; the process is then of no use.
     """
     user, cwd = os.getuid(), os.getcwd()
-    theirs = _unshare(_NEWNS | (0 if network else _NEWNET))
-    if not network:
-        _own_addresses()
+    theirs = _unshare(_NEWNS)
     _mount("none", "/", "", _REC | _PRIVATE)
     root = _Root(folder, theirs)
     root.build("/")
@@ -80,7 +79,12 @@ def enter(folder: str, network: bool) -> None:
     _call("pivot_root", b".", b".")
     _call("umount2", b".", _DETACH)
     os.chdir(cwd)
+    is_alone = holds_network is not None and not holds_network()
+    if is_alone:
+        _call("unshare", _NEWNET)
+        _own_addresses()
     _give_back(everything=user != 0)
+    return is_alone
 
 
 def _unshare(kinds: int) -> set[str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,9 @@ def test_the_interface_of_python_refuses_so_too(folder: Path, function: str) -> 
     assert "are not held" in ran.stdout and "begun" in ran.stderr
 
 
-def test_no_way_leads_outside_through_another_process(start: object, folder: Path, tmp_path: Path) -> None:
+def test_no_way_leads_outside_through_another_process(
+    start: Callable[..., subprocess.Popen[str]], folder: Path, tmp_path: Path
+) -> None:
     """/proc/PID/root of one that is outside, and its descriptors."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -93,6 +96,33 @@ def test_no_way_leads_outside_through_another_process(start: object, folder: Pat
         "        except OSError:\n            pass\n"
     )
     before = state(folder)
-    out, err = start(str(program)).communicate()  # type: ignore[operator]
+    out, err = start(str(program)).communicate()
     assert "written" not in out and "the program wrote" in out, err
     assert state(folder) == before
+
+
+def test_what_c_changes_of_modes_times_and_attributes_is_seen_inside_alone(
+    start: Callable[..., subprocess.Popen[str]], folder: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import ctypes, os, struct, subprocess\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "opened = os.open('log.txt', os.O_RDONLY)\n"
+        "assert libc.chmod(b'best.pt', 0o600) == libc.fchmod(opened, 0o611) == 0\n"
+        "assert libc.utimes(b'first', struct.pack('4q', 1, 0, 2, 0)) == 0\n"
+        "assert libc.chmod(b'nowhere', 0o600) == -1 and ctypes.get_errno() == 2\n"
+        "attributes = libc.setxattr(b'first2', b'user.kind', b'new', 3, 0) == 0\n"
+        "subprocess.run(['touch', '-d', '@5', 'old.txt'], check=True)\n"
+        "subprocess.run('chmod 700 tree; cp -p first $TMPDIR/copy; chmod 600 $TMPDIR/copy', shell=True, check=True)\n"
+        "modes = [os.stat(name).st_mode & 0o777 for name in ('best.pt', 'log.txt', 'tree')]\n"
+        "assert modes == [0o600, 0o611, 0o700], modes\n"
+        "assert [os.stat(name).st_mtime for name in ('first', 'old.txt')] == [2, 5]\n"
+        "assert not attributes or os.getxattr('first2', 'user.kind') == b'new'\n"
+    )
+    before = state(folder)
+    ran = start(str(program))
+    _, err = ran.communicate()
+    assert ran.returncode == 3, err
+    assert state(folder) == before and all(
+        not os.listxattr(path) for path in folder.iterdir() if path.is_file()
+    )
