@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import signal
 import string
 import sys
 from collections.abc import Sequence
@@ -118,12 +119,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # One command, then the process ends: collecting cycles would only cost time.
         gc.disable()
         sandbox.own_process = True
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+                signal.signal(number, _end)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (`2>&-`)
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (it lives as long as the process)
     code = _main(list(sys.argv[1:] if arguments is None else arguments))
     sandbox.finish(code)
     return code
+
+
+class _Ended(BaseException):
+    """A signal asked this process to end: files and the terminal are put in order on the way out."""
+
+
+def _end(number: int, _: object) -> None:
+    raise _Ended(number)
 
 
 def _main(words: list[str]) -> int:
@@ -137,6 +149,8 @@ def _main(words: list[str]) -> int:
         return _failed(error.message, error.hint, error if debug else None)
     except click.ClickException as error:
         return _failed(error.format_message(), "see: analyze --help", error if debug else None)
+    except _Ended as ended:
+        return 128 + int(ended.args[0])
     except (KeyboardInterrupt, click.Abort):
         print("analyze: interrupted", file=sys.stderr)
         return 130

@@ -122,7 +122,7 @@ def keep_apart(target: str, options: Mapping[str, Any]) -> None:
             lambda message, hint: complain("error", message, hint),
             kept,
             not options.get("no_network"),
-            {START: _start_emulated},
+            {START: _start_emulated, "end": _end_emulated},
             options["unprotected"],
         )
     except sandbox.UnprotectedError as error:
@@ -141,6 +141,12 @@ def _start_emulated(request: str) -> str:
     from analyzer.engines.emulated import start
 
     return start(request)
+
+
+def _end_emulated() -> None:
+    from analyzer.engines import emulated
+
+    emulated.end()
 
 
 def wants_color(path: Path | None) -> bool:

@@ -66,16 +66,27 @@ def start(request: str) -> str:
     with tempfile.TemporaryDirectory(prefix="analyze-request-") as folder:
         path, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
         path.write_text(request, "utf-8")
-        done = subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-m", "analyzer.engines.emulated", str(path), str(answer), str(os.getpid())],
             env=jobs.own_environment(),
             stdout=sys.stderr.fileno(),
-            check=False,
-        )
+        ) as process:
+            _running.append(process)
+            code = process.wait()
+            _running.remove(process)
         if answer.exists():
             return answer.read_text("utf-8")
-    error = f"the process that emulates ended with exit code {done.returncode}"
+    error = f"the process that emulates ended with exit code {code}"
     return json.dumps({"error": error, "hint": "what it wrote last stands above"})
+
+
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def end() -> None:
+    """Have what `start` started end, and clear up."""
+    for process in tuple(_running):
+        process.terminate()
 
 
 def _emulate_here(request: Request) -> Estimate:
@@ -100,9 +111,10 @@ def _main(path: Path, answer: Path, parent: int) -> None:
     """Emulate the request in `path` and write the estimate, or the error, to `answer`. parent: the
     process that waits for it; nobody wants the answer where that has been killed."""
     from analyzer.report.json import to_dict
-    from analyzer.sandbox.process import die_with_parent
+    from analyzer.sandbox.process import die_with_parent, hear_signals
 
     die_with_parent(parent)
+    hear_signals()
     request = Request(**json.loads(path.read_text("utf-8")))
 
     def write(text: str) -> None:

@@ -6,7 +6,8 @@ other may change.
    waits, answers about system calls (`supervision.py`), and ends as the second does.
 2. What the user asked for (`-o FILE`) the second has the first write: `outside`.
 3. Signals that ask the first to end are handed on; the terminal's Ctrl-C reaches both, and is for the second.
-   If the first is killed, so is the second.
+   If the first is killed, so is the second. If the second is, the first shows the terminal's cursor again,
+   and ends what it does for it.
 4. A second process that ends before it says that it is done was ended: by a signal, or by the program
    (`_exit` in C).
 5. In the end the first keeps what is to be kept of the overlay, and removes it.
@@ -33,6 +34,8 @@ from analyzer.sandbox.supervision import Supervisor
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FROM_TERMINAL = 0x80  # SI_KERNEL of asm-generic/siginfo.h
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_SHOW_CURSOR = "\x1b[?25h"  # DECTCEM
+_PATIENCE_SECONDS = 10.0
 Complain = Callable[[str, str], None]
 
 
@@ -82,12 +85,22 @@ class First:
             "done": self._done, "keep nothing": self._keep_nothing, **also,
         }  # fmt: skip
         self.code: int | None = None
+        self._end = self._does.pop("end", None)
 
     def _keep_nothing(self) -> None:
         self._keep = None
 
     def _done(self, code: int) -> None:
         self.code = code
+
+    def end(self, server: threading.Thread, status: int) -> None:
+        """After the second process: end what is still done for it by `server`, and show the terminal's cursor
+        where a signal ended it."""
+        if self._end is not None:
+            self._end()
+            server.join(_PATIENCE_SECONDS)
+        if os.WIFSIGNALED(status) and os.isatty(2):
+            os.write(2, _SHOW_CURSOR.encode())
 
     def serve(self, asks: IO[bytes], answers: IO[bytes]) -> None:
         """Answer requests until there are no more."""
@@ -192,6 +205,8 @@ def _forked(
         answered.close()
         ours.close()
         die_with_parent(parent)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
         with theirs:
             held, asks = _protect(protection, scratch.folder, network, theirs)
     except Exception:
@@ -223,6 +238,12 @@ def _supervise(other: socket.socket, folder: str) -> None:
     threading.Thread(target=seccomp.Listener(*listeners).serve, args=(answer,), daemon=True).start()
 
 
+def hear_signals() -> None:
+    """Let signals that ask this process to end reach it: one that waits for another holds them back, also in
+    what it starts."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_HANDED_ON, signal.SIGCHLD))
+
+
 def die_with_parent(parent: int) -> None:
     """Let this process be killed when its parent ends."""
     if sys.platform == "linux":
@@ -233,9 +254,11 @@ def die_with_parent(parent: int) -> None:
 
 def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complain: Complain) -> NoReturn:
     """Serve the second process until it has ended, then end as it did."""
-    threading.Thread(target=first.serve, args=(asks, answers), daemon=True).start()
-    code = first.finish(*_waited(child, (*_HANDED_ON, signal.SIGCHLD)), complain)
-    os._exit(code)
+    server = threading.Thread(target=first.serve, args=(asks, answers), daemon=True)
+    server.start()
+    status, code = _waited(child, (*_HANDED_ON, signal.SIGCHLD))
+    first.end(server, status)
+    os._exit(first.finish(status, code, complain))
 
 
 def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:
