@@ -19,6 +19,7 @@ import signal
 import string
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sandbox.own_process = True
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
-                signal.signal(number, _end)
+                signal.signal(number, partial(_end, os.getpid()))
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (`2>&-`)
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (it lives as long as the process)
@@ -134,7 +135,10 @@ class _Ended(BaseException):
     """A signal asked this process to end: files and the terminal are put in order on the way out."""
 
 
-def _end(number: int, _: object) -> None:
+def _end(process: int, number: int, _: object) -> None:
+    if os.getpid() != process:  # a fork of it, with nothing to put in order
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
     raise _Ended(number)
 
 
