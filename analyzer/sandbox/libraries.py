@@ -46,7 +46,8 @@ _LIBRARIES: tuple[tuple[str, str, int, str, str | Function], ...] = (
     ("torch._C", "ScriptModule.save", 1, "filename", "makes"),
     ("torch._C", "ScriptFunction.save", 1, "filename", "makes"),
     ("torch._C", "import_ir_module", 1, "filename", "reads"),
-    ("torch._C", "_autograd._ProfilerResult.save", 1, "path", "makes"),
+    # Of a module that torch._C makes later than it is imported.
+    ("torch.autograd.profiler", "torch._C._autograd._ProfilerResult.save", 1, "path", "makes"),
     ("torch", "from_file", 0, "filename", _of_sharing),
     ("torch", "UntypedStorage.from_file", 0, "filename", _of_sharing),
     ("pyarrow", "memory_map", 0, "path", _of_mode),

@@ -30,7 +30,7 @@ def _run(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.
 
 @pytest.mark.parametrize(
     ("before", "said"),
-    [((), "a mount namespace"), ((*REFUSED,), "every other write refused by Landlock")],
+    [((), "a mount namespace"), ((*REFUSED,), "every other write but to /dev and /proc refused by Landlock")],
 )
 def test_the_protection_is_said_before_the_program_begins(
     folder: Path, before: tuple[str, ...], said: str
