@@ -36,8 +36,8 @@ _REDIRECTED = "Python's functions and those of torch, sqlite3, h5py and safetens
 PROTECTIONS = {
     "namespaces": "a mount namespace, libraries in C and processes it starts included",
     "landlock": (
-        f"{_REDIRECTED}, every other write but to /dev and /proc refused by Landlock (mount namespaces are not"
-        " allowed here)"
+        f"{_REDIRECTED}, every other write but to /dev and /proc refused by Landlock (mount namespaces are"
+        " not allowed here)"
     ),
     "python": (
         f"{_REDIRECTED}, processes it starts may write nothing (Landlock); other libraries in C are not held"
