@@ -15,9 +15,11 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import signal
 import string
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -149,12 +151,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # One command, then the process ends: collecting cycles would only cost time.
         gc.disable()
         sandbox.own_process = True
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+                signal.signal(number, partial(_end, os.getpid()))
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (`2>&-`)
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (it lives as long as the process)
     code = _main(list(sys.argv[1:] if arguments is None else arguments))
     sandbox.finish(code)
     return code
+
+
+class _Ended(BaseException):
+    """A signal asked this process to end: files and the terminal are put in order on the way out."""
+
+
+def _end(process: int, number: int, _: object) -> None:
+    if os.getpid() != process:  # a fork of it, with nothing to put in order
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    raise _Ended(number)
 
 
 def _main(words: list[str]) -> int:
@@ -168,6 +184,8 @@ def _main(words: list[str]) -> int:
         return _failed(error.message, error.hint, error if debug else None)
     except click.ClickException as error:
         return _failed(error.format_message(), f"see: {_help_of(error)}", error if debug else None)
+    except _Ended as ended:
+        return 128 + int(ended.args[0])
     except (KeyboardInterrupt, click.Abort):
         print("analyze: interrupted", file=sys.stderr)
         return 130

@@ -26,7 +26,7 @@ _KINDS = {
     ),
     "What it runs on": (
         "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine",
-        "emulated", "python", "no_network", "no_graph", "workers", "ray", "release",
+        "emulated", "python", "no_network", "unprotected", "no_graph", "workers", "ray", "release",
         "strict_fit",
     ),
     "What is shown": (

@@ -145,7 +145,16 @@ def sandbox_options(function: _Function) -> _Function:
     network = click.option(
         "--no-network", is_flag=True, help="Refuse the program connections to other machines."
     )
-    return keep(network(function))
+    return keep(network(unprotected_option(function)))
+
+
+def unprotected_option(function: _Function) -> _Function:
+    """Add `--unprotected`, for code that is followed where nothing would keep it from writing."""
+    return click.option(
+        "--unprotected",
+        is_flag=True,
+        help="Follow code although nothing here keeps it from writing: neither namespaces nor Landlock.",
+    )(function)
 
 
 def engine_options(function: _Function) -> _Function:

@@ -7,10 +7,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from analyzer import sandbox
 from analyzer.engines import START
@@ -102,10 +102,16 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
 
 
-def keep_apart(target: str, outputs: Path | None = None, network: bool = True, loss: object = None) -> None:
-    """Continue in a sandboxed process if the target or its loss has code. outputs: folder for its files."""
-    if (target.lower().endswith((".onnx", ".json")) or target.startswith("hf:")) and ":" not in str(loss):
+def keep_apart(target: str, options: Mapping[str, Any]) -> None:
+    """Continue in a sandboxed process if the target or its loss has code, and say what protects from it: of a
+    whole program always, of a target's code where it is less than usual. options: the command's.
+
+    Raises OptionError where nothing protects, unless that was asked for.
+    """
+    no_code = target.lower().endswith((".onnx", ".json")) or target.startswith("hf:")
+    if no_code and ":" not in str(options.get("loss")):
         return
+    outputs = options.get("keep_outputs")
     if outputs is not None and (outputs.exists() and not outputs.is_dir()):
         raise OptionError(f"--keep-outputs {outputs} is a file", "name a folder")
     check_writable("--keep-outputs", None if outputs is None or outputs.is_dir() else outputs)
@@ -115,20 +121,32 @@ def keep_apart(target: str, outputs: Path | None = None, network: bool = True, l
             replace_file,
             lambda message, hint: complain("error", message, hint),
             kept,
-            network,
-            {START: _start_emulated},
+            not options.get("no_network"),
+            {START: _start_emulated, "end": _end_emulated},
+            options["unprotected"],
         )
+    except sandbox.UnprotectedError as error:
+        raise OptionError(*error.args) from None
     except OSError as error:
         raise OptionError(
             f"there is no place for what the program writes: {error.strerror or error}",
             "name a folder in TMPDIR",
         ) from None
+    box, is_program = sandbox.current(), "no_network" in options and not options["quiet"]
+    if box is not None and (is_program or box.protection != "namespaces"):
+        complain("protection", box.protected_by())
 
 
 def _start_emulated(request: str) -> str:
     from analyzer.engines.emulated import start
 
     return start(request)
+
+
+def _end_emulated() -> None:
+    from analyzer.engines import emulated
+
+    emulated.end()
 
 
 def wants_color(path: Path | None) -> bool:

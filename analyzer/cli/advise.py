@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
+from analyzer.cli._options import (
+    analysis_keywords,
+    analysis_options,
+    format_option,
+    output_option,
+    unprotected_option,
+)
 from analyzer.cli._output import check_writable, columns, deliver, keep_apart, working
 from analyzer.report import formats
 
@@ -21,6 +27,7 @@ from analyzer.report import formats
     ),
 )
 @analysis_options
+@unprotected_option
 @click.option(
     "--samples-per-second",
     type=click.FloatRange(min=0, min_open=True),
@@ -63,7 +70,7 @@ def command(
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)
-    keep_apart(target, loss=options["loss"])
+    keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
         from analyzer.engines import reach
         from analyzer.planning.advise import advise

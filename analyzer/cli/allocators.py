@@ -12,6 +12,7 @@ from analyzer.cli._options import (
     analysis_options,
     format_option,
     output_option,
+    unprotected_option,
     verbose_option,
 )
 from analyzer.cli._output import check_writable, deliver, keep_apart, wants_color, working
@@ -26,6 +27,7 @@ from analyzer.cli._output import check_writable, deliver, keep_apart, wants_colo
     ),
 )
 @analysis_options
+@unprotected_option
 @click.option(
     "--allocator",
     "allocators",
@@ -56,7 +58,7 @@ def command(target: str, **options: Any) -> int:
 
     choices = [planning.parse_choice(text) for text in options["allocators"]] or planning.CHOICES
     keywords = analysis_keywords(target, options)
-    keep_apart(target, loss=options["loss"])
+    keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
         analysis = pipeline.analysis(target, Options.of(keywords), tell)
         tell("allocators")

@@ -95,7 +95,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     bad usage, or a program that ended before its end: the estimate is of what ran until then.
     """
     check_writable("-o", options["output"])
-    keep_apart(script, options["keep_outputs"], not options["no_network"])
+    keep_apart(script, options)
     name = f"-m {script}" if options["module"] else script
     keywords = analysis_keywords(name, {"values": (), "release": (), **options})
     keywords = {key: value for key, value in keywords.items() if key in _OPTIONS}

@@ -11,7 +11,13 @@ import click
 
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
-from analyzer.cli._options import analysis_keywords, analysis_options, engine_options, view_options
+from analyzer.cli._options import (
+    analysis_keywords,
+    analysis_options,
+    engine_options,
+    unprotected_option,
+    view_options,
+)
 from analyzer.cli._output import (
     STDOUT,
     check_writable,
@@ -44,6 +50,7 @@ _SIDE_FILES = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
 )
 @analysis_options
 @engine_options
+@unprotected_option
 @view_options
 @click.option(
     "--dump-graph",
@@ -86,12 +93,14 @@ def command(target: str, **options: Any) -> int:
         from analyzer.pipeline.config import script_of
 
         write_file("--write-script", files["--write-script"], script_of(target, parsed))
-    keep_apart(target, loss=options["loss"])
+    keep_apart(target, options)
     with working(target, options["quiet"]) as progress:
         from analyzer.engines.choice import EngineChoice
 
         engine = "trace" if "--dump-graph" in files and options["engine"] == "auto" else options["engine"]
-        choice = EngineChoice(engine, options["python"], progress=progress)
+        choice = EngineChoice(
+            engine, options["python"], progress=progress, unprotected=options["unprotected"]
+        )
         answer = choice.analyze_target(target, parsed)
     estimate, analysis = answer.estimate, answer.analysis
     if "--dump-graph" in files:

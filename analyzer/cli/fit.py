@@ -13,6 +13,7 @@ from analyzer.cli._options import (
     format_option,
     options_without_batch,
     output_option,
+    unprotected_option,
     verbose_option,
 )
 from analyzer.cli._output import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     ),
 )
 @options_without_batch
+@unprotected_option
 @click.option(
     "--limit",
     metavar="SIZE",
@@ -98,7 +100,7 @@ def command(
         )
     keywords = analysis_keywords(target, {**options, "batch": batch})
     view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
-    keep_apart(target, loss=options["loss"])
+    keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
         from analyzer.devices import names
 

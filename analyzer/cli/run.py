@@ -121,7 +121,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     if script.startswith("-"):
         raise _no_such_option(script)
     check_writable("-o", options["output"])
-    keep_apart(script, options["keep_outputs"], not options["no_network"])
+    keep_apart(script, options)
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:
@@ -148,7 +148,14 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             estimate = every_rank(name, arguments, parsed, options["until"], job, tell)
         else:
             kept = None if options["keep_outputs"] is None else str(options["keep_outputs"].absolute())
-            choice = EngineChoice(options["engine"], options["python"], kept, not options["no_network"], tell)
+            choice = EngineChoice(
+                options["engine"],
+                options["python"],
+                kept,
+                not options["no_network"],
+                tell,
+                options["unprotected"],
+            )
             answer = choice.analyze_program(name, arguments, parsed, {}, options["until"], job)
             estimate, error = answer.estimate, answer.error
     code = show(estimate, options, has_limit=options["device"] is not None)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import format_option, options_named, output_option
+from analyzer.cli._options import format_option, options_named, output_option, unprotected_option
 from analyzer.cli._output import check_writable, complain, deliver, keep_apart, working
 from analyzer.errors import MissingDependencyError, OptionError
 from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES, UTILIZATION
@@ -131,6 +131,7 @@ def _sizes(function: Any) -> Any:
     help="Prefixes are not cached: a state takes one block.",
 )
 @_sizes
+@unprotected_option
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(config: str, arguments: tuple[str, ...], **options: Any) -> int:
@@ -190,7 +191,7 @@ def _engine(config: str, arguments: list[str], options: dict[str, Any]) -> int |
             hint,
         )
         return None
-    keep_apart(engine.package, network=False)
+    keep_apart(engine.package, {**options, "no_network": True})
     with working(config, options["quiet"]):
         memory = engine_memory(engine, config, arguments, options["device"], python)
     deliver(formats.render("engine", options["form"], memory), options["output"])

@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
+from analyzer.cli._options import (
+    analysis_keywords,
+    format_option,
+    options_without_batch,
+    output_option,
+    unprotected_option,
+)
 from analyzer.cli._output import check_writable, columns, deliver, keep_apart, wants_color, working
 from analyzer.errors import OptionError
 from analyzer.report import formats
@@ -27,6 +33,7 @@ _MOST = 100_000
     ),
 )
 @options_without_batch
+@unprotected_option
 @click.option(
     "-b",
     "--batch",
@@ -49,7 +56,7 @@ def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, {**options, "batch": None})
     wanted = sorted({batch for text in batches for batch in batches_of(text)})
-    keep_apart(target, loss=options["loss"])
+    keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.curve import sweep
 

@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
+from analyzer.cli._options import (
+    analysis_keywords,
+    analysis_options,
+    format_option,
+    output_option,
+    unprotected_option,
+)
 from analyzer.cli._output import check_writable, columns, deliver, keep_apart, working
 from analyzer.report import formats
 
@@ -21,6 +27,7 @@ from analyzer.report import formats
     ),
 )
 @analysis_options
+@unprotected_option
 @click.option("--strict-fit", is_flag=True, help="A way that may not fit does not count as fitting.")
 @click.option("--largest", is_flag=True, help="Also the largest batch of each on the device.")
 @format_option("strategies")
@@ -35,7 +42,7 @@ def command(target: str, largest: bool, strict_fit: bool, **options: Any) -> int
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)
-    keep_apart(target, loss=options["loss"])
+    keep_apart(target, options)
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.what_if import what_if
 

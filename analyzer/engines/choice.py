@@ -61,6 +61,7 @@ class EngineChoice:
     keep: str | None = None
     network: bool = True
     progress: Progress | None = None
+    unprotected: bool = False
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -93,13 +94,19 @@ class EngineChoice:
                 job=asdict(job or Rank()),
                 keep=self.keep,
                 network=self.network,
+                unprotected=self.unprotected,
             )
 
         def trace() -> Answer:
-            with sandbox.apart(self.keep, self.network):
-                analysis, error = follow(
-                    script, args, options, environment, until, progress=self.progress, job=job
-                )
+            try:
+                with sandbox.apart(self.keep, self.network, self.unprotected) as box:
+                    if self.progress is not None:
+                        self.progress(f"protection: {box.protected_by()}")
+                    analysis, error = follow(
+                        script, args, options, environment, until, progress=self.progress, job=job
+                    )
+            except sandbox.UnprotectedError as refused:
+                raise OptionError(*refused.args) from None
             return Answer(analysis.estimate, analysis, error)
 
         several = job is not None and job.world_size > job.local_world_size
@@ -117,7 +124,13 @@ class EngineChoice:
             from analyzer.runs import jobs
 
             described = jobs.describe(target, options)
-            return Request(described["target"], str(build.python), described["options"], is_target=True)
+            return Request(
+                described["target"],
+                str(build.python),
+                described["options"],
+                is_target=True,
+                unprotected=self.unprotected,
+            )
 
         not_emulated = ""
         if not isinstance(target, (str, os.PathLike)):
@@ -277,7 +290,7 @@ def analyze(
         can mend.
     """
     return (
-        EngineChoice(engine, python, progress=progress)
+        EngineChoice(engine, python, progress=progress, unprotected=True)
         .analyze_target(target, Options.of({"inputs": inputs, **options}))
         .estimate
     )
@@ -297,6 +310,7 @@ def run(
     release: Mapping[str, str] | None = None,
     keep_outputs: str | os.PathLike[str] | None = None,
     network: bool = True,
+    unprotected: bool = False,
     engine: str = "auto",
     python: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -313,6 +327,8 @@ def run(
     release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
     keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay
         (`analyzer/sandbox`). network: whether it may connect to other machines.
+    unprotected: follow it also where nothing but Python's own functions is kept from writing: processes it
+        starts are not held there (no Landlock); otherwise that is an OptionError.
     engine: "trace"; "emulate" (`analyzer.emulate`); or "auto": traced, and emulated where tracing leaves a
         doubt and a CUDA build of PyTorch is within reach. python: the Python (or its environment's folder)
         that has one; None: the one that the variable ANALYZER_PYTHON names, this one, or one that `analyze
@@ -326,7 +342,7 @@ def run(
         {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}
     )
     keep = None if keep_outputs is None else str(Path(keep_outputs).absolute())
-    choice = EngineChoice(engine, python, keep, network, progress)
+    choice = EngineChoice(engine, python, keep, network, progress, unprotected)
     return choice.analyze_program(
         script, args, options, environment or {}, until, Rank.of(rank, ranks)
     ).estimate

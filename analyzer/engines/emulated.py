@@ -30,8 +30,8 @@ class Request:
     """What another process emulates, in plain values: a script with arguments or a target, the Python that
     runs it, and `jobs.describe`'s options.
 
-    packages: folders it may import from behind its own. keep, network: as in `analyzer.run`. job: the fields
-    of `Rank`.
+    packages: folders it may import from behind its own. keep, network, unprotected: as in
+    `analyzer.run`. job: the fields of `Rank`.
     """
 
     words: str
@@ -45,6 +45,7 @@ class Request:
     job: Mapping[str, Any] = field(default_factory=dict)
     keep: str | None = None
     network: bool = True
+    unprotected: bool = False
 
 
 def emulate(request: Request) -> Estimate:
@@ -63,15 +64,26 @@ def start(request: str) -> str:
     with tempfile.TemporaryDirectory(prefix="analyze-request-") as folder:
         path, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
         path.write_text(request, "utf-8")
-        done = subprocess.run(
+        with subprocess.Popen(
             child.command("analyzer.engines.emulated", str(path), str(answer), str(os.getpid())),
             stdout=sys.stderr.fileno(),
-            check=False,
-        )
+        ) as process:
+            _running.append(process)
+            code = process.wait()
+            _running.remove(process)
         if answer.exists():
             return answer.read_text("utf-8")
-    error = f"the process that emulates ended with exit code {done.returncode}"
+    error = f"the process that emulates ended with exit code {code}"
     return json.dumps({"error": error, "hint": "what it wrote last stands above"})
+
+
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def end() -> None:
+    """Have what `start` started end, and clear up."""
+    for process in tuple(_running):
+        process.terminate()
 
 
 def _emulate_here(request: Request) -> Estimate:
@@ -96,9 +108,10 @@ def _main(path: Path, answer: Path, parent: int) -> None:
     """Emulate the request in `path` and write the estimate, or the error, to `answer`. parent: the
     process that waits for it; nobody wants the answer where that has been killed."""
     from analyzer.report.json import to_dict
-    from analyzer.sandbox.process import die_with_parent
+    from analyzer.sandbox.process import die_with_parent, hear_signals
 
     die_with_parent(parent)
+    hear_signals()
     request = Request(**json.loads(path.read_text("utf-8")))
 
     def write(text: str) -> None:
@@ -108,11 +121,13 @@ def _main(path: Path, answer: Path, parent: int) -> None:
         print(f"analyze: error: {message}\n  hint: {hint}", file=sys.stderr)
 
     sandbox.own_process = True
-    sandbox.enter(write, complain, request.keep, request.network)
     try:
+        sandbox.enter(write, complain, request.keep, request.network, unprotected=request.unprotected)
         answered: dict[str, Any] = {"estimate": to_dict(_emulate_here(request))}
     except AnalyzerError as error:
         answered = {"error": error.message, "hint": error.hint}
+    except sandbox.UnprotectedError as error:
+        answered = dict(zip(("error", "hint"), error.args, strict=True))
     outside, text = sandbox.outside(), json.dumps(answered)
     write(text) if outside is None else outside.ask("write", text)
     sandbox.finish(0)

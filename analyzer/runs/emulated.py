@@ -25,7 +25,7 @@ from analyzer.options import Options
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runs import jobs
-from analyzer.sandbox import apart
+from analyzer.sandbox import UnprotectedError, apart
 from analyzer.targets import parse
 
 # What means something for a script, too.
@@ -43,6 +43,7 @@ def emulate(
     rank: int = 0,
     keep_outputs: str | os.PathLike[str] | None = None,
     network: bool = True,
+    unprotected: bool = False,
     **options: Any,
 ) -> Estimate:
     """Return what a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no
@@ -56,10 +57,14 @@ def emulate(
     them (None: one, as Python starts it), and the estimate is that of rank `rank`; it ends them all, and so
     does one that fails (RunError). Raises TargetError, OptionError, MissingDependencyError, and RunError
     where the process was ended from outside. A program that raises gives the estimate up to there
-    (`Estimate.incomplete`). keep_outputs, network: as in `analyzer.run`.
+    (`Estimate.incomplete`). keep_outputs, network, unprotected: as in `analyzer.run`.
     """
-    with apart(keep_outputs, network):
-        return _emulated(script_or_target, args, python, environment or {}, ranks, rank, Options.of(options))
+    chosen = Options.of(options)
+    try:
+        with apart(keep_outputs, network, unprotected):
+            return _emulated(script_or_target, args, python, environment or {}, ranks, rank, chosen)
+    except UnprotectedError as error:
+        raise OptionError(*error.args) from None
 
 
 def _emulated(

@@ -36,17 +36,40 @@ _REDIRECTED = "Python's functions and those of torch, sqlite3, h5py and safetens
 PROTECTIONS = {
     "namespaces": "a mount namespace, libraries in C and processes it starts included",
     "landlock": (
-        f"{_REDIRECTED}, every other write refused by Landlock (mount namespaces are not allowed here)"
+        f"{_REDIRECTED}, every other write but to /dev and /proc refused by Landlock (mount namespaces are"
+        " not allowed here)"
     ),
     "python": (
         f"{_REDIRECTED}, processes it starts may write nothing (Landlock); other libraries in C are not held"
     ),
     "functions": f"{_REDIRECTED}; other libraries in C and processes it starts are not held",
 }
+# What else is said: of modes, times, owners and attributes that libraries in C change; and, with
+# --no-network, of connections to other machines.
+_MARKS = {True: "", False: "; libraries in C may change modes, times, owners and attributes of files"}
+NETWORKS = {
+    "addresses": "connections to other machines are refused, libraries in C and processes it starts included",
+    "namespace": "connections are refused, also to servers of this machine that it did not start itself",
+    "functions": "connections to other machines are refused to Python alone, not to libraries in C and other"
+    " programs",
+}
+
+
+class UnprotectedError(Exception):
+    """Nothing but Python's functions would be kept from writing, and nobody said that this is enough. Its
+    arguments: a message and a hint."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "nothing here keeps a program from writing: neither namespaces nor Landlock are allowed",
+            "allow them (a container's seccomp profile decides), or add --unprotected (unprotected=True):"
+            " then only Python's functions are redirected, and processes it starts change what they will",
+        )
 
 
 class Sandbox:
-    """Sandbox of one program. protection: key of `PROTECTIONS`. outside: process that writes for it."""
+    """Sandbox of one program. protection, has_marks, network_by: `Held` of `process.py`. outside: process
+    that writes for it."""
 
     def __init__(
         self,
@@ -55,16 +78,25 @@ class Sandbox:
         keep: str | None,
         network: bool,
         outside: Outside | None = None,
+        has_marks: bool = False,
+        network_by: str = "functions",
     ) -> None:
         from analyzer.sandbox.services import Services
 
         self._scratch, self.protection, self._keep, self._network = scratch, protection, keep, network
+        self._has_marks, self._network_by = has_marks, network_by
         self.keeps = keep is not None
         self.outside, self.joined = outside, False
         self._services = Services(scratch.path("said"), network, self._is_bypassed)
         own_thread = threading.current_thread()
         self._others = {thread.ident: thread for thread in threading.enumerate() if thread is not own_thread}
         self.environment: dict[str, str] = dict(os.environ)
+
+    def protected_by(self) -> str:
+        """Return a sentence's part on what is kept from writing outside."""
+        marks = _MARKS[self._has_marks or self.protection in ("python", "functions")]
+        network = "" if self._network else f"; {NETWORKS[self._network_by]}"
+        return PROTECTIONS[self.protection] + marks + network
 
     def _is_bypassed(self) -> bool:
         """Return whether this thread was there before the program."""
@@ -112,7 +144,7 @@ class Sandbox:
         from analyzer.sandbox.landlock import Ruleset
 
         try:
-            ruleset = Ruleset((self._scratch.folder, "/dev", "/proc"), self._network)
+            ruleset = Ruleset((self._scratch.folder, "/dev", "/proc"))
         except OSError:
             self.protection = "functions"
             return None
@@ -148,8 +180,7 @@ class Sandbox:
             then = f"kept in {self._keep}" if self._keep else "dropped at the end"
             hint = " (--keep-outputs DIR keeps it)" if written and not self._keep else ""
             notes.append(
-                f"the program wrote {files} to an overlay, {then}{hint}; protection:"
-                f" {PROTECTIONS[self.protection]}"
+                f"the program wrote {files} to an overlay, {then}{hint}; protection: {self.protected_by()}"
             )
         if trackers:
             notes.append(
@@ -182,19 +213,21 @@ def enter(
     keep: str | None = None,
     network: bool = True,
     also: Mapping[str, Callable[..., Any]] | None = None,
+    unprotected: bool = False,
 ) -> None:
     """Go on in a sandbox, to the process's end. write, complain: how files and errors are written outside.
-    also: what else the process outside does when it is asked (`Outside.ask`). Nothing happens in a process
-    that is not the command line's own."""
+    also: what else the process outside does when it is asked (`Outside.ask`). unprotected: also where nothing
+    but Python's functions is held. Nothing happens in a process that is not the command line's own. Raises
+    UnprotectedError."""
     global _current  # noqa: PLW0603
     if not own_process or _current is not None:
         return
     from analyzer.sandbox.process import divide
 
-    divided = divide(write, complain, keep, network, also or {})
+    divided = divide(write, complain, keep, network, also or {}, unprotected)
     if divided is not None:
-        scratch, protection, outside = divided
-        _current = Sandbox(scratch, protection, keep, network, outside)
+        scratch, (protection, has_marks, network_by), outside = divided
+        _current = Sandbox(scratch, protection, keep, network, outside, has_marks, network_by)
         _forever.enter_context(_current.open())
 
 
@@ -205,8 +238,11 @@ atexit.register(_forever.close)
 
 
 @contextlib.contextmanager
-def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> Iterator[Sandbox]:
-    """While open, keep apart what a program does in this process. keep: folder for its files."""
+def apart(
+    keep: str | os.PathLike[str] | None = None, network: bool = True, unprotected: bool = True
+) -> Iterator[Sandbox]:
+    """While open, keep apart what a program does in this process. keep: folder for its files. Unless
+    `unprotected`, raises UnprotectedError where processes it starts are not held."""
     global _current  # noqa: PLW0603
     if _current is not None:
         yield _current
@@ -222,6 +258,8 @@ def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> I
         sandbox = joined
     try:
         with sandbox.open():
+            if sandbox.protection == "functions" and joined is None and not unprotected:
+                raise UnprotectedError
             _current = sandbox
             yield sandbox
     finally:

@@ -143,8 +143,11 @@ class Functions:
             if self._is_bypassed():
                 return original(path, *arguments, **_given(dir_fd=dir_fd), **named)
             with self._work(path):
+                if isinstance(path, int) and not self._path(path).startswith("/"):
+                    return original(path, *arguments, **named)  # a pipe, a socket
                 place = self._layer.place(self._path(path, dir_fd), named.get("follow_symlinks", follow))
-                return original(self._layer.changing(place), *arguments, **named)
+                way = self._layer.changing if original.__name__ == "truncate" else self._layer.marking
+                return original(way(place), *arguments, **named)
 
         return call
 
@@ -224,7 +227,9 @@ class Functions:
         with self._work(path):
             follow = not flags & os.O_NOFOLLOW and not (flags & os.O_CREAT and flags & os.O_EXCL)
             name = self._path(path, dir_fd)
-            if not flags & _WRITES or (_TEMPORARY and flags & _TEMPORARY == _TEMPORARY):
+            if _TEMPORARY and flags & _TEMPORARY == _TEMPORARY:
+                return original(self._layer.changing(self._layer.place(name, follow)), flags, mode)  # type: ignore[no-any-return]
+            if not flags & _WRITES:
                 return original(self._layer.reading(name, follow), flags, mode)  # type: ignore[no-any-return]
             place = self._layer.place(name, follow)
             exists = os.path.lexists(seen := self._layer.reading(place, follow=False))
@@ -296,6 +301,7 @@ class Functions:
             name not in _READS_NO_LINK) for name in _READS if name in own},
             **{name: self._changes(own[name],
             name not in _CHANGES_NO_LINK) for name in _CHANGES if name in own},
+            "fchmod": self._changes(own["chmod"], True), "fchown": self._changes(own["chown"], True),
             **{name: self._makes(own[name]) for name in ("mkdir", "mkfifo", "mknod") if name in own},
             **{name: self._removes(own[name], name == "rmdir") for name in ("unlink", "remove", "rmdir")},
             **{name: self._renames(own[name]) for name in ("rename", "replace")},
@@ -347,7 +353,8 @@ class Functions:
     def open(self) -> Iterator[None]:
         """While open, all of it is replaced."""
         names = (
-            *_READS, *_CHANGES, "open", "listdir", "scandir", "chdir", "getcwd", "getcwdb", "system",
+            *_READS, *_CHANGES, "fchmod", "fchown",
+            "open", "listdir", "scandir", "chdir", "getcwd", "getcwdb", "system",
             "unlink", "remove", "rmdir", "rename",
             "replace", "mkdir", "mkfifo", "mknod", "link", "symlink",
         )  # fmt: skip

@@ -5,9 +5,9 @@ user may ask for).
    libraries in C, and in whatever the process starts. /dev and /proc can be written.
 2. It cannot be taken back: it is asked for in processes that run the program, or that the program starts.
 
-Source: `landlock(7)`; `include/uapi/linux/landlock.h`. Not modelled: modes and times of files (Landlock does
-not know them); kernels before 5.13; what a kernel's version does not know yet (renaming into another folder
-before 5.19, truncating before 6.2).
+Source: `landlock(7)`; `include/uapi/linux/landlock.h`. Not modelled: modes and times of files, addresses of
+connections (`supervision.py`); kernels before 5.13; what a kernel's version does not know yet (renaming into
+another folder before 5.19, truncating before 6.2).
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ _NO_NEW_PRIVS, _VERSION, _PATH_BENEATH = 38, 1, 1
 # WRITE_FILE; REMOVE_DIR, REMOVE_FILE, MAKE_CHAR to MAKE_SYM; then REFER (version 2) and TRUNCATE (version 3).
 _WRITES = 1 << 1 | sum(1 << bit for bit in range(4, 13))
 _SINCE = {2: 1 << 13, 3: 1 << 14}
-_TCP_SINCE, _CONNECT_TCP = 4, 1 << 1
 
 
 class Ruleset:
     """Landlock rules, ready to be enforced. Raises OSError if the kernel has no Landlock."""
 
-    def __init__(self, writable: Sequence[str], network: bool = True) -> None:
+    def __init__(self, writable: Sequence[str]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         version = self._call(_CREATE, None, ctypes.c_size_t(0), _VERSION)
         rights = _WRITES | sum(right for since, right in _SINCE.items() if version >= since)
-        tcp = _CONNECT_TCP if not network and version >= _TCP_SINCE else 0
-        handled = struct.pack("QQ", rights, tcp) if version >= _TCP_SINCE else struct.pack("Q", rights)
+        handled = struct.pack("Q", rights)
         self.descriptor = self._call(_CREATE, handled, ctypes.c_size_t(len(handled)), 0)
         for folder in writable:
             opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)

@@ -174,7 +174,23 @@ class Layer:
         """Return the real path for changing a file at a place, after copying it there."""
         if self.free(place) or os.path.lexists(self.upper + place) or not self.is_below(place):
             return place if self.free(place) else self.making(place)
-        above, mode = self.making(place), os.lstat(place).st_mode
+        return self._copied(place, self.making(place))
+
+    def marking(self, place: str) -> str:
+        """Return the real path for changing mode, times, owner or attributes, as an owner may."""
+        if self.free(place) or os.path.lexists(self.upper + place) or not self.is_below(place):
+            return place if self.free(place) else self.upper + place
+        if os.geteuid() not in (0, os.lstat(place).st_uid):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), place)
+        if stat.S_IFMT(os.lstat(place).st_mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), place)  # a pipe, a socket: no copy is one
+        self._writes()
+        self._folders_to(place)
+        return self._copied(place, self.upper + place)
+
+    def _copied(self, place: str, above: str) -> str:
+        """Copy what is outside, without what is in a folder; return the real path."""
+        mode = os.lstat(place).st_mode
         if stat.S_ISDIR(mode):
             os.mkdir(above)
             shutil.copystat(place, above)

@@ -7,25 +7,28 @@ write outside.
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from analyzer.sandbox.databases import connection_type
 from analyzer.sandbox.importing import Pairs, exchange_all, once_imported
 from analyzer.sandbox.layer import Layer
 
 Function = Callable[..., Any]
+_FACTORY = 5  # the place of `factory` among the arguments of `sqlite3.connect`
 
 
-def _of_mode(*arguments: Any) -> str:
+def _of_mode(*arguments: Any, mode: str | None = None, **_: Any) -> str:
     return {"r": "reads", "w": "makes", "x": "makes", "w-": "makes"}.get(
-        (arguments[1:2] or ("r",))[0] or "r", "changes"
+        (arguments[1:2] or (mode,))[0] or "r", "changes"
     )
 
 
-def _of_sharing(*arguments: Any) -> str:
-    return "changes" if any(arguments[1:2]) else "reads"
+def _of_sharing(*arguments: Any, shared: bool | None = False, **_: Any) -> str:
+    return "changes" if any(arguments[1:2]) or shared else "reads"
 
 
 # The module, the function or class in it, which of its arguments is the path (by number and by name), and
@@ -40,6 +43,12 @@ _LIBRARIES: tuple[tuple[str, str, int, str, str | Function], ...] = (
     ("tokenizers.models", "Model.save", 1, "folder", "changes"),
     ("torch._C", "PyTorchFileWriter", 0, "filename", "makes"),
     ("torch._C", "PyTorchFileReader", 0, "filename", "reads"),
+    ("torch._C", "ScriptModule.save", 1, "filename", "makes"),
+    ("torch._C", "ScriptFunction.save", 1, "filename", "makes"),
+    ("torch._C", "import_ir_module", 1, "filename", "reads"),
+    # Of a module that torch._C makes later than it is imported.
+    ("torch.autograd.profiler", "torch._C._autograd._ProfilerResult.save", 1, "path", "makes"),
+    ("torch", "from_file", 0, "filename", _of_sharing),
     ("torch", "UntypedStorage.from_file", 0, "filename", _of_sharing),
     ("pyarrow", "memory_map", 0, "path", _of_mode),
     ("cv2", "imread", 0, "filename", "reads"),
@@ -56,9 +65,9 @@ class _Paths:
         aside: Callable[[], bool],
         work: Callable[..., contextlib.AbstractContextManager[None]],
     ) -> None:
-        self._layer, self._is_bypassed, self._work = layer, aside, work
+        self._layer, self.is_bypassed, self._work = layer, aside, work
 
-    def _in_overlay(self, path: Any, how: str) -> str | bytes:
+    def in_overlay(self, path: Any, how: str) -> str | bytes:
         """Return the overlay's path. how: what the library does ("reads", "makes", ...)."""
         with self._work(path):
             text, before, mark, options = os.fsdecode(path), "", "", ""
@@ -82,12 +91,12 @@ class _Paths:
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             path = arguments[index] if len(arguments) > index else named.get(name)
             if (
-                self._is_bypassed()
+                self.is_bypassed()
                 or not isinstance(path, (str, bytes, os.PathLike))
                 or os.fsdecode(path) in ("", ":memory:")
             ):
                 return arguments, named
-            new = self._in_overlay(path, how(*arguments) if callable(how) else how)
+            new = self.in_overlay(path, how(*arguments, **named) if callable(how) else how)
             if len(arguments) > index:
                 return (*arguments[:index], new, *arguments[index + 1 :]), named
             return arguments, {**named, name: new}
@@ -107,6 +116,23 @@ class _Paths:
             with contextlib.suppress(TypeError):  # a class nobody may derive from
                 return type(original)(original.__name__, (original,), {"__init__": begun})
         return call
+
+
+def _attaching(connect: Function, sqlite: ModuleType, paths: _Paths) -> Function:
+    """Return `sqlite3.connect` whose connections' statements name files in the overlay."""
+
+    def in_overlay(path: str) -> str:
+        return path if paths.is_bypassed() else str(paths.in_overlay(path, "changes"))
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if paths.is_bypassed() or len(arguments) > _FACTORY:
+            return connect(*arguments, **named)
+        base = named.pop("factory", None)
+        if base is not None and not isinstance(base, type):
+            return connect(*arguments, factory=base, **named)
+        return connect(*arguments, factory=connection_type(sqlite, in_overlay, base), **named)
+
+    return call
 
 
 @contextlib.contextmanager
@@ -129,12 +155,17 @@ def libraries(
                 how: Any = how,
             ) -> None:
                 owner, _, name = path.rpartition(".")
-                holder: Any = getattr(module, owner) if owner else module
+                try:
+                    holder: Any = operator.attrgetter(owner)(module) if owner else module
+                except AttributeError:  # another release's
+                    return
                 original = getattr(holder, name, None)
                 if original is None:
                     return
                 kept = vars(holder).get(name, original)  # a static method, as it stands
                 new = paths.replacement(original, index, argument, how)
+                if module.__name__ == "_sqlite3":
+                    new = _attaching(new, module, paths)
                 if owner:
                     setattr(holder, name, staticmethod(new) if isinstance(original, type(len)) else new)
                     stack.callback(setattr, holder, name, kept)

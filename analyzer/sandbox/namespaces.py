@@ -13,13 +13,17 @@ it starts.
    (EOVERFLOW), as he must before he writes in it. So folders of others above those he is likely to write in
    are made in the overlay before it is mounted (`_on_the_way`); and where a file of another group's is his to
    write, in the working folder, no overlay will do (`_check_groups`).
-5. /proc, /sys and /dev are as outside. What an overlay cannot hold (a file system without case, a file of a
-   folder that was made anew) can only be read.
-6. The namespaces end with the last process in them; outside nothing was ever mounted.
+5. /proc, /sys and /dev are as outside; the kernel's own settings in them can only be read, as can what an
+   overlay cannot hold (a file system without case, a file of a folder that was made anew).
+6. Root gives back what would lead outside again (`capabilities(7)`): mounting, raw devices, files by handle,
+   and other processes, which are outside (/proc/PID/root). Everybody else gives back all that mounting
+   needed; processes outside are in another user namespace, which the kernel keeps from him.
+7. The namespaces end with the last process in them; outside nothing was ever mounted.
 
-Not modelled: sockets by path at which something outside listens cannot be connected to through an overlay;
-folders of the user's cannot be renamed by an ordinary user's program in one step (EXDEV, after which `mv` and
-`shutil.move` copy; `renaming.py` has `os.rename` do so).
+Not modelled: devices in /dev that root writes by themselves; sockets by path at which something outside
+listens, which cannot be connected to through an overlay; folders of the user's, which an ordinary user's
+program cannot rename in one step (EXDEV, after which `mv` and `shutil.move` copy; `renaming.py` has
+`os.rename` do so).
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _NEWNS, _NEWUSER, _NEWNET = 0x00020000, 0x10000000, 0x40000000  # linux/sched.h
@@ -45,25 +49,29 @@ _DEPTH, _MOST_FOLDERS = 3, 2000
 _AS_OUTSIDE = ("/proc", "/sys", "/dev")
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = 442, -100, 0x8000, 1
 _CAPABILITIES_3 = 0x20080522  # linux/capability.h
+# CAP_DAC_READ_SEARCH, SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, MKNOD
+_OUTWARD = 1 << 2 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 21 | 1 << 27
+_CAPBSET_DROP = 24  # linux/prctl.h
+_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/sys")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
-def enter(folder: str, network: bool) -> None:
+def enter(folder: str, holds_network: Callable[[], bool] | None = None) -> bool:
     """Put this process, which has one thread, into the namespaces. Its overlays lie in `folder`;
     folder/uppers says where: a line each, the number of the folder there, and the path outside that it lies
     over. folder/said is the same folder inside and outside.
-    network: otherwise only the machine's own addresses are reached.
+    holds_network: has connections to other machines refused; return False where that is not possible: then a
+    network namespace does it, in which the program reaches what it started itself. Return whether that is so.
 
-    Raises OSError where that is not possible; the process is then of no use.
+    Raises OSError where no overlay is possible; the process is then of no use.
     """
     user, cwd = os.getuid(), os.getcwd()
-    theirs = _unshare(_NEWNS | (0 if network else _NEWNET))
-    if not network:
-        _own_addresses()
+    theirs = _unshare(_NEWNS)
     _mount("none", "/", "", _REC | _PRIVATE)
     root = _Root(folder, theirs)
     root.build("/")
     root.build_shared_memory()
+    root.close_settings()
     if not root.holds(cwd):
         raise OSError(errno.EXDEV, "no overlay can be laid over the file system of this folder", cwd)
     root.bind(os.path.join(folder, "said"))
@@ -71,8 +79,12 @@ def enter(folder: str, network: bool) -> None:
     _call("pivot_root", b".", b".")
     _call("umount2", b".", _DETACH)
     os.chdir(cwd)
-    if user:  # what mounting needed is given back: permissions mean what they did
-        _call("capset", struct.pack("Ii", _CAPABILITIES_3, 0), bytes(24))
+    is_alone = holds_network is not None and not holds_network()
+    if is_alone:
+        _call("unshare", _NEWNET)
+        _own_addresses()
+    _give_back(everything=user != 0)
+    return is_alone
 
 
 def _unshare(kinds: int) -> set[str] | None:
@@ -93,6 +105,22 @@ def _unshare(kinds: int) -> set[str] | None:
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
     return theirs
+
+
+def _give_back(everything: bool) -> None:
+    """Give capabilities back, in what is started, too: all of them (permissions mean what they did before),
+    or those that lead outside."""
+    header = struct.pack("Ii", _CAPABILITIES_3, 0)
+    if everything:
+        _call("capset", header, bytes(24))
+        return
+    for number in range(_OUTWARD.bit_length()):
+        if _OUTWARD >> number & 1:
+            _call("prctl", _CAPBSET_DROP, number, 0, 0, 0)
+    held = ctypes.create_string_buffer(24)
+    _call("capget", header, held)
+    words = struct.unpack("6I", held.raw)  # effective, permitted, inheritable; then of the next 32
+    _call("capset", header, struct.pack("6I", *(word & ~_OUTWARD for word in words[:3]), *words[3:]))
 
 
 def _own_addresses() -> None:
@@ -162,6 +190,12 @@ class _Root:
             _mount("tmpfs", memory, "tmpfs", 0)
             self._overlay("/dev/shm", os.path.join(memory, "upper"))
 
+    def close_settings(self) -> None:
+        """Let the kernel's settings be read only, which root could change."""
+        for path in filter(os.path.exists, _SETTINGS if self._is_root else ()):
+            _mount(path, self.path + path, "", _BIND | _REC)
+            _make_read_only(self.path + path)
+
     def _overlay(self, outside: str, upper: str = "") -> None:
         """Mount an overlay over an outside folder."""
         number = len(self._overlays) + 1
@@ -201,16 +235,7 @@ class _Root:
         _mount(outside, inside, "", _BIND | _REC)
         self._others.append(outside)
         if not writable:
-            how = struct.pack("QQQQ", _ATTR_RDONLY, 0, 0, 0)
-            _call(
-                "syscall",
-                _SYS_MOUNT_SETATTR,
-                _AT_FDCWD,
-                os.fsencode(inside),
-                _AT_RECURSIVE,
-                how,
-                ctypes.c_size_t(len(how)),
-            )
+            _make_read_only(inside)
 
     def _rebuild_folder(self, outside: str, inside: str) -> None:
         """Make an outside folder anew: its links, and a mount for each of its entries."""
@@ -225,6 +250,20 @@ class _Root:
                 os.close(os.open(target, os.O_CREAT, 0o600))
             self.build(path)
         os.chmod(inside, stat.S_IMODE(os.stat(outside).st_mode))
+
+
+def _make_read_only(inside: str) -> None:
+    """Make a mount, and those in it, read-only."""
+    how = struct.pack("QQQQ", _ATTR_RDONLY, 0, 0, 0)
+    _call(
+        "syscall",
+        _SYS_MOUNT_SETATTR,
+        _AT_FDCWD,
+        os.fsencode(inside),
+        _AT_RECURSIVE,
+        how,
+        ctypes.c_size_t(len(how)),
+    )
 
 
 def _is_mine(status: os.stat_result) -> bool:

@@ -3,10 +3,11 @@ other may change.
 
 1. The first process forks. The second goes into the overlay (`namespaces.py`; where that is not allowed,
    Python's functions are sent to one, and Landlock refuses the rest) and goes on with the command. The first
-   waits, and ends as the second does.
+   waits, answers about system calls (`supervision.py`), and ends as the second does.
 2. What the user asked for (`-o FILE`) the second has the first write: `outside`.
 3. Signals that ask the first to end are handed on; the terminal's Ctrl-C reaches both, and is for the second.
-   If the first is killed, so is the second.
+   If the first is killed, so is the second. If the second is, the first shows the terminal's cursor again,
+   and ends what it does for it.
 4. A second process that ends before it says that it is done was ended: by a signal, or by the program
    (`_exit` in C).
 5. In the end the first keeps what is to be kept of the overlay, and removes it.
@@ -20,18 +21,31 @@ import faulthandler
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
-from analyzer.sandbox import landlock, namespaces
+from analyzer.sandbox import landlock, namespaces, seccomp
 from analyzer.sandbox.scratch import Scratch
+from analyzer.sandbox.supervision import Supervisor
 
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FROM_TERMINAL = 0x80  # SI_KERNEL of asm-generic/siginfo.h
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_SHOW_CURSOR = "\x1b[?25h"  # DECTCEM
+_PATIENCE_SECONDS = 10.0
 Complain = Callable[[str, str], None]
+
+
+class Held(NamedTuple):
+    """What a process is held by. protection: key of `PROTECTIONS` of the package. has_marks: whether modes,
+    times, owners and attributes are, too. network: key of `NETWORKS` there."""
+
+    protection: str
+    has_marks: bool = False
+    network: str = "functions"
 
 
 class Outside:
@@ -71,12 +85,22 @@ class First:
             "done": self._done, "keep nothing": self._keep_nothing, **also,
         }  # fmt: skip
         self.code: int | None = None
+        self._end = self._does.pop("end", None)
 
     def _keep_nothing(self) -> None:
         self._keep = None
 
     def _done(self, code: int) -> None:
         self.code = code
+
+    def end(self, server: threading.Thread, status: int) -> None:
+        """After the second process: end what is still done for it by `server`, and show the terminal's cursor
+        where a signal ended it."""
+        if self._end is not None:
+            self._end()
+            server.join(_PATIENCE_SECONDS)
+        if os.WIFSIGNALED(status) and os.isatty(2):
+            os.write(2, _SHOW_CURSOR.encode())
 
     def serve(self, asks: IO[bytes], answers: IO[bytes]) -> None:
         """Answer requests until there are no more."""
@@ -132,35 +156,44 @@ def divide(
     keep: str | None,
     network: bool,
     also: Mapping[str, Callable[..., Any]],
-) -> tuple[Scratch, str, Outside] | None:
-    """Go on in a second process: its overlay, what protects it (a key of `PROTECTIONS` of the package), and
-    the first, which never returns from here. None: this process has threads, or cannot fork."""
+    unprotected: bool,
+) -> tuple[Scratch, Held, Outside] | None:
+    """Go on in a second process: return its overlay, what holds it, and the first, which never returns from
+    here. None: this process has threads, or cannot fork. unprotected: also where nothing protects it;
+    otherwise raises UnprotectedError."""
     if threading.active_count() > 1 or not hasattr(os, "fork"):
         return None
     scratch = Scratch.new()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    for protection in ("namespaces", "landlock", "functions"):
-        outside = _forked(protection, scratch, First(scratch, write, keep, also), complain, network)
-        if outside is not None:
-            return scratch, protection, outside
-    raise AssertionError("where nothing is asked of the kernel, it refuses nothing")
+    for protection in ("namespaces", "landlock", *(("functions",) if unprotected else ())):
+        second = _forked(protection, scratch, First(scratch, write, keep, also), complain, network)
+        if second is not None:
+            return scratch, *second
+    from analyzer.sandbox import UnprotectedError
+
+    scratch.drop()
+    raise UnprotectedError
 
 
 def _forked(
     protection: str, scratch: Scratch, first: First, complain: Complain, network: bool
-) -> Outside | None:
-    """Fork. In the child, return the parent; in the parent, None if the child could not be protected so."""
+) -> tuple[Held, Outside] | None:
+    """Fork. In the child, return what holds it, and the parent; in the parent, None if the child could not be
+    protected so."""
     (requests, requested), (answers, answered) = (
         (os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in (os.pipe(), os.pipe())
     )
+    ours, theirs = socket.socketpair()
     parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, (*_HANDED_ON, signal.SIGCHLD))
     child = os.fork()
     if child:
         requested.close()
         answers.close()
-        with contextlib.suppress(EOFError):
-            pickle.load(requests)  # it has begun
+        theirs.close()
+        with contextlib.suppress(EOFError), ours:
+            if pickle.load(requests):  # it has begun, and asks about system calls
+                _supervise(ours, scratch.folder)
             _wait(child, first, requests, answered, complain)
         os.waitpid(child, 0)
         with contextlib.suppress(FileNotFoundError):
@@ -170,22 +203,45 @@ def _forked(
     try:
         requests.close()
         answered.close()
+        ours.close()
         die_with_parent(parent)
-        _protect(protection, scratch.folder, network)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        with theirs:
+            held, asks = _protect(protection, scratch.folder, network, theirs)
     except Exception:
         os._exit(1)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    pickle.dump(None, requested)
+    pickle.dump(asks, requested)
     requested.flush()
     faulthandler.enable(sys.__stderr__ or 2)
-    return Outside(requested, answers)
+    return held, Outside(requested, answers)
 
 
-def _protect(protection: str, folder: str, network: bool) -> None:
+def _protect(protection: str, folder: str, network: bool, other: socket.socket) -> tuple[Held, bool]:
+    """Protect this process; return what holds it, and whether it asks about system calls. other: leads to the
+    process that answers. Raises OSError."""
+    connections: frozenset[str] = frozenset() if network else seccomp.CONNECTIONS
     if protection == "namespaces":
-        namespaces.enter(folder, network)
-    elif protection == "landlock":
-        landlock.Ruleset((folder, "/dev", "/proc"), network).restrict()
+        is_alone = namespaces.enter(folder, None if network else lambda: seccomp.install(connections, other))
+        return Held(protection, True, "namespace" if is_alone else "addresses"), not (network or is_alone)
+    if protection == "landlock":
+        landlock.Ruleset((folder, "/dev", "/proc")).restrict()
+    asks = seccomp.install(seccomp.MARKS | connections, other)
+    return Held(protection, asks, "addresses" if asks else "functions"), asks
+
+
+def _supervise(other: socket.socket, folder: str) -> None:
+    """Answer about system calls, in a thread. other: where the listener comes from."""
+    _, listeners, _, _ = socket.recv_fds(other, 1, 1)
+    answer = Supervisor(folder).answer
+    threading.Thread(target=seccomp.Listener(*listeners).serve, args=(answer,), daemon=True).start()
+
+
+def hear_signals() -> None:
+    """Let signals that ask this process to end reach it: one that waits for another holds them back, also in
+    what it starts."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_HANDED_ON, signal.SIGCHLD))
 
 
 def die_with_parent(parent: int) -> None:
@@ -198,9 +254,11 @@ def die_with_parent(parent: int) -> None:
 
 def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complain: Complain) -> NoReturn:
     """Serve the second process until it has ended, then end as it did."""
-    threading.Thread(target=first.serve, args=(asks, answers), daemon=True).start()
-    code = first.finish(*_waited(child, (*_HANDED_ON, signal.SIGCHLD)), complain)
-    os._exit(code)
+    server = threading.Thread(target=first.serve, args=(asks, answers), daemon=True)
+    server.start()
+    status, code = _waited(child, (*_HANDED_ON, signal.SIGCHLD))
+    first.end(server, status)
+    os._exit(first.finish(status, code, complain))
 
 
 def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:

@@ -21,7 +21,6 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 _PREFIX = "analyze-overlay-"
 ELSEWHERE = "elsewhere"
@@ -123,16 +122,9 @@ class Scratch:
 
     def drop(self) -> None:
         """Remove the folder."""
-
-        def mend(_: object, path: str, __: object) -> None:
-            with contextlib.suppress(
-                OSError
-            ):  # overlayfs leaves a folder nobody may enter; so may the program
-                os.chmod(os.path.dirname(path), 0o700)
-                os.chmod(path, 0o700)
-                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-
-        shutil.rmtree(self.folder, onerror=mend)
+        place, name = os.path.split(self.folder)
+        with contextlib.suppress(FileNotFoundError), _opened(place) as above:
+            _remove(above, name)
         if self._lock is not None:
             os.close(self._lock)
 
@@ -171,12 +163,60 @@ def _move(source: str, target: str) -> None:
 
 
 def _sweep(place: str) -> None:
-    """Remove what processes left that were killed."""
-    for folder in Path(place).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            lock = os.open(folder / "lock", os.O_RDWR)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                Scratch(str(folder)).drop()
-            finally:
-                os.close(lock)
+    """Remove what processes of this user left that were killed. In a folder that others may write, too, a
+    name is no promise: theirs, and links, are left alone."""
+    with contextlib.suppress(OSError), _opened(place) as above:
+        for name in os.listdir(above):
+            if name.startswith(_PREFIX):
+                with contextlib.suppress(OSError), _opened(name, above) as folder:
+                    if os.fstat(folder).st_uid == os.geteuid():
+                        _remove_unused(above, name, folder)
+
+
+def _remove_unused(above: int, name: str, folder: int) -> None:
+    """Remove an overlay's folder unless somebody holds its lock. Raises OSError."""
+    lock = os.open("lock", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(above, name)
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _opened(folder: str, above: int | None = None) -> Iterator[int]:
+    """Yield a folder's descriptor; above: the folder it is in, where it may not be a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if above is None else os.O_NOFOLLOW)
+    opened = os.open(folder, flags, dir_fd=above)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _remove(above: int, name: str) -> None:
+    """Remove what has this name in an open folder, with all that is in it. No link is followed, and no mode
+    is changed but of folders in it. Raises OSError."""
+    mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
+    if not stat.S_ISDIR(mode):
+        os.unlink(name, dir_fd=above)
+        return
+    if mode & 0o700 != 0o700:  # overlayfs leaves a folder nobody may enter; so may the program
+        _let_in(above, name)
+    with _opened(name, above) as folder:
+        for entry in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                _remove(folder, entry)
+    os.rmdir(name, dir_fd=above)
+
+
+def _let_in(above: int, name: str) -> None:
+    """Let the owner into a folder, which is no link."""
+    if not hasattr(os, "O_PATH"):
+        os.chmod(name, 0o700, dir_fd=above, follow_symlinks=False)
+        return
+    opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above)
+    try:
+        os.chmod(f"/proc/self/fd/{opened}", 0o700)
+    finally:
+        os.close(opened)

@@ -94,7 +94,8 @@ NEEDING = (
 @pytest.mark.parametrize("words", NEEDING)
 def test_one_sentence_and_the_documented_code(command: Light, words: str) -> None:
     ran = command(words)
-    message, hint = ran.stderr.splitlines()
+    *before, message, hint = ran.stderr.splitlines()
+    assert all(line.startswith("analyze: protection: ") for line in before)  # of a whole program
     assert ran.returncode == 2 and not ran.stdout
     assert re.fullmatch(r"analyze: error: .* torch is not installed", message) and "internal" not in message
     assert hint.startswith(f"  hint: pip install '{DISTRIBUTION}[torch]'")

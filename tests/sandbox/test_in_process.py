@@ -158,3 +158,57 @@ def test_kept_outputs_are_where_they_are_asked_for(folder: Path, monkeypatch: py
         assert "kept in" in box.notes()[0]
     assert Path("best.pt").read_text() == "trained for a week" and not Path("runs/last.pt").exists()
     assert {str(path) for path in Path("kept").rglob("*.pt")} == {"kept/runs/last.pt", "kept/best.pt"}
+
+
+def test_modes_by_descriptor_are_changed_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    before = state(folder)
+    with sandbox.apart():
+        opened, (reading, writing) = os.open("first", os.O_RDONLY), os.pipe()
+        os.fchmod(opened, 0o611)
+        os.fchown(opened, os.getuid(), os.getgid())
+        os.utime(opened, (1, 1))
+        os.fchmod(writing, 0o600)
+        assert (os.stat("first").st_mode & 0o777, os.stat("first").st_mtime) == (0o611, 1)
+        for number in (opened, reading, writing):
+            os.close(number)
+    assert state(folder) == before
+
+
+def test_other_files_that_statements_of_sqlite_name_are_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    before = state(folder)
+    with sandbox.apart():
+        database = sqlite3.connect("new.db")
+        database.execute("attach 'known.db' as known")
+        database.execute("insert into known.runs values (9)")
+        database.execute("ATTACH DATABASE ? AS second", ("it's.db",))
+        database.execute("create table second.t (x)")
+        database.execute("attach :name as third", {"name": "third.db"})
+        database.execute("create table third.t (x)")
+        database.executescript(
+            "attach 'it''s too.db' as fourth; create table fourth.t (x); attach ':memory:' as m;"
+        )
+        database.commit()
+        database.execute("vacuum into 'copy.db'")
+        database.close()
+        assert {"copy.db", "it's.db", "third.db", "it's too.db"} <= set(os.listdir())
+        assert sqlite3.connect("known.db").execute("select id from runs").fetchall() == [(9,)]
+    assert state(folder) == before
+
+
+def test_torch_writes_there_by_its_own_code_in_c(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(folder)
+    (folder / "data.bin").write_bytes(bytes(16))
+    before = state(folder)
+    with sandbox.apart():
+        torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), "best.pt")
+        torch.jit.script(torch.nn.Linear(2, 2)).save("linear.pt")
+        assert torch.jit.load("best.pt").weight.shape == (2, 2) and os.path.exists("linear.pt")
+        torch.from_file("data.bin", shared=True, size=16, dtype=torch.uint8).fill_(9)
+        torch.UntypedStorage.from_file("data.bin", shared=True, nbytes=8).fill_(5)
+        assert Path("data.bin").read_bytes() == bytes([5] * 8 + [9] * 8)
+    assert state(folder) == before

@@ -150,19 +150,40 @@ def test_python_that_a_program_starts_is_named_too(tmp_path: Path) -> None:
     assert "refused connections (--no-network) to 192.0.2.1" in ran.stdout, ran.stderr
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
-def test_without_a_network_libraries_in_c_have_none(tmp_path: Path) -> None:
-    """By the system call alone, which no function of Python's sees; the machine's own address is there."""
+NAMESPACES, LANDLOCK = (), (sys.executable, str(HERE / "refused.py"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's protections")
+@pytest.mark.parametrize("before", [NAMESPACES, LANDLOCK])
+def test_without_a_network_this_machine_alone_is_reached(tmp_path: Path, before: tuple[str, ...]) -> None:
+    """By the system call alone, which no function of Python's sees, and by another program."""
+    here = Answers()
     program = tmp_path / "program.py"
     program.write_text(
-        "import ctypes, socket, struct\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-        "address = struct.pack('H', socket.AF_INET) + struct.pack('>H', 9) + socket.inet_aton('192.0.2.1') + bytes(8)\n"
-        "libc.connect(libc.socket(2, 1, 0), address, len(address))\nprint('errno', ctypes.get_errno())\n"
+        "import ctypes, socket, struct, subprocess, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "def place(host): return struct.pack('H', 2) + struct.pack('>H', int(sys.argv[1])) + socket.inet_aton(host) + bytes(8)\n"
+        "def tried(call, kind, *arguments):\n    failed = call(libc.socket(2, kind, 0), *arguments) < 0\n"
+        "    return ctypes.get_errno() if failed else 0\n"
+        "for host in ('192.0.2.1', '127.0.0.1'):\n    print('connect', host, tried(libc.connect, 1, place(host), 16))\n"
+        "    print('send', host, tried(libc.sendto, 2, b'1', 1, 0, place(host), 16))\n"
+        "    name = ctypes.create_string_buffer(place(host)); part = ctypes.create_string_buffer(b'1')\n"
+        "    vector = ctypes.create_string_buffer(struct.pack('QQ', ctypes.addressof(part), 1))\n"
+        "    header = struct.pack('QIIQQQQiI', ctypes.addressof(name), 16, 0, ctypes.addressof(vector), 1, 0, 0, 0, 0)\n"
+        "    print('message', host, tried(libc.sendmsg, 2, header, 0))\n"
         "server = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(server.getsockname()).close()\n"
+        "code = 'import socket; socket.socket().connect((\"192.0.2.9\", 9))'\n"
+        "print(subprocess.run([sys.executable, '-I', '-c', code], env={}, capture_output=True, text=True).stderr)\n"
     )
     ran = subprocess.run(
-        [sys.executable, str(HERE / "inside.py"), "--no-network", str(program)], env={**os.environ, "PYTHONPATH": PYTHONPATH},
-        capture_output=True, text=True, check=False, cwd=tmp_path,
+        [*before, sys.executable, str(HERE / "inside.py"), "--no-network", str(program), str(here.port)],
+        env={**os.environ, "PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
+    here.listening.close()
     assert ran.returncode == 3, ran.stderr
-    assert "errno 101" in ran.stdout or "errno 13" in ran.stdout  # ENETUNREACH; EACCES by Landlock
+    calls = ("connect", "send", "message")
+    assert [
+        f"{call} 192.0.2.1 101" in ran.stdout and f"{call} 127.0.0.1 0" in ran.stdout for call in calls
+    ] == [True] * 3
+    assert "Network is unreachable" in ran.stdout
+    assert "was refused connections (--no-network) to 192.0.2.1, 192.0.2.9" in ran.stdout
+    assert "libraries in C and processes it starts included" in ran.stdout
