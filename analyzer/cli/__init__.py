@@ -27,7 +27,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from analyzer import __version__, sandbox
-from analyzer.cli._help import every_option
+from analyzer.cli._help import Command, every_option
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean, report_to
 
 DEFAULT = "estimate"
@@ -84,7 +84,7 @@ class Commands(click.Group):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, then the default command's help."""
         default = self.get_command(ctx, DEFAULT)
-        assert default is not None
+        assert isinstance(default, Command)
         formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")
         self.format_commands(ctx, formatter)
         default.format_help_text(ctx, formatter)
