@@ -340,7 +340,7 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
     )
     events = (
         (page.text(mark.event), size(mark.allocated), size(mark.peak), size(mark.reserved))
-        for mark in estimate.marks
+        for mark in sentences.marks_so_far(estimate)
     )
     return [
         '<div class="unscripted">',

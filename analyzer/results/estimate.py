@@ -14,8 +14,8 @@ from analyzer.timing.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class MarkRow:
-    """State after a named event: bytes allocated and reserved then, the peak allocated so far, and what is
-    alive."""
+    """State after a named event: bytes allocated and reserved then, the peak allocated since its iteration
+    began, and what is alive."""
 
     event: str
     allocated: int
