@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analyzer import releases
 from analyzer.report.command_line import written
-from analyzer.report.words import clean, duration, operator_name, percent, size, tail, unit
+from analyzer.report.words import clean, duration, operator_name, percent, size, span, tail, unit
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory
@@ -105,13 +105,15 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
     if verdict == "may not fit":
         least, most = estimate.device_range
-        span = f"{used} of {size(limit)} {where}, between {size(least)} and {size(most)}"
+        sentence = f"{used} of {size(limit)} {where}"
+        if size(least) != size(most):
+            sentence += f", between {size(least)} and {size(most)}"
         certainty = estimate.certainty
         if most <= limit and certainty.kept_bytes:
-            span += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
+            sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
         if least > limit:
-            span += f", and the driver may have {size(certainty.spare_bytes)} more"
-        return False, f"{words[verdict]}: {span}"
+            sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
+        return False, f"{words[verdict]}: {sentence}"
     if verdict == "fits" and not estimate.device_used:
         return True, f"{words[verdict]}: it uses no memory of a GPU"
     if verdict == "fits":
@@ -241,10 +243,10 @@ def assumed(estimate: Estimate) -> list[str]:
         return []
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
-    span = f"so device memory may be {size(low)} to {size(high)}"
+    sentence = f"so device memory may be {span(size(low), size(high))}"
     if least != most:
-        span += f", reserved {size(least)} to {size(most)}"
-    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", span]
+        sentence += f", reserved {span(size(least), size(most))}"
+    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", sentence]
 
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
@@ -263,6 +265,6 @@ def step_line(estimate: Estimate) -> str:
     )
     how = "" if time.source.startswith("measured") else f"; {clean(time.source)}"
     return (
-        f"Time of a step: about {about} on {tail(clean(time.device), 20)} ({low} to {high}), bound by"
+        f"Time of a step: about {about} on {tail(clean(time.device), 20)} ({span(low, high)}), bound by"
         f" {time.bound}: device {busy}, host {handed}{how}"
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from analyzer.keywords import in_python
 from analyzer.liveness.naive import Naive
 from analyzer.timing.step_time import StepTime
 
@@ -410,13 +411,13 @@ class Estimate:
     def __repr__(self) -> str:
         from analyzer.report import formats
 
-        return str(formats.render("summary", "line", self))
+        return in_python(str(formats.render("summary", "line", self)))
 
     def __str__(self) -> str:
         """Return the verdict and the estimates side by side."""
         from analyzer.report import formats
 
-        return str(formats.render("summary", "text", self)).rstrip("\n")
+        return in_python(str(formats.render("summary", "text", self)).rstrip("\n"))
 
     def _repr_html_(self) -> str:
         """Return the notebook view."""

@@ -17,20 +17,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed, script
 from analyzer.errors import OptionError, TargetError
-from analyzer.options import Options
+from analyzer.options import Keywords, Options, words_of
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runs import jobs
 from analyzer.sandbox import apart
+from analyzer.spec import TensorSpec
 from analyzer.targets import parse
 
 # What means something for a script, too.
 OF_SCRIPTS = ("device", "budget", "assume")
 _PACKAGE = Path(__file__).parents[1]
+
+
+class EmulatedKeywords(Keywords, total=False):
+    """Those of `analyzer.analyze`, as keywords."""
+
+    inputs: Sequence[Any] | Mapping[str, TensorSpec] | None
 
 
 def emulate(
@@ -43,7 +50,7 @@ def emulate(
     rank: int = 0,
     keep_outputs: str | os.PathLike[str] | None = None,
     network: bool = True,
-    **options: Any,
+    **options: Unpack[EmulatedKeywords],
 ) -> Estimate:
     """Return what a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no
     GPU is.
@@ -59,7 +66,9 @@ def emulate(
     (`Estimate.incomplete`). keep_outputs, network: as in `analyzer.run`.
     """
     with apart(keep_outputs, network):
-        return _emulated(script_or_target, args, python, environment or {}, ranks, rank, Options.of(options))
+        return _emulated(
+            script_or_target, words_of(args), python, environment or {}, ranks, rank, Options.of(options)
+        )
 
 
 def _emulated(

@@ -38,7 +38,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
 from analyzer.capture.pytorch.device.nvml import nvml
-from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.explain import explained, fails_anywhere
 from analyzer.capture.pytorch.kernels.fetched import fetched_kernels
 from analyzer.capture.pytorch.kernels.flex import compiled_flex
 from analyzer.capture.pytorch.kernels.quantized import managed_memory
@@ -327,6 +327,8 @@ def follow(
                 pass
             except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:
                 error = ended
+                if isinstance(ended, SystemExit) and fails_anywhere(ended, recorder):
+                    ended.is_own = True  # type: ignore[attr-defined]
             except Exception as ended:
                 error = explained(ended, recorder)
                 error.__cause__ = ended
