@@ -143,6 +143,7 @@ def test_dir_and_help_say_what_there_is() -> None:
     assert "Example:" in pydoc.plain(pydoc.render_doc(analyzer.run))
 
 
+@pytest.mark.campaign
 def test_a_type_checker_knows_closed_sets(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "user.py").write_text(
