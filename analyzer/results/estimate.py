@@ -249,7 +249,8 @@ class Estimate:
     are of ("2.11");
         empty in an estimate saved before it was kept. installed: those of them that are installed in another
         release.
-    step_seconds: what a step takes of time (`StepTime`), None where nothing is known of that: ONNX files,
+    step_seconds: seconds of a step, a number with its range and its parts (`StepTime`); None where nothing is
+    known of that: ONNX files,
     several ranks, a GPU
         without figures of its speed; None too in an estimate saved before it was kept.
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
