@@ -294,6 +294,8 @@ class Options:
                     f"give a name, or {wanted}"
                     + (": lambda parameters: torch.optim.Adam(parameters, lr=1e-3)" * (name == "optimizer")),
                 )
+        if isinstance(self.device, int) and self.device > 0:
+            check_bare(self.device)
         if self.budget_bytes is not None and self.budget_bytes < 1:
             raise OptionError(f"a budget of {self.budget} bytes holds nothing", 'write a size such as "8GiB"')
         if self.dtype is not None:

@@ -25,7 +25,7 @@ from typing import Any
 from analyzer.devices import nvml
 from analyzer.devices.mig import slice_of
 from analyzer.devices.profile import DeviceProfile
-from analyzer.devices.sizes import as_on_the_box, check_bare, is_size, parse_size
+from analyzer.devices.sizes import as_on_the_box, is_size, parse_size
 from analyzer.devices.topology import Topology
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.releases import RECORDED, RELEASE, parse
@@ -96,7 +96,6 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
     if isinstance(device, int):
         if isinstance(device, bool) or device < 1:
             raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
-        check_bare(device)
         return _profile_of_size(f"{device} bytes", device)
     if isinstance(device, str) and is_size(device) and _profile_named_by(device) is None:
         return _profile_of_size(device.strip(), parse_size(device))

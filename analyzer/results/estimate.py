@@ -353,8 +353,10 @@ class Estimate:
             what the job takes with room, or took here; whether it runs in less is what an analysis for that
             device says.
         """
-        from analyzer.devices import capacity_of
+        from analyzer.devices import capacity_of, check_bare
 
+        if isinstance(device, int):
+            check_bare(device)
         return not self.at_least and self.within(
             self.allowed_bytes if device is None else capacity_of(device)
         )
