@@ -61,11 +61,9 @@ def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
         return room in ("nn", "optim", "utils") and line.startswith("raise")
     if _PARSER.match(text):
         return True
-    by_python = file.startswith(_PYTHON) and "site-packages" not in file
+    by_python = file.startswith(_PYTHON) and not _PACKAGES.search(file)
     return by_python or not (
-        file.startswith(_OURS)
-        or "site-packages" in file
-        or re.search(r"torch|SimpleNamespace|<locals>", text)
+        file.startswith(_OURS) or _PACKAGES.search(file) or re.search(r"torch|SimpleNamespace|<locals>", text)
     )
 
 
@@ -76,7 +74,7 @@ def _raised_by(error: BaseException) -> str:
 
 
 def _is_library(file: str) -> bool:
-    return file.startswith((*_OURS, _PYTHON)) or "site-packages" in file
+    return file.startswith((*_OURS, _PYTHON)) or _PACKAGES.search(file) is not None
 
 
 def _explained(error: Exception, recorder: Recorder) -> CaptureError:
@@ -197,6 +195,7 @@ _ON_THE_HOST = (
 )
 _TORCH = f"{Path(torch.__file__).parent}/"
 _OURS = (_TORCH, f"{Path(__file__).parents[2]}/")
+_PACKAGES = re.compile(r"/(site|dist)-packages/")
 _PYTHON = f"{Path(traceback.__file__).parent}/"
 # What CPython says of a call with other arguments than the function takes (Python/ceval.c).
 _CALL = re.compile(
