@@ -21,6 +21,7 @@ from analyzer import OptionError, options
 from analyzer.errors import InputError
 from analyzer.keywords import KEYWORDS, RENAMED, in_python
 from analyzer.options import Keywords, Options
+from tests.paths import MODELS
 
 
 class Embedding(torch.nn.Module):
@@ -80,6 +81,13 @@ def test_a_batch_that_contradicts_the_inputs_is_refused(batch: int) -> None:
     assert analyzer.analyze(model, inputs, batch=32, device="h100").batch == 32
     curve = analyzer.sweep(model, [8, batch], inputs, device="h100")
     assert [row.batch for row in curve.rows] == sorted((8, batch))
+
+
+def test_a_batch_that_contradicts_an_onnx_files_inputs_is_refused() -> None:
+    given = {"image": analyzer.TensorSpec((32, 3, 224, 224))}
+    with pytest.raises(InputError, match="the batch is 64, and no input has it: image is described as"):
+        analyzer.analyze(MODELS / "resnet50.onnx", given, batch=64, device="h200")
+    assert analyzer.analyze(MODELS / "resnet50.onnx", given, batch=32, device="h200").batch == 32
 
 
 def test_sequences_may_come_first() -> None:
