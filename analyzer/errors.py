@@ -8,9 +8,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from analyzer.keywords import in_python
+
 
 class AnalyzerError(Exception):
-    """A problem the user can fix: `message` says what and where, `hint` says what to do."""
+    """A problem the user can fix: `message` says what and where, `hint` says what to do.
+
+    Both are written with the options of the command line; `str` has Python's keywords in their place.
+    is_own: whether the user's program ended in it by itself, as it would on any machine.
+    """
+
+    is_own = False
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -18,7 +26,7 @@ class AnalyzerError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+        return in_python(f"{self.message}\n  hint: {self.hint}" if self.hint else self.message)
 
 
 class TargetError(AnalyzerError):

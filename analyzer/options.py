@@ -10,27 +10,35 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from analyzer import parallelism, releases
-from analyzer.devices import parse_size
+from analyzer.devices import check_bare, parse_size
 from analyzer.errors import InputError, OptionError, did_you_mean
+from analyzer.signature import Signature, described
 from analyzer.spec import TensorSpec
 
-MODES = ("infer", "train", "generate")
+Mode = Literal["infer", "train", "generate"]
+MODES: tuple[str, ...] = get_args(Mode)
 LARGEST_SIZE = 2**63 - 1  # dimensions are int64, in PyTorch as in ONNX
-AMP = ("bf16", "fp16")
+Amp = Literal["bf16", "fp16"]
+AMP: tuple[str, ...] = get_args(Amp)
 # Of configurations (`recipes/recipe.py`): tasks by transformers' pipelines and TRL's trainers
 # (`recipes/trainers.py`), and the caches of `generate(cache_implementation=...)`
 # (transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS).
-TASKS = (
+Task = Literal[
     "causal-lm", "seq2seq", "classification", "vision", "speech", "sft", "dpo", "reward", "grpo",
-)  # fmt: skip
-ATTENTION = ("sdpa", "eager")
-CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
-LOADING = ("device-map", "cpu", "gpu")
+]  # fmt: skip
+Attention = Literal["sdpa", "eager"]
+Cache = Literal["dynamic", "static", "offloaded", "offloaded_static", "quantized"]
+Loading = Literal["device-map", "cpu", "gpu"]
+TASKS: tuple[str, ...] = get_args(Task)
+ATTENTION: tuple[str, ...] = get_args(Attention)
+CACHES: tuple[str, ...] = get_args(Cache)
+LOADING: tuple[str, ...] = get_args(Loading)
 # What is said of a configuration alone, and what of everything else.
 CONFIG_ONLY = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
@@ -78,7 +86,7 @@ class Options:
         "--batches",
         metavar="N,N,...",
     )
-    mode: str = _option(
+    mode: Mode = _option(  # noqa: RUF009, a field
         "infer",
         "A forward pass, whole training steps, or (a config.json) generating tokens.",
         "--mode",
@@ -119,7 +127,7 @@ class Options:
         metavar="NAME",
     )
     dtype: str | None = _option(None, "Weights and inputs in this type.", "--dtype", metavar="TYPE")
-    amp: str | None = _option(None, "Automatic mixed precision.", "--amp", choices=AMP)
+    amp: Amp | None = _option(None, "Automatic mixed precision.", "--amp", choices=AMP)  # noqa: RUF009, a field
     channels_last: bool = _option(False, "Channels-last memory format.", "--channels-last")
     grad_accumulation: int = _option(
         1,
@@ -170,7 +178,7 @@ class Options:
     )
     strict: bool = _option(False, "Fail when an operator's own memory use is unknown.", "--strict")
 
-    task: str | None = _option(
+    task: Task | None = _option(  # noqa: RUF009, a field
         None,
         "What the model is for; by default what its architecture says.",
         "--task",
@@ -204,14 +212,14 @@ class Options:
     gradient_checkpointing: bool = _option(
         False, "transformers' gradient checkpointing.", "--gradient-checkpointing"
     )
-    attn: str | None = _option(
+    attn: Attention | None = _option(  # noqa: RUF009, a field
         None,
         "The attention transformers is told to use; by default what it chooses.",
         "--attn",
         choices=ATTENTION,
         default=None,
     )
-    cache: str | None = _option(
+    cache: Cache | None = _option(  # noqa: RUF009, a field
         None, "With --mode generate: the cache of keys and values.", "--cache", choices=CACHES, default=None
     )
     prefill_chunk: int | None = _option(
@@ -231,7 +239,7 @@ class Options:
         "With --task dpo: what the reference says is computed beforehand, and no second model is kept.",
         "--precompute-reference",
     )
-    load: str = _option(
+    load: Loading = _option(  # noqa: RUF009, a field
         LOADING[0],
         "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made"
         " on the GPU in float32, then cast.",
@@ -275,6 +283,19 @@ class Options:
                     f"{name} is larger than a dimension of a tensor can be",
                     f"give a whole number of at most {LARGEST_SIZE:,}",
                 )
+        for name, wanted in (
+            ("loss", "a function"),
+            ("optimizer", "a function from parameters to an optimizer"),
+        ):
+            given = getattr(self, name)
+            if not (given is None or isinstance(given, str) or callable(given)):
+                raise OptionError(
+                    f"{name} is an instance of {type(given).__name__}",
+                    f"give a name, or {wanted}"
+                    + (": lambda parameters: torch.optim.Adam(parameters, lr=1e-3)" * (name == "optimizer")),
+                )
+        if isinstance(self.device, int) and self.device > 0:
+            check_bare(self.device)
         if self.budget_bytes is not None and self.budget_bytes < 1:
             raise OptionError(f"a budget of {self.budget} bytes holds nothing", 'write a size such as "8GiB"')
         if self.dtype is not None:
@@ -310,6 +331,8 @@ class Options:
             return parse_size(self.budget)
         if isinstance(self.budget, bool) or not isinstance(self.budget, int | None):
             raise OptionError(f"budget is {self.budget!r}", 'write bytes, or a size such as "8GiB"')
+        if self.budget:
+            check_bare(self.budget)
         return self.budget
 
     @classmethod
@@ -351,6 +374,64 @@ class Options:
         return {name: value for name, value in chosen.items() if value not in (None, False)}
 
 
+class _Keywords(TypedDict, total=False):
+    """The fields of `Options` as keywords, for type checkers: but `inputs`, which may stand by position, and
+    those that functions have themselves."""
+
+    batch: int | None
+    mode: Mode
+    values: Mapping[str, float]
+    assume: Mapping[str, Any]
+    targets: Sequence[Any] | None
+    loss: Callable[..., Any] | str | None
+    optimizer: str | Callable[..., Any] | None
+    dtype: str | None
+    amp: Amp | None
+    channels_last: bool
+    grad_accumulation: int
+    checkpoint: str | None
+    parallel: str | None
+    steps: int
+    budget: str | int | None
+    runtime: str | None
+    runtime_options: Mapping[str, Any]
+    release: Mapping[str, str]
+    strict: bool
+    task: Task | None
+    length: int | None
+    new_tokens: int
+    lora: str | None
+    load_in_8bit: bool
+    load_in_4bit: bool
+    no_double_quant: bool
+    dequantize: bool
+    gradient_checkpointing: bool
+    attn: Attention | None
+    cache: Cache | None
+    prefill_chunk: int | None
+    beams: int
+    sample: bool
+    packed: bool
+    precompute_reference: bool
+    load: Loading
+
+
+class KeywordsButDevice(_Keywords, total=False):
+    """All but `inputs` and `device`."""
+
+    batches: Sequence[int] | None
+
+
+class KeywordsButBatches(_Keywords, total=False):
+    """All but `inputs` and `batches`."""
+
+    device: str | int | None
+
+
+class Keywords(KeywordsButDevice, KeywordsButBatches, total=False):
+    """All but `inputs`."""
+
+
 def _other_than_default(options: Options, names: Sequence[str]) -> dict[str, Any]:
     by_name = {entry.name: entry for entry in fields(Options)}
     chosen = {name: getattr(options, name) for name in names}
@@ -375,6 +456,17 @@ def _assumed(place: str, value: Any) -> bool | int | float:
     raise OptionError(f"assume: {place} is {value!r}", "give a number, true or false")
 
 
+def words_of(args: Any) -> tuple[str, ...]:
+    """Return a program's arguments, as given in a list. Raises OptionError for one text, which would be split
+    into letters, and for anything else that is no list."""
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        parts = args.split() if isinstance(args, str) else ["--batch-size", "64"]
+        with contextlib.suppress(ValueError):  # a quotation mark that is not closed
+            parts = shlex.split(args) if isinstance(args, str) else parts
+        raise OptionError(f"args is {args!r}, which is no list of arguments", f"give a list: {parts!r}")
+    return tuple(map(str, args))
+
+
 def takes_options(function: _Function) -> _Function:
     """Show the fields of `Options` in the signature of a function that takes them as `**options`."""
     own = inspect.signature(function)
@@ -390,5 +482,7 @@ def takes_options(function: _Function) -> _Function:
         for f in fields(Options)
         if f.name not in named
     ]
-    function.__signature__ = own.replace(parameters=[*kept, *parameters])  # type: ignore[attr-defined]
+    shown = Signature([*kept, *parameters], return_annotation=own.return_annotation)
+    function.__signature__ = shown  # type: ignore[attr-defined]
+    function.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n{described(fields(Options), named)}"
     return function

@@ -2,11 +2,12 @@
 
 from analyzer.devices.loader import capacity_of, from_dict, load, names, resolve, stands_in
 from analyzer.devices.profile import DeviceProfile
-from analyzer.devices.sizes import is_size, parse_size
+from analyzer.devices.sizes import check_bare, is_size, parse_size
 
 __all__ = [
     "DeviceProfile",
     "capacity_of",
+    "check_bare",
     "from_dict",
     "is_size",
     "load",

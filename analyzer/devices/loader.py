@@ -94,7 +94,7 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
     if device is None:
         return _this_machine()
     if isinstance(device, int):
-        if device < 1:
+        if isinstance(device, bool) or device < 1:
             raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
         return _profile_of_size(f"{device} bytes", device)
     if isinstance(device, str) and is_size(device) and _profile_named_by(device) is None:

@@ -37,15 +37,21 @@ def parse_size(text: str) -> int:
         raise OptionError(f"{text!r} is no size", 'write a number with a unit: "24GiB", "24GB", "8192MiB"')
     integer, _, fraction = match[1].partition(".")
     scale = UNITS[match[2].lower()]
-    if not match[2] and float(match[1]) < SMALLEST_BARE:
-        raise OptionError(
-            f"{text!r} would be {match[1]} bytes",
-            f'write the unit: "{match[1]}GiB", or "{match[1]}B" for bytes',
-        )
+    if not match[2]:
+        check_bare(match[1])
     nbytes = int(integer + fraction) * scale // int("1" + "0" * len(fraction))
     if nbytes < 1:
         raise OptionError(f"{text!r} is less than one byte", 'write a size such as "24GiB"')
     return nbytes
+
+
+def check_bare(number: str | int) -> None:
+    """Raise OptionError for a number without a unit that is too small to be meant as bytes."""
+    if float(number) < SMALLEST_BARE:
+        raise OptionError(
+            f"{number!r} would be {number} bytes",
+            f'write the unit: "{number}GiB", or "{number}B" for bytes',
+        )
 
 
 def as_on_the_box(text: str) -> int | None:

@@ -4,6 +4,9 @@
 is within reach (`reach.py`): one of the user's, or an environment that `store.py` made.
 """
 
-ENGINES = ("auto", "trace", "emulate")
+from typing import Literal, get_args
+
+Engine = Literal["auto", "trace", "emulate"]
+ENGINES: tuple[str, ...] = get_args(Engine)
 # What `emulated.start` is called by a process that asks the one outside of its sandbox for it.
 START = "emulate"

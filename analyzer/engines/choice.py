@@ -5,7 +5,7 @@
    says what tracing met and whose figures these are.
 2. Where emulation gets no further either, the traced estimate stands, with what the emulated one ended in.
 3. Without a CUDA build the traced estimate stands, with a note that names the command which installs one,
-   unless the program lacks a package of its own.
+   unless the program ended in an error of its own, or lacks a package.
 4. The second run finds nothing of what the first one wrote (`emulated.py`).
 
 Not emulated: ONNX files, modules of this process, jobs of several machines, and what only `analyze TARGET`
@@ -19,14 +19,14 @@ import site
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from analyzer import releases, sandbox
 from analyzer.analysis import Analysis
-from analyzer.engines import ENGINES
+from analyzer.engines import ENGINES, Engine
 from analyzer.engines.emulated import Request, emulate
 from analyzer.errors import AnalyzerError, CaptureError, MissingDependencyError, OptionError
-from analyzer.options import Options, takes_options
+from analyzer.options import Keywords, Options, takes_options, words_of
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.spec import TensorSpec
@@ -169,7 +169,7 @@ class EngineChoice:
             emulated, why_not = self._emulated_estimate(request, options, doubt)
             if emulated is not None:
                 return Answer(emulated)
-            if not (why_not == _install_hint() and _lacks_package(traced)):
+            if not (why_not == _install_hint() and _is_own(traced)):
                 traced = _with_doubt(traced, doubt, why_not)
         if isinstance(traced, AnalyzerError):
             raise traced
@@ -224,9 +224,12 @@ def _with_doubt(traced: Answer | AnalyzerError, doubt: str, why_not: str) -> Ans
     return replace(traced, estimate=replace(traced.estimate, notes=notes), error=error)
 
 
-def _lacks_package(traced: Answer | AnalyzerError) -> bool:
-    """Return whether it ended for want of a package that no build of PyTorch brings."""
+def _is_own(traced: Answer | AnalyzerError) -> bool:
+    """Return whether it ended by itself, as it would under any build of PyTorch: in an error of its own, or
+    for want of a package that none brings."""
     error = traced if isinstance(traced, AnalyzerError) else traced.error
+    if getattr(error, "is_own", False):
+        return True
     cause = None if error is None else error.__cause__
     return isinstance(cause, ImportError) and missing_package(cause) not in ("", *_BUILD_PACKAGES)
 
@@ -266,28 +269,35 @@ def analyze(
     target: str | os.PathLike[str] | torch.nn.Module,
     inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = None,
     *,
-    engine: str = "auto",
+    engine: Engine = "auto",
     python: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Estimate:
-    """Predict what `target` needs of a GPU.
+    """Predict what `target` needs of a GPU, without running it. All sizes are in bytes.
 
-    target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied),
-        `model.onnx`, `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder,
-        `hf:ORG/NAME`).
-    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them;
-        only shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
-    batch: for targets that make their own batch, and for ONNX graphs.
-    loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in
-        lower case (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
-    device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else
-        h200.
-    runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session
-        options.
-    engine, python: as in `analyzer.run`. progress: told what is under way. Every other option is a field of
-        `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user
-        can mend.
+    Example:
+        >>> estimate = analyzer.analyze("models/cnn.py", batch=128, mode="train", device="rtx4090")
+        >>> estimate.peak_reserved / 2**20, estimate.fits(), estimate.top(3)  # MiB, whether it fits, tensors
+        >>> analyzer.analyze(model, [torch.zeros(32, 1024)], mode="train", loss="sum", optimizer="adamw")
+
+    Args:
+        target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied),
+            `model.onnx`, `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder,
+            `hf:ORG/NAME`).
+        inputs: tensors on any device or `TensorSpec`s, in the order the model takes them; only shape, strides
+            and dtype are read. Or a mapping from the names of the model's parameters, or of an ONNX file's
+            inputs, to them.
+        engine: "trace", "emulate" or "auto", as in `analyzer.run`; python: as there.
+        progress: a function that is told what is under way, in a few words.
+
+    Returns:
+        The estimate: `peak_allocated`, `peak_reserved`, `device_used`, `breakdown`, `fits(device)`, `top(n)`,
+        `step_seconds`, `notes`, `to_json()`; `print(estimate)` shows it.
+
+    Raises:
+        AnalyzerError: for everything a user can mend, with a hint; its subclass says of which kind
+            (TargetError, InputError, OptionError, CaptureError, MissingDependencyError, ...).
     """
     return (
         EngineChoice(engine, python, progress=progress, unprotected=True)
@@ -305,19 +315,24 @@ def run(
     ranks: int = 1,
     rank: int = 0,
     runtime_options: Mapping[str, Any] | None = None,
-    until: str | int = "end",
+    until: Literal["end", "steady"] | int = "end",
     assume: Mapping[str, Any] | None = None,
     release: Mapping[str, str] | None = None,
     keep_outputs: str | os.PathLike[str] | None = None,
     network: bool = True,
     unprotected: bool = False,
-    engine: str = "auto",
+    engine: Engine = "auto",
     python: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Predict what a program needs of a GPU, by running it on one that is not there.
+    """Predict what a program needs of a GPU, by running it on one that is not there. All sizes are in bytes.
+
+    Example:
+        >>> estimate = analyzer.run("train.py", ["--batch-size", "64"], device="24GiB", until="steady")
+        >>> estimate.peak_reserved / 2**20, estimate.fits(), estimate.out_of_memory  # MiB
 
     script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
+    args: its arguments, in a list.
     ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
     environment: variables it sees besides its own. device: as in `analyzer.analyze`.
     until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on
@@ -344,5 +359,5 @@ def run(
     keep = None if keep_outputs is None else str(Path(keep_outputs).absolute())
     choice = EngineChoice(engine, python, keep, network, progress, unprotected)
     return choice.analyze_program(
-        script, args, options, environment or {}, until, Rank.of(rank, ranks)
+        script, words_of(args), options, environment or {}, until, Rank.of(rank, ranks)
     ).estimate

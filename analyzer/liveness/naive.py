@@ -1,15 +1,17 @@
 """The literature's sum: what textbooks and papers say a model needs, every term shown (document 000).
 
-With D = input batch + output batch, W = parameters, O = outputs of the leaf layers but the last, b = 0.5
-under mixed precision else 1, d = 2 under distributed data parallel else 1, m = optimizer moments, all in
-bytes:
+With D = input batch + output batch, W = parameters, T = those of them that are trained (document 000 trains
+all), O = outputs of the leaf layers but the last, b = 0.5 under mixed precision else 1, d = 2 under
+distributed data parallel else 1, m = optimizer moments, all in bytes:
 
-1. training  = D + W + O·b + W·(d + m) + (O·b + D)
+1. training  = D + W + O·b + T·(d + m) + (O·b + D)
 2. inference = D + W + O·b
 3. m counts the tensors of a parameter's size that the optimizer keeps for each parameter: SGD 0; momentum,
    Adagrad, RMSprop 1; Adam 2. `moments_in` counts them in a captured graph, whatever the optimizer.
 4. Under mixed precision O is taken in float32, so that b halves it once.
-5. In an ONNX graph the layers are the nodes, without those that only describe or rename a tensor
+5. T·(d + m) is three things, and each has its name: T of gradients, T·(d - 1) of the copies that are sent to
+   the other ranks, T·m of optimizer state.
+6. In an ONNX graph the layers are the nodes, without those that only describe or rename a tensor
    (`METADATA`).
 
 Sources: document 000; Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models", ESEC/FSE 2020.
@@ -47,7 +49,11 @@ class Leaf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Naive:
-    """Every term of the naive sum in bytes, with the options that enter it."""
+    """Every term of the naive sum in bytes, with the options that enter it.
+
+    weight_gradient: document 000's term T·(d + m), whose parts are `gradients`, `sent_gradients` and
+        `optimizer_state`.
+    """
 
     data: int
     weights: int
@@ -65,8 +71,23 @@ class Naive:
         return self.data + self.weights + self.forward_output
 
     @property
+    def gradients(self) -> int:
+        """Bytes of the gradients of the weights that are trained: T."""
+        return self.weight_gradient // (self.ddp_factor + self.moments)
+
+    @property
+    def sent_gradients(self) -> int:
+        """Bytes of the copies of gradients that distributed data parallel sends: T·(d - 1)."""
+        return self.gradients * (self.ddp_factor - 1)
+
+    @property
+    def optimizer_state(self) -> int:
+        """Bytes the optimizer keeps: T·m."""
+        return self.gradients * self.moments
+
+    @property
     def training(self) -> int:
-        """D + W + O·b + W·(d + m) + (O·b + D)."""
+        """D + W + O·b + T·(d + m) + (O·b + D)."""
         return self.inference + self.weight_gradient + self.output_gradient
 
     @property
@@ -84,15 +105,18 @@ def formula(
     precision_factor: float = 1.0,
     ddp_factor: int = 1,
     mode: str = "train",
+    trainable_bytes: int | None = None,
 ) -> Naive:
-    """Return the sums for training and inference from plain numbers: D, W, O in bytes; m, b, d."""
+    """Return the sums for training and inference from plain numbers: D, W, O, T in bytes (T None: all of W);
+    m, b, d."""
+    trained = weight_bytes if trainable_bytes is None else trainable_bytes
     # A fraction, not a float: sizes beyond 2^53 stay exact.
     forward_output = int(Fraction(precision_factor) * output_bytes)
     return Naive(
         data=data_bytes,
         weights=weight_bytes,
         forward_output=forward_output,
-        weight_gradient=weight_bytes * (ddp_factor + moments),
+        weight_gradient=trained * (ddp_factor + moments),
         output_gradient=forward_output + data_bytes,
         precision_factor=precision_factor,
         ddp_factor=ddp_factor,
@@ -110,6 +134,7 @@ def from_leaves(
     precision_factor: float = 1.0,
     ddp_factor: int = 1,
     mode: str = "train",
+    trainable_bytes: int | None = None,
 ) -> Naive:
     """Return the sum of leaf outputs in order, O without the last one, counted in float32."""
     mixed = precision_factor != 1
@@ -123,6 +148,7 @@ def from_leaves(
         precision_factor=precision_factor,
         ddp_factor=ddp_factor,
         mode=mode,
+        trainable_bytes=trainable_bytes,
     )
 
 
@@ -172,15 +198,14 @@ def onnx_leaves(graph: Graph) -> tuple[LeafOutput, ...]:
     return tuple(leaves)
 
 
-def moments_in(graph: Graph) -> int:
+def moments_in(graph: Graph, trainable_bytes: int) -> int:
     """m as captured: optimizer state on the device over trained parameters, to the nearest whole number.
 
     State that is small beside the parameters (step counters, factored moments) so counts as none.
     """
-    state = weights = 0
-    for storage in graph.storages:
-        if storage.on_device and storage.category is Category.OPTIMIZER_STATE:
-            state += storage.nbytes
-        elif storage.on_device and storage.category is Category.PARAMETER:
-            weights += storage.nbytes
-    return round(Fraction(state, weights)) if weights else 0
+    state = sum(
+        storage.nbytes
+        for storage in graph.storages
+        if storage.on_device and storage.category is Category.OPTIMIZER_STATE
+    )
+    return round(Fraction(state, trainable_bytes)) if trainable_bytes else 0

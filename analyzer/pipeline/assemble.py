@@ -140,7 +140,7 @@ def step_seconds(captured: Captured, runtime: Runtime) -> StepTime | None:
     return step_time(captured.source.graph, captured.profile)
 
 
-_ORDERS_NOTE = "{}; in others {} to {} MiB are reserved"
+_ORDERS_NOTE = "{}; in others {} MiB are reserved"
 _PLACES_NOTE = (
     "of two free blocks of one size the one at the lower address serves; where the driver puts memory"
     " otherwise, {}"
@@ -241,8 +241,10 @@ class _AssumedFigures:
     notes: tuple[str, ...] = ()
 
 
-def _in_mib(nbytes: int) -> str:
-    return f"{nbytes / 2**20:,.0f}"
+def _in_mib(least: int, most: int) -> str:
+    """Return a range in MiB, or the one figure where both ends are the same MiB."""
+    ends = dict.fromkeys(f"{nbytes / 2**20:,.0f}" for nbytes in (least, most))
+    return " to ".join(ends)
 
 
 def _assumed_figures(
@@ -290,12 +292,10 @@ def _other_arrangements(
     """Return notes on what other orders of requests and places of segments would make of the peaks, and
     reserved bytes there."""
     orders = orders_range(variants.prediction, simulation)
-    notes = [_ORDERS_NOTE.format(variants.prediction.order, *map(_in_mib, orders))] if orders else []
+    notes = [_ORDERS_NOTE.format(variants.prediction.order, _in_mib(*orders))] if orders else []
     placed = placed_ranges(variants, simulation)
     named = [] if placed is None else zip(placed, ("allocated", "reserved"), strict=True)
-    parts = [
-        f"{_in_mib(least)} to {_in_mib(most)} MiB are {name}" for (least, most), name in named if least < most
-    ]
+    parts = [f"{_in_mib(least, most)} MiB are {name}" for (least, most), name in named if least < most]
     if parts:
         notes.append(_PLACES_NOTE.format(" and ".join(parts)))
     reserved = placed[1] if placed is not None and placed[1][0] < placed[1][1] else ()

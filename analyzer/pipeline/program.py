@@ -221,17 +221,22 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _naive(ran: Ran) -> Any:
-    """Return the textbook's sum for the first model's first forward pass."""
-    from analyzer.liveness.naive import from_leaves, moments_in
+    """Return the textbook's sum for the first forward pass of each model; nothing of a program without a
+    module, whose layers nobody can name."""
+    from analyzer.liveness.naive import formula, from_leaves, moments_in
+
+    if not ran.leaves and not ran.weight_bytes:
+        return formula(data_bytes=0, weight_bytes=0, output_bytes=0, mode="infer")
 
     inputs = sum(s.nbytes for s in ran.graph.storages if s.category is Category.INPUT and s.on_device)
     return from_leaves(
         ran.leaves,
         data_bytes=inputs,
         weight_bytes=ran.weight_bytes,
-        moments=moments_in(ran.graph) if ran.trained else 0,
+        moments=moments_in(ran.graph, ran.trainable_bytes) if ran.trained else 0,
         precision_factor=1.0,
         mode="train" if ran.trained else "infer",
+        trainable_bytes=ran.trainable_bytes,
     )
 
 

@@ -148,10 +148,11 @@ def _captured_program(
         captured.leaves,
         data_bytes=captured.input_bytes + captured.output_bytes,
         weight_bytes=captured.weight_bytes,
-        moments=moments_in(captured.graph) if train else 0,
+        moments=moments_in(captured.graph, captured.trainable_bytes) if train else 0,
         precision_factor=0.5 if options.amp else 1.0,
         ddp_factor=2 if parallel is not None and parallel.kind == "ddp" else 1,
         mode=options.mode,
+        trainable_bytes=captured.trainable_bytes,
     )
     return Captured(
         target=name,

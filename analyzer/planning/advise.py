@@ -28,11 +28,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError
-from analyzer.options import Options, takes_options
+from analyzer.options import Keywords, Options, takes_options
 from analyzer.pipeline.workload import Progress
 from analyzer.planning.advisor import patch
 from analyzer.planning.advisor.compiled import advise_compiled
@@ -62,7 +62,7 @@ def advise(
     compiled: bool = False,
     python: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Advice:
     """The fastest way to run `target` that fits `device`. Options as for `analyzer.analyze`.
 

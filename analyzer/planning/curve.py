@@ -20,11 +20,11 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from analyzer.devices import resolve, stands_in
 from analyzer.errors import AnalyzerError, InputError
-from analyzer.options import Options, takes_options
+from analyzer.options import KeywordsButBatches, Options, takes_options
 from analyzer.pipeline.workload import Workload
 from analyzer.planning.intervals import Intervals, figures_of, uncollected
 from analyzer.results.curve import Curve, Kink, Row, Slope
@@ -52,7 +52,7 @@ def sweep(
     *,
     explain: bool = False,
     progress: Callable[[str], None] | None = None,
-    **options: Any,
+    **options: Unpack[KeywordsButBatches],
 ) -> Curve:
     """The curve of `target` over `batches` (whole numbers of at least 1). Options as for `analyzer.analyze`.
 

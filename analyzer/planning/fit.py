@@ -23,12 +23,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from analyzer.analysis import Analysis
-from analyzer.devices import parse_size, resolve
+from analyzer.devices import check_bare, parse_size, resolve
 from analyzer.errors import AnalyzerError, InputError, OptionError
-from analyzer.options import Options, takes_options
+from analyzer.options import KeywordsButDevice, Options, takes_options
 from analyzer.pipeline.workload import Progress, Workload
 from analyzer.planning.countdown import Countdown
 from analyzer.planning.intervals import Intervals, intervals_of, uncollected
@@ -56,7 +56,7 @@ def fit(
     limit: str | int | None = None,
     longest: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[KeywordsButDevice],
 ) -> Fit:
     """Return the largest batch of `target` on `device`, or under an allocator's `limit` ("8GiB" or bytes).
 
@@ -269,4 +269,6 @@ def _bytes(limit: str | int) -> int:
     nbytes = limit if isinstance(limit, int) else parse_size(limit)
     if nbytes < 1:
         raise InputError(f"a limit of {nbytes} bytes holds nothing", 'write a size such as "8GiB"')
+    if isinstance(limit, int):
+        check_bare(limit)
     return nbytes

@@ -19,11 +19,11 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.options import Options, takes_options
+from analyzer.options import Keywords, Options, takes_options
 from analyzer.planning.changes import Change, variants
 from analyzer.planning.checkpoints import recomputable_bytes
 from analyzer.planning.countdown import Countdown
@@ -46,7 +46,7 @@ def what_if(
     *,
     largest: bool = False,
     progress: Callable[[str], None] | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> list[Strategy]:
     """The base first, then every strategy in the order of what it saves. Options as for `analyzer.analyze`.
 

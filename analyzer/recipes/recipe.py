@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 from analyzer import parallelism
 from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
-from analyzer.options import Options, OverridableDefault
+from analyzer.options import Options, OverridableDefault, Task
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
 from analyzer.recipes.config import ModelConfig
@@ -74,7 +74,7 @@ class Recipe(Options):
         turned back while loaded.
     """
 
-    task: str
+    task: Task
     batch: int
     length: int
     dtype: str

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.devices import DeviceProfile
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import mib
+from analyzer.report.words import mib, span
 
 
 def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
@@ -53,7 +53,7 @@ def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
     yield "capacity_bytes", f"{mib(profile.capacity_bytes)} MiB"
     smallest, largest = profile.capacity_range_bytes
     if smallest < largest:
-        yield "capacity_range_bytes", f"{mib(smallest)} to {mib(largest)} MiB"
+        yield "capacity_range_bytes", f"{span(mib(smallest), mib(largest))} MiB"
     if profile.listed_bytes:
         yield "listed_bytes", f"{mib(profile.listed_bytes)} MiB"
     yield "compute_capability", "{}.{}".format(*profile.compute_capability)
@@ -61,7 +61,7 @@ def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
     yield "max_threads_per_sm", f"{profile.max_threads_per_sm:,}"
     yield "context_bytes", f"{mib(profile.context_bytes)} MiB"
     if least < most:
-        yield "context_range_bytes", f"{mib(least)} to {mib(most)} MiB"
+        yield "context_range_bytes", f"{span(mib(least), mib(most))} MiB"
     yield "modules_bytes", f"{', '.join(code)} MiB"
     yield "per_thread_modules", ", ".join(profile.per_thread_modules)
     yield "cublas_workspace_bytes", f"{mib(profile.cublas_workspace_bytes)} MiB"

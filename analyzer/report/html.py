@@ -16,7 +16,7 @@ from typing import Any
 from analyzer.report import attribution, moments, page, sentences
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.speed import number
-from analyzer.report.words import clean, duration, folded, operator_name, percent, size
+from analyzer.report.words import clean, duration, folded, operator_name, percent, size, span
 from analyzer.results.estimate import Estimate
 
 # From the ground up: what stays lies below what comes and goes.
@@ -97,7 +97,10 @@ def _time(estimate: Estimate) -> list[str]:
         for name, seconds in list(sums.items())[:_TIMED]:
             share = f"{100 * seconds / time.device_seconds:.1f} %"
             rows.append((kind, page.name(name or "(top level)"), duration(seconds), share))
-    rate = "" if speed is None else "samples a second: about {} ({} to {})".format(*map(number, speed))
+    rate = ""
+    if speed is not None:
+        about, least, most = map(number, speed)
+        rate = f"samples a second: about {about} ({span(least, most)})"
     return [
         page.heading("Time of a step"),
         page.paragraph(sentences.step_line(estimate)),
@@ -340,7 +343,7 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
     )
     events = (
         (page.text(mark.event), size(mark.allocated), size(mark.peak), size(mark.reserved))
-        for mark in estimate.marks
+        for mark in sentences.marks_so_far(estimate)
     )
     return [
         '<div class="unscripted">',

@@ -1,9 +1,10 @@
 """An `Estimate` as JSON and back, by the versioned schema in `schema.json`.
 
 1. Keys are the attributes of `Estimate`; sizes are integers in bytes, of any size.
-2. Derived figures are written for readers and ignored when read: `naive.inference`, `naive.training`,
-   `naive.total`, `fits`, `verdict`, `at_least`, `reserved_range`, `device_range`, `headroom_bytes`,
-   `samples_per_second` (by the step's time, by its greatest, by its least).
+2. Derived figures are written for readers and ignored when read: `naive.gradients`, `naive.sent_gradients`,
+   `naive.optimizer_state`, `naive.inference`, `naive.training`, `naive.total`, `fits`, `verdict`, `at_least`,
+   `reserved_range`, `device_range`, `headroom_bytes`, `samples_per_second` (by the step's
+   time, by its greatest, by its least).
 3. `schema` counts up only when a key changes its meaning or goes; new keys do not change it.
 4. Names are written as they are: JSON escapes what a terminal must not see.
 """
@@ -36,6 +37,7 @@ from analyzer.results.estimate import (
 from analyzer.timing.step_time import StepTime
 
 SCHEMA = 1
+_NAIVE_SUMS = ("gradients", "sent_gradients", "optimizer_state", "inference", "training", "total")
 # What sweep, fit, what-if, compare and advise write lists under.
 _OTHERS = ("rows", "fits", "strategies", "figures", "ways")
 
@@ -45,7 +47,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     document: dict[str, Any] = {"schema": SCHEMA, "analyzer": __version__}
     document |= _json_value(estimate)
     naive = estimate.naive
-    document["naive"] |= {"inference": naive.inference, "training": naive.training, "total": naive.total}
+    document["naive"] |= {name: getattr(naive, name) for name in _NAIVE_SUMS}
     document["certainty"]["unknown_operators"] = {
         name: {"calls": calls, "bound_bytes": None}
         for name, calls in estimate.certainty.unknown_operators.items()

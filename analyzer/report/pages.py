@@ -121,13 +121,16 @@ def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
     runs = [(strategy, strategy.estimate) for strategy in ways if strategy.estimate is not None]
     most = max(shown.needed.device_used for _, shown in runs)
     timed = any(shown.step_seconds is not None for _, shown in runs)
-    rows = [_strategy(strategy, shown, base.needed.device_used, most, timed) for strategy, shown in runs]
+    pressed = plans.under_pressure(ways)
+    before = base.needed.device_used
+    rows = [_strategy(strategy, shown, before, most, timed, pressed) for strategy, shown in runs]
     times = ("step", "between", "samples/s") if timed else ()
     heads = (
         "strategy",
         "",
         "allocated",
         "device",
+        *(("with room",) if pressed else ()),
         "saves",
         "compute",
         *times,
@@ -135,7 +138,7 @@ def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
         "fits",
         "largest batch",
     )
-    numbers = (*range(2, 6 + len(times)), len(heads) - 1)
+    numbers = (*range(2, 6 + pressed + len(times)), len(heads) - 1)
     failed = [f"{strategy.name}: {strategy.error}" for strategy in ways if strategy.estimate is None]
     body = [
         page.table(heads, rows, numbers, "cards"),
@@ -145,14 +148,16 @@ def strategies(ways: Sequence[Strategy], _: View = PLAIN) -> str:
     return page.render(f"{plan.about(base)} · what if", "\n".join(body))
 
 
-def _strategy(strategy: Strategy, estimate: Estimate, before: int, most: int, timed: bool) -> tuple[str, ...]:
-    room = estimate.needed
+def _strategy(
+    strategy: Strategy, estimate: Estimate, before: int, most: int, timed: bool, pressed: bool
+) -> tuple[str, ...]:
     extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
     return (
         page.text(strategy.name),
-        page.bar(room.device_used, most, 0, room.peak_allocated),
-        size(room.peak_allocated),
-        size(room.device_used),
+        page.bar(estimate.device_used, most, 0, estimate.peak_allocated),
+        size(estimate.peak_allocated),
+        size(estimate.device_used),
+        *((size(estimate.needed.device_used),) if pressed else ()),
         percent(strategy.saved, before),
         extra,
         *((speed.step(estimate), speed.step_range(estimate), speed.rate(estimate)) if timed else ()),

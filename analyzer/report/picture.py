@@ -100,7 +100,7 @@ def _bars(estimate: Estimate, _: View = PLAIN, *, form: str) -> bytes:
 
 def _shown(estimate: Estimate) -> tuple[MarkRow, ...]:
     """Return the named events that fit: all, or those around the one at the peak."""
-    marks = estimate.marks
+    marks = sentences.marks_so_far(estimate)
     if len(marks) <= _MOST:
         return marks
     at = next((place for place, mark in enumerate(marks) if mark.event == estimate.peak_at), len(marks) - 1)

@@ -282,7 +282,11 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     lines.append(about(estimate))
     if estimate.certainty.beside_range is not None:
         least, most = fit.reserved_range
-        held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
+        held = (
+            f"{size(least)} held"
+            if size(least) == size(most)
+            else f"between {size(least)} and {size(most)} held"
+        )
         lines.append(f"{_ASSUMING[fit.verdict].format(clean(estimate.device))}; {held}")
     if fit.brief is not None and (sentence := speed.line(fit.brief)):
         lines.append(f"at that {what} {sentence}")

@@ -5,14 +5,16 @@ estimated, where the peak is, how sure the figures are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from analyzer import releases
 from analyzer.report.command_line import written
-from analyzer.report.words import clean, duration, operator_name, percent, size, tail, unit
+from analyzer.report.words import clean, duration, operator_name, percent, size, span, tail, unit
 
 if TYPE_CHECKING:
-    from analyzer.results.estimate import Estimate, OutOfMemory
+    from analyzer.results.estimate import Estimate, MarkRow, OutOfMemory
 
 _RULES_SHOWN = 3
 _LONGEST_NAME, _LONGEST_PLACE = 200, 44
@@ -22,9 +24,12 @@ _NAIVE_TERMS = (
     ("data", "data"),
     ("weights", "weights"),
     ("forward_output", "outputs"),
-    ("weight_gradient", "weight grads"),
+    ("gradients", "weight grads"),
+    ("sent_gradients", "sent grads"),
+    ("optimizer_state", "optimizer state"),
     ("output_gradient", "output grads"),
 )
+_ONLY_IF_ANY = ("sent_gradients", "optimizer_state")
 
 # What each verdict is called, of the device and of a budget.
 _FITS = {word: word for word in ("fits", "may not fit", "does not fit")}
@@ -62,7 +67,11 @@ def _other_sentences(estimate: Estimate) -> list[str]:
     lines = []
     if estimate.device_assumed and estimate.budget_bytes is None and not estimate.stopped:
         takes = f"on {clean(estimate.device)} it would take {_used(estimate)}"
-        lines.append(f"{takes}; --device NAME or SIZE says whether it fits")
+        lines.append(
+            f"{takes}; --device NAME or SIZE says whether it fits"
+            if estimate.device_used
+            else "it uses no memory of a GPU"
+        )
     if estimate.with_room is not None:
         lines.append(
             f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"
@@ -96,13 +105,17 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
         return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
     if verdict == "may not fit":
         least, most = estimate.device_range
-        span = f"{used} of {size(limit)} {where}, between {size(least)} and {size(most)}"
+        sentence = f"{used} of {size(limit)} {where}"
+        if size(least) != size(most):
+            sentence += f", between {size(least)} and {size(most)}"
         certainty = estimate.certainty
         if most <= limit and certainty.kept_bytes:
-            span += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
+            sentence += f", and the driver may keep {size(certainty.kept_bytes)} more of it"
         if least > limit:
-            span += f", and the driver may have {size(certainty.spare_bytes)} more"
-        return False, f"{words[verdict]}: {span}"
+            sentence += f", and the driver may have {size(certainty.spare_bytes)} more"
+        return False, f"{words[verdict]}: {sentence}"
+    if verdict == "fits" and not estimate.device_used:
+        return True, f"{words[verdict]}: it uses no memory of a GPU"
     if verdict == "fits":
         return (
             True,
@@ -159,11 +172,12 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
     error = naive - estimate.peak_allocated
     off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
     runtime = tail(clean(estimate.runtime), 12)
-    captured = naive or estimate.graph_peak  # neither is known of a program that was emulated
-    graph = (("naive sum", naive, off), ("graph liveness", estimate.graph_peak, "tensors freed at last use"))
+    liveness = ("graph liveness", estimate.graph_peak, "tensors freed at last use")
     least = "at least; " if estimate.at_least else ""
     return (
-        *(graph if captured else ()),
+        # Neither is known of a program that was emulated, the first not of one without modules.
+        *((("naive sum", naive, off),) if naive else ()),
+        *((liveness,) if naive or estimate.graph_peak else ()),
         (f"{runtime}: allocated", estimate.peak_allocated, f"{least}peak in use"),
         (f"{runtime}: reserved", estimate.peak_reserved, f"{least}peak held by the allocator"),
         (f"{runtime}: device", estimate.device_used, f"{least}what nvidia-smi shows"),
@@ -174,10 +188,20 @@ def naive_terms(estimate: Estimate) -> str:
     """Return the naive sum, term by term; nothing where it is not known."""
     if not estimate.naive.total:
         return ""
-    shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]
-    terms = [(name, getattr(estimate.naive, field)) for field, name in shown]
+    shown = _NAIVE_TERMS if estimate.naive.mode == "train" else _NAIVE_TERMS[:3]
+    terms = [
+        (name, nbytes)
+        for field, name in shown
+        if (nbytes := getattr(estimate.naive, field)) or field not in _ONLY_IF_ANY
+    ]
     shown_as, write = unit(nbytes for _, nbytes in terms)
     return f"naive = {' + '.join(f'{name} {write(nbytes)}' for name, nbytes in terms)} {shown_as}"
+
+
+def marks_so_far(estimate: Estimate) -> tuple[MarkRow, ...]:
+    """Return the named events, each with the peak since the program began instead of since its iteration."""
+    peaks = accumulate((mark.peak for mark in estimate.marks), max)
+    return tuple(replace(mark, peak=peak) for mark, peak in zip(estimate.marks, peaks, strict=True))
 
 
 def breakdown_rows(estimate: Estimate) -> list[tuple[str, int]]:
@@ -219,10 +243,10 @@ def assumed(estimate: Estimate) -> list[str]:
         return []
     (low, high), (least, most) = estimate.device_range, estimate.reserved_range
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
-    span = f"so device memory may be {size(low)} to {size(high)}"
+    sentence = f"so device memory may be {span(size(low), size(high))}"
     if least != most:
-        span += f", reserved {size(least)} to {size(most)}"
-    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", span]
+        sentence += f", reserved {span(size(least), size(most))}"
+    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", sentence]
 
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
@@ -241,6 +265,6 @@ def step_line(estimate: Estimate) -> str:
     )
     how = "" if time.source.startswith("measured") else f"; {clean(time.source)}"
     return (
-        f"Time of a step: about {about} on {tail(clean(time.device), 20)} ({low} to {high}), bound by"
+        f"Time of a step: about {about} on {tail(clean(time.device), 20)} ({span(low, high)}), bound by"
         f" {time.bound}: device {busy}, host {handed}{how}"
     )

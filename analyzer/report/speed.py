@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analyzer.report.words import duration
+from analyzer.report.words import duration, span
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
@@ -27,7 +27,7 @@ def step(estimate: Estimate) -> str:
 def step_range(estimate: Estimate) -> str:
     """Return the range of a step's time: "300 ms to 609 ms"."""
     time = estimate.step_seconds
-    return UNKNOWN if time is None else f"{duration(time.low)} to {duration(time.high)}"
+    return UNKNOWN if time is None else span(duration(time.low), duration(time.high))
 
 
 def rate(estimate: Estimate) -> str:
@@ -51,7 +51,7 @@ def line(estimate: Estimate) -> str:
     if speed is None:
         return sentence
     about, least, most = map(number, speed)
-    return f"{sentence}: about {about} samples a second ({least} to {most})"
+    return f"{sentence}: about {about} samples a second ({span(least, most)})"
 
 
 def fields(estimate: Estimate | None) -> dict[str, Any]:

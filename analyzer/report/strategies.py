@@ -23,15 +23,18 @@ COSTS = ("free", "slower", "changes results", "more GPUs", "a larger GPU")
 
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
-    """Return a table of strategies: device memory, savings, recomputed operations, step time with range,
-    samples per second, largest batch; then what to type."""
+    """Return a table of strategies: device memory (and of a device with room for all, where that is more; its
+    savings), recomputed operations, step time with range, samples per second, largest batch; then what to
+    type."""
     base = strategies[0].estimate
     assert base is not None
     columns = [
         Column("strategy", _NAME_WIDTH, least=20),
         Column("device MiB", 12),
-        Column("saves", 9, rank=1),
     ]
+    pressed = under_pressure(strategies)
+    columns += [Column("with room", 11, rank=2)] * pressed
+    columns += [Column("saves", 9, rank=1)]
     columns += [Column("compute", 9, rank=2)]
     timed = base.step_seconds is not None
     if timed:
@@ -55,7 +58,8 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
         rows.append(
             [
                 first,
-                mib(estimate.needed.device_used),
+                mib(estimate.device_used),
+                *([mib(estimate.needed.device_used)] * pressed),
                 percent(strategy.saved, base.needed.device_used),
                 f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
                 *([speed.step(estimate), speed.rate(estimate), speed.step_range(estimate)] if timed else []),
@@ -70,6 +74,12 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     ]
     failures = within([*failed, *_recomputable(strategies[0], base)], view.width)
     return "\n".join([*head, titles, *body, *failures]) + "\n"
+
+
+def under_pressure(strategies: Sequence[Strategy]) -> bool:
+    """Return whether one of them runs in less than it would take with room: the verdict is on what it takes
+    here, savings are between what each would take with room."""
+    return any(s.estimate is not None and s.estimate.with_room is not None for s in strategies)
 
 
 def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:

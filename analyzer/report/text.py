@@ -119,7 +119,7 @@ def _estimates(estimate: Estimate, width: int) -> RenderableType:
     rows = estimate_rows(estimate)
     widths = [
         max(len(cell) for cell in column)
-        for column in zip(*((n, f"{b:,}", mib(b)) for n, b, _ in rows), strict=True)
+        for column in zip(("", "bytes", ""), *((n, f"{b:,}", mib(b)) for n, b, _ in rows), strict=True)
     ]
     room = width - sum(widths) - 9
     bytes_fit = sum(widths) + 6 <= width

@@ -27,6 +27,11 @@ def size(nbytes: int) -> str:
     return f"{nbytes:,} B" if scale == 0 else f"{_tenths(nbytes, 1024**scale)} {_UNITS[scale]}"
 
 
+def span(least: str, most: str) -> str:
+    """Return a range as it is written: "1.5 GiB to 2 GiB"; the one figure where both ends read the same."""
+    return least if least == most else f"{least} to {most}"
+
+
 def mib(nbytes: int) -> str:
     """`nbytes` in MiB, one decimal, thousands separated, exact rounding for integers of any size."""
     return _tenths(nbytes, MIB)

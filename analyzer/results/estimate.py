@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from analyzer.keywords import in_python
 from analyzer.liveness.naive import Naive
 from analyzer.timing.step_time import StepTime
 
 
 @dataclass(frozen=True, slots=True)
 class MarkRow:
-    """State after a named event: bytes allocated and reserved then, the peak allocated so far, and what is
-    alive."""
+    """State after a named event: bytes allocated and reserved then, the peak allocated since its iteration
+    began, and what is alive."""
 
     event: str
     allocated: int
@@ -248,7 +249,8 @@ class Estimate:
     are of ("2.11");
         empty in an estimate saved before it was kept. installed: those of them that are installed in another
         release.
-    step_seconds: what a step takes of time (`StepTime`), None where nothing is known of that: ONNX files,
+    step_seconds: seconds of a step, a number with its range and its parts (`StepTime`); None where nothing is
+    known of that: ONNX files,
     several ranks, a GPU
         without figures of its speed; None too in an estimate saved before it was kept.
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
@@ -351,8 +353,10 @@ class Estimate:
             what the job takes with room, or took here; whether it runs in less is what an analysis for that
             device says.
         """
-        from analyzer.devices import capacity_of
+        from analyzer.devices import capacity_of, check_bare
 
+        if isinstance(device, int):
+            check_bare(device)
         return not self.at_least and self.within(
             self.allowed_bytes if device is None else capacity_of(device)
         )
@@ -410,13 +414,13 @@ class Estimate:
     def __repr__(self) -> str:
         from analyzer.report import formats
 
-        return str(formats.render("summary", "line", self))
+        return in_python(str(formats.render("summary", "line", self)))
 
     def __str__(self) -> str:
         """Return the verdict and the estimates side by side."""
         from analyzer.report import formats
 
-        return str(formats.render("summary", "text", self)).rstrip("\n")
+        return in_python(str(formats.render("summary", "text", self)).rstrip("\n"))
 
     def _repr_html_(self) -> str:
         """Return the notebook view."""

@@ -17,20 +17,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed, script
 from analyzer.errors import OptionError, TargetError
-from analyzer.options import Options
+from analyzer.options import Keywords, Options, words_of
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runs import jobs
 from analyzer.sandbox import UnprotectedError, apart
+from analyzer.spec import TensorSpec
 from analyzer.targets import parse
 
 # What means something for a script, too.
 OF_SCRIPTS = ("device", "budget", "assume")
 _PACKAGE = Path(__file__).parents[1]
+
+
+class EmulatedKeywords(Keywords, total=False):
+    """Those of `analyzer.analyze`, as keywords."""
+
+    inputs: Sequence[Any] | Mapping[str, TensorSpec] | None
 
 
 def emulate(
@@ -44,7 +51,7 @@ def emulate(
     keep_outputs: str | os.PathLike[str] | None = None,
     network: bool = True,
     unprotected: bool = False,
-    **options: Any,
+    **options: Unpack[EmulatedKeywords],
 ) -> Estimate:
     """Return what a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no
     GPU is.
@@ -59,10 +66,10 @@ def emulate(
     where the process was ended from outside. A program that raises gives the estimate up to there
     (`Estimate.incomplete`). keep_outputs, network, unprotected: as in `analyzer.run`.
     """
-    chosen = Options.of(options)
+    chosen, words = Options.of(options), words_of(args)
     try:
         with apart(keep_outputs, network, unprotected):
-            return _emulated(script_or_target, args, python, environment or {}, ranks, rank, chosen)
+            return _emulated(script_or_target, words, python, environment or {}, ranks, rank, chosen)
     except UnprotectedError as error:
         raise OptionError(*error.args) from None
 

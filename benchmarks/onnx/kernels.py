@@ -1,10 +1,10 @@
 """Which kernels ONNX Runtime registers: `analyzer/runtimes/onnxruntime/kernels/registered.json`, written anew.
 
-    python -m benchmarks onnx_kernels table path/to/onnxruntime/docs/OperatorKernels.md
+    python -m benchmarks onnx_kernels table FOLDER --python CUDA_VENV/bin/python
 
 1. The CPU provider's come from the installed onnxruntime itself (`get_all_opkernel_def`).
-2. The CUDA provider's come from the list its own build writes, `docs/OperatorKernels.md` of the sources; an operator that
-   is not on it, but ran there in our recordings (`tests/data/ort/kernels.json.gz`, "sharing"), is added for any type.
+2. The CUDA provider's come from onnxruntime-gpu of the same release (`get_registered_ep_kernel_defs`), whose provider is
+   loaded on the emulated CUDA runtime: no GPU is needed.
 3. A kernel is [first operator-set version, last (null: that version alone), {type parameter: element types}]. Types
    of sequences, optionals and maps are left out; a parameter that takes nothing else is not listed.
 """
@@ -12,7 +12,10 @@
 from __future__ import annotations
 
 import json
-import re
+import os
+import subprocess
+import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,12 +23,17 @@ from typing import Any
 
 import click
 
+from analyzer.devices import resolve
+from analyzer.emulation import library
+from analyzer.emulation.cudnn import CudnnAnswers
+from analyzer.emulation.device import described
+from analyzer.emulation.launch import interpreter
+from analyzer.emulation.questions import QuestionServer
 from analyzer.onnx.types import DTYPES
 from analyzer.runtimes.onnxruntime.kernels.registered import TABLE
 from benchmarks import ROOT
-from benchmarks.harness import files
 
-_ROW = re.compile(r"^\|(?P<op>[^|]*)\|(?P<formal>[^|]*)\|(?P<versions>[^|]*)\|(?P<types>[^|]*)\|$")
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _ENDLESS = 2**31 - 1
 _ONNX_NAMES = {"float": "float32", "double": "float64"} | {
     name.replace("_", "", 1): name for name in DTYPES.values() if name.startswith("float") and "_" in name
@@ -39,85 +47,69 @@ def element_types(texts: Iterable[str]) -> list[str]:
     return sorted(_ONNX_NAMES.get(name, name) for name in found)
 
 
-def cpu() -> tuple[str, Kernels]:
-    """The installed onnxruntime's version and its CPU kernels."""
-    import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    found: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for kernel in state.get_all_opkernel_def():
-        if kernel.provider == "CPUExecutionProvider":
-            first, last = kernel.version_range
-            types = {name: element_types(some) for name, some in kernel.type_constraints.items()}
-            found[kernel.domain][kernel.op_name].append([first, None if last >= _ENDLESS else last, types])
-    return onnxruntime.__version__, found
-
-
-def cuda(page: str) -> Kernels:
-    """The CUDA kernels in the list that the sources carry."""
-    section = page.split("## Operators implemented by CUDAExecutionProvider")[1].split("\n## ", maxsplit=1)[0]
-    found: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    domain = op = ""
-    for line in section.splitlines():
-        if "**Operator Domain:**" in line:
-            name = (
-                line.split("*ai.onnx*")[0]
-                if "*ai.onnx*" in line
-                else re.sub(r".*\*([\w.]+)\*\|.*", r"\1", line)
-            )
-            domain = "" if "*ai.onnx*" in line else name
-            continue
-        row = _ROW.match(line)
-        if row is None or row["op"] in ("Op Name", "---------"):
-            continue
-        op = row["op"] or op
-        numbers = [int(number) for number in re.findall(r"\d+", row["versions"])]
-        if not numbers:
-            continue
-        last = None if row["versions"].endswith("+") else numbers[-1]
-        types = {
-            name: element_types(re.findall(r"\w+\((?:[^()]|\([^()]*\))*\)", some))
-            for name, some in re.findall(r"\*\*(\w+)\*\* = ([^*]*)", row["types"])
-        }
-        found[domain][op].append([numbers[0], last, types])
+def kernels_of(listed: Iterable[Any]) -> Kernels:
+    """Kernel definitions, as onnxruntime's bindings give them, by domain and operator."""
+    found: Kernels = defaultdict(lambda: defaultdict(list))
+    for first, last, domain, op, types in listed:
+        named = {name: element_types(some) for name, some in types.items()}
+        found[domain][op].append([first, None if last >= _ENDLESS else last, named])
     return found
 
 
-# What 1.30 has beyond the list of 1.24, and what it does not take a newer operator's version for, as recorded on an H200
-# (`tests/data/h200/onnx_cuda.json.gz`): kernels that are new, and operators whose kernels end before version 22.
-_FLOATS = ["bfloat16", "float16", "float32"]
-_NEW: dict[str, list[Any]] = {
-    "Attention": [[23, None, {"T1": _FLOATS}]],
-    "DeformConv": [[19, None, {"T": ["float16", "float32", "float64"]}]],
-    "NonMaxSuppression": [[10, 10, {}], [11, None, {}]],
-    "ReduceMean": [[18, None, {"T": ["bfloat16"]}]],
-    "TensorScatter": [[24, None, {}]],
-}
-_ENDED = (
-    "Dropout", "Elu", "EyeLike", "GRU", "InstanceNormalization", "MaxPool", "Selu", "ThresholdedRelu",
-)  # fmt: skip
-_END = 21
+def ask(provider: str) -> tuple[str, list[Any]]:
+    """The release of the onnxruntime that this Python imports, and the kernels of one of its providers."""
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    if provider == "cuda":
+        library = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+        onnxruntime.register_execution_provider_library(_CUDA, str(library))
+        kernels = state.get_registered_ep_kernel_defs(_CUDA)
+    else:
+        kernels = [kernel for kernel in state.get_all_opkernel_def() if kernel.provider == _CPU]
+    rows = [
+        (*kernel.version_range, kernel.domain, kernel.op_name, kernel.type_constraints) for kernel in kernels
+    ]
+    return onnxruntime.__version__, rows
 
 
-def recorded_changes(kernels: Kernels) -> None:
-    """The list of 1.24 as 1.30 was seen to differ."""
-    for op, added in _NEW.items():
-        kernels[""].setdefault(op, []).extend(added)
-    for op in _ENDED:
-        kernels[""][op] = [
-            [first, _END if last is None and first <= _END else last, types]
-            for first, last, types in kernels[""][op]
-        ]
-
-
-def seen_on_cuda() -> set[str]:
-    """ONNX's operators that a recorded session ran on the GPU, without copies around them."""
-    recorded = files.read(ROOT / "tests/data/ort/kernels.json.gz")["sharing"]["cuda"]
-    return {
-        op
-        for op, domain, _, rows in recorded
-        if not domain and any(row[0] == op for row in rows) and not any("Memcpy" in row[0] for row in rows)
-    }
+def ask_cuda(packages: Path, python: Path) -> tuple[str, list[Any]]:
+    """Ask the onnxruntime-gpu in a folder. Its CUDA libraries are those of `python`'s CUDA build of torch; the CUDA
+    runtime is the emulated one; and the PCI device that onnxruntime looks for is a file, mounted for this process."""
+    profile, _ = resolve("h200")
+    native = library.path()
+    with tempfile.TemporaryDirectory() as folder:
+        links, pci = Path(folder, "links"), Path(folder, "pci", "0000:01:00.0")
+        for made in (links, pci):
+            made.mkdir(parents=True)
+        for name in library.OPENED_AS:
+            (links / name).symlink_to(native)
+        for name, text in {"class": "0x030200", "vendor": "0x10de", "device": "0x2335"}.items():
+            (pci / name).write_text(f"{text}\n")
+        nvidia = next((interpreter(python).parent.parent / "lib").glob("python3*/site-packages/nvidia"))
+        found = [str(links), *(str(nvidia / part / "lib") for part in ("cu13", "cudnn", "nccl"))]
+        with QuestionServer(CudnnAnswers(profile).topics) as questions:
+            environment = {
+                **os.environ,
+                **questions.environment,
+                "LD_PRELOAD": str(native),
+                "LD_LIBRARY_PATH": ":".join(found),
+                "ANALYZER_EMULATED_DEVICE": described(profile, (13, 0), 1),
+                "ANALYZER_EMULATED_LIBRARIES": str(links),
+                "PYTHONPATH": f"{packages}{os.pathsep}{ROOT}",
+            }
+            asked = [
+                sys.executable,
+                "-c",
+                "import json; from benchmarks.onnx.kernels import ask; print(json.dumps(ask('cuda')))",
+            ]
+            mounted = f'mount --bind "{pci.parent}" /sys/bus/pci/devices && exec "$@"'
+            done = subprocess.run(
+                ["unshare", "-rm", "sh", "-c", mounted, "sh", *asked],
+                env=environment, stdout=subprocess.PIPE, check=True,
+            )  # fmt: skip
+    version, rows = json.loads(done.stdout.splitlines()[-1])
+    return version, rows
 
 
 def merged(kernels: Kernels) -> Kernels:
@@ -153,12 +145,14 @@ def written(version: str, tables: dict[str, Kernels]) -> str:
 
 
 @click.command("table")
-@click.argument("listed_kernels", metavar="OperatorKernels.md", type=Path)
-def main(listed_kernels: Path) -> None:
-    """Write the table of kernels: the CPU's of the installed ONNX Runtime, CUDA's of this list."""
-    version, own = cpu()
-    listed = cuda(listed_kernels.read_text())
-    for op in seen_on_cuda() - listed[""].keys():
-        listed[""][op] = [[1, None, {}]]
-    recorded_changes(listed)
-    TABLE.write_text(written(version, {"cpu": merged(own), "cuda": merged(listed)}))
+@click.argument("packages", metavar="FOLDER", type=click.Path(exists=True, path_type=Path))
+@click.option("--python", required=True, type=Path, help="A Python with a CUDA build of torch.")
+def main(packages: Path, python: Path) -> None:
+    """Write the table of kernels. FOLDER: where a wheel of onnxruntime-gpu is unpacked (pip install --no-deps --target
+    FOLDER onnxruntime-gpu), of the release installed here."""
+    version, own = ask("cpu")
+    gpu_version, cuda = ask_cuda(packages.absolute(), python)
+    if gpu_version != version:
+        raise click.ClickException(f"installed is {version}, in {packages} is {gpu_version}")
+    tables = {"cpu": merged(kernels_of(own)), "cuda": merged(kernels_of(cuda))}
+    TABLE.write_text(written(version, tables))

@@ -24,7 +24,7 @@ def test_an_estimate_is_printed_in_a_screen() -> None:
     estimate = analyzer.analyze(CNN, mode="train", batch=4, amp="bf16", device="24GiB")
     line = repr(estimate)
     assert line.startswith("<Estimate ") and "\n" not in line and len(line) < 300
-    assert "--amp bf16" in line and "fits: " in line and line in repr([estimate])
+    assert "amp='bf16'" in line and "fits: " in line and line in repr([estimate])
     shown = str(estimate).splitlines()
     assert shown[0].startswith("fits: ") and len(shown) < 20 and max(map(len, shown)) <= 80
     assert any("pytorch: reserved" in row for row in shown)

@@ -34,13 +34,13 @@ def test_what_is_a_target(words: str, is_one: bool) -> None:
 def test_what_is_not_emulated_is_said() -> None:
     with pytest.raises(TargetError, match="run by ONNX Runtime, and what is emulated is PyTorch"):
         analyzer.emulate(ROOT / "models/cnn.onnx")
-    with pytest.raises(OptionError, match="--parallel is not emulated for a target"):
+    with pytest.raises(OptionError, match="parallel is not emulated for a target"):
         analyzer.emulate(f"{NET}:Net", parallel="ddp:2")
     with pytest.raises(OptionError, match="no arguments and no ranks"):
         analyzer.emulate(f"{NET}:Net", ranks=2)
-    with pytest.raises(OptionError, match=r"--batch is of targets, and .*net\.py is run as a script"):
+    with pytest.raises(OptionError, match=r"batch is of targets, and .*net\.py is run as a script"):
         analyzer.emulate(NET, batch=2)
-    with pytest.raises(OptionError, match="--optimizer is of targets"):
+    with pytest.raises(OptionError, match="optimizer is of targets"):
         analyzer.emulate(NET, optimizer="adam")
 
 

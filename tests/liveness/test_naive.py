@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +60,71 @@ def test_every_option_by_hand() -> None:
     assert naive.output_gradient == 500 + 10
     assert naive.inference == 10 + 100 + 500
     assert naive.training == 610 + 400 + 510
+
+
+def test_gradients_and_optimizer_state_have_names_of_their_own() -> None:
+    """Of 100 bytes of weights 40 are trained, by an optimizer that keeps two moments, under DDP."""
+    naive = formula(
+        data_bytes=0, weight_bytes=100, output_bytes=0, trainable_bytes=40, moments=2, ddp_factor=2
+    )
+    assert (naive.weights, naive.gradients, naive.sent_gradients, naive.optimizer_state) == (100, 40, 40, 80)
+    assert naive.weight_gradient == 40 + 40 + 80 == naive.training - naive.weights
+
+
+def test_frozen_weights_have_no_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    from analyzer.report.sentences import naive_terms
+
+    model = torch.nn.Sequential(torch.nn.Linear(512, 512, bias=False), torch.nn.Linear(512, 128, bias=False))
+    model[0].requires_grad_(False)
+    estimate = analyzer.analyze(
+        model, (torch.zeros(1, 512),), mode="train", loss="sum", optimizer="adamw", device="h200"
+    )
+    assert (estimate.naive.weights, estimate.naive.gradients) == (4 * 512 * 640, 4 * 512 * 128)
+    assert estimate.naive.optimizer_state == 2 * 4 * 512 * 128
+    assert "+ weight grads 262,144 + optimizer state 524,288 +" in naive_terms(estimate)
+
+
+PROGRAMS = {
+    "two models": (
+        """
+        import torch
+        from torch import nn
+        a = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()
+        b = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8)).cuda()
+        for _ in range(2):
+            b(a(torch.zeros(32, 8, device="cuda"))).sum().backward()
+        """,
+        4 * 32 * (16 + 16 + 4 + 16 + 16),
+    ),
+    "a part first": (
+        """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()
+        net[0](torch.zeros(32, 8, device="cuda"))
+        net(torch.zeros(32, 8, device="cuda"))
+        """,
+        4 * 32 * (16 + 16),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_model_of_a_program_counts_once(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program, outputs = PROGRAMS[name]
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    naive = analyzer.run(tmp_path / "program.py", device="h200").naive
+    parameters = 4 * (8 * 16 + 16 + 16 * 4 + 4) + (4 * (4 * 16 + 16 + 16 * 8 + 8) if "two" in name else 0)
+    assert (naive.forward_output, naive.weights) == (outputs, parameters)
+
+
+def test_nothing_is_said_of_a_program_without_modules(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "program.py").write_text("import torch\ntorch.zeros(512, 512, device='cuda').sum()")
+    estimate = analyzer.run(tmp_path / "program.py", device="h200")
+    assert estimate.naive.total == 0 and "naive" not in str(estimate)
 
 
 def test_mixed_precision_halves_the_outputs_once() -> None:
@@ -171,9 +239,9 @@ def test_moments_in_a_graph() -> None:
         Storage(4, 4000, Category.OPTIMIZER_STATE, on_device=False),
     )
     births = tuple(Birth(i) for i in range(5))
-    assert moments_in(Graph("pytorch", (weight, *state), (), births)) == 2
-    assert moments_in(Graph("pytorch", (weight,), (), births[:1])) == 0
-    assert moments_in(Graph("pytorch", (), (), ())) == 0
+    assert moments_in(Graph("pytorch", (weight, *state), (), births), 1000) == 2
+    assert moments_in(Graph("pytorch", (weight,), (), births[:1]), 1000) == 0
+    assert moments_in(Graph("pytorch", (), (), ()), 0) == 0
 
 
 def test_values_cannot_be_changed() -> None:

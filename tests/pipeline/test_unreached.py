@@ -70,6 +70,15 @@ def test_what_a_program_never_did_is_said_first(tmp_path: Path, text: str, said:
     assert json.loads(estimate.to_json())["unreached"] == said
 
 
+def test_a_program_that_never_touches_cuda_uses_no_memory_of_a_gpu(tmp_path: Path) -> None:
+    estimate = followed(tmp_path, "import torch; torch.ones(3).sum(); torch.cuda.is_available()")
+    assert (estimate.device_used, estimate.fits()) == (0, True)
+    assert "fits: it uses no memory of a GPU" in str(estimate)
+    assert any("CUDA context" in note for note in estimate.notes)
+    asks = followed(tmp_path, "import torch; print(torch.cuda.mem_get_info())")
+    assert asks.device_used > 2**28 and asks.unreached == "the program put nothing on the GPU"
+
+
 def test_a_program_that_is_ended_after_some_steps_is_not_blamed(tmp_path: Path) -> None:
     assert followed(tmp_path, MODEL + "train()", until=1).unreached == ""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from analyzer.errors import CaptureError, report_to
+from analyzer.errors import AnalyzerError, CaptureError, report_to
 from analyzer.graph import Phase
 from analyzer.targets import missing_package
 
@@ -20,6 +20,65 @@ if TYPE_CHECKING:
 
 def explained(error: Exception, recorder: Recorder) -> CaptureError:
     """Return the error as one line, at the innermost frame of the user's code."""
+    sentence = _explained(error, recorder)
+    sentence.is_own = fails_anywhere(error, recorder)
+    if sentence.is_own and sentence.hint.startswith(_ASKS_FOR_A_REPORT):
+        sentence.hint = "the program itself fails here, as it would on a GPU"
+    return sentence
+
+
+def fails_anywhere(error: BaseException, recorder: Recorder) -> bool:
+    """Return whether the program fails by itself, as it would on a GPU; False too where that is not known.
+
+    It does where its own code or Python's library raises, where a file is missing, where a function is
+    called with arguments it does not take, and where PyTorch refuses arguments that it refuses on a CPU as
+    well: if it has read no value that stands in for a real one, and nothing says that data is missing.
+    """
+    if isinstance(error, SystemExit):
+        return error.__context__ is None or fails_anywhere(error.__context__, recorder)
+    text = " ".join(str(error).split())
+    if recorder.values.stood_in or isinstance(
+        error, (AnalyzerError, NotImplementedError, torch.OutOfMemoryError)
+    ):
+        return False
+    if "meta" in text.lower() or _untraced(text):
+        return False
+    if isinstance(error, (SyntaxError, OSError)):
+        return True
+    if isinstance(error, ImportError):
+        return missing_package(error) not in ("", *BUILD_PACKAGES)
+    if any(re.search(pattern, f"{type(error).__name__}: {text}", re.IGNORECASE) for pattern, _ in _HINTS):
+        return False
+    call = recorder.failed_call
+    if call is not None and call.error in map(id, _chain(error)):
+        return call.func.namespace == "aten" and call.fails_on_a_cpu() is not False
+    raised = traceback.extract_tb(error.__traceback__)[-1:]
+    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    if isinstance(error, TypeError) and _CALL.match(text) and file.endswith("torch/nn/modules/module.py"):
+        return True
+    if file.startswith(_TORCH):
+        room = file.removeprefix(_TORCH).partition("/")[0]
+        return room in ("nn", "optim", "utils") and line.startswith("raise")
+    if _PARSER.match(text):
+        return True
+    by_python = file.startswith(_PYTHON) and not _PACKAGES.search(file)
+    return by_python or not (
+        file.startswith(_OURS) or _PACKAGES.search(file) or re.search(r"torch|SimpleNamespace|<locals>", text)
+    )
+
+
+def _raised_by(error: BaseException) -> str:
+    """Return the file whose line raised the error, "" where no line of Python did."""
+    raised = traceback.extract_tb(error.__traceback__)[-1:]
+    return raised[0].filename if raised and (raised[0].line or "").startswith("raise") else ""
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith((*_OURS, _PYTHON)) or _PACKAGES.search(file) is not None
+
+
+def _explained(error: Exception, recorder: Recorder) -> CaptureError:
+    """Return the error's line, and what to do."""
     frames = [
         f for f in traceback.extract_tb(error.__traceback__) if not recorder.places.is_library(f.filename)
     ]
@@ -35,6 +94,10 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
         hint = _ON_THE_HOST
     elif "meta" in text.lower():
         hint = "the model makes shapes or branches from data; give the analysis a version that does not"
+    elif recorder.phase is Phase.FORWARD and _CALL.match(text):
+        hint = "give each input that forward takes by its name: --input NAME=3x224x224:float32"
+    elif recorder.phase is Phase.FORWARD and _raised_by(error) and not _is_library(_raised_by(error)):
+        hint = "raised by the model itself"
     elif recorder.phase is Phase.LOSS:
         hint = "check that the loss takes the model's output and these targets, and that they suit each other"
     elif recorder.phase is Phase.OPTIMIZER:
@@ -121,16 +184,25 @@ def _in_a_program(error: Exception) -> str | None:
 
 def _report(why: str) -> str:
     return (
-        f"this may be analyzer's own fault ({why}): please report it to {report_to()}, with the script and"
+        f"{_ASKS_FOR_A_REPORT} ({why}): please report it to {report_to()}, with the script and"
         " the output of analyze run --debug"
     )
 
 
+_ASKS_FOR_A_REPORT = "this may be analyzer's own fault"
 _ON_THE_HOST = (
     "a tensor was left on the host: register_buffer moves it with the module, .to(x.device) where it is made"
 )
 _TORCH = f"{Path(torch.__file__).parent}/"
 _OURS = (_TORCH, f"{Path(__file__).parents[2]}/")
+_PACKAGES = re.compile(r"/(site|dist)-packages/")
+_PYTHON = f"{Path(traceback.__file__).parent}/"
+# What CPython says of a call with other arguments than the function takes (Python/ceval.c).
+_CALL = re.compile(
+    r"[\w.<>]+\(\) (missing \d+ required|takes |got an unexpected keyword|got multiple values)"
+)
+# Packages that a CUDA build of PyTorch brings.
+BUILD_PACKAGES = ("nvidia", "torch", "triton")
 # Where PyTorch's Python code raises because there is no GPU.
 _OF_THE_GPU = tuple(
     f"{_TORCH}{room}/" for room in ("cuda", "backends", "distributed", "accelerator", "_dynamo", "_inductor")

@@ -66,9 +66,12 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
         for name in names:
             _bind_symbol(symbols, name, batch, "the batch")
         unnamed = {name for name, value in open_inputs.items() if value.shape and value.shape[0] == ""}
-        if not open_inputs and not any(batch in (value.sizes or ()) for value in shapes.values()):
-            notes.append(
-                f"every input's shape is given, and none has the batch of {batch}: it changes nothing"
+        if not open_inputs and shapes and not any(batch in (value.sizes or ()) for value in shapes.values()):
+            name, value = next(iter(shapes.items()))
+            raise InputError(
+                f"the batch is {batch:,}, and no input has it: {display(name)} is described as"
+                f" {display_shape(value.shape)}",
+                "leave --batch out, or describe the inputs with it",
             )
         if not names and not unnamed and not shapes:
             hard_coded = next(

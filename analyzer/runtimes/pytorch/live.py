@@ -35,6 +35,11 @@ from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import limited, make_allocator, notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, Server, States, simulation_of_states
 
+_UNTOUCHED = (
+    "the program asks for no memory of a GPU; should it make a CUDA context all the same"
+    " (torch.cuda.synchronize() does), that takes {:,.0f} MiB"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ExtrapolatedIterations:
@@ -87,7 +92,7 @@ class Live:
         self._readings: list[Reading] = []
         self._watchdog_looks: list[Look] = []
         self._peaks = (0, 0, 0)
-        self.failures = 0
+        self.failures, self._asked = 0, False  # asked: how much is free, which makes a context
         self._reset()
 
     def _reset(self) -> None:
@@ -378,6 +383,7 @@ class Live:
     def device_free(self) -> int:
         """Free bytes, as `mem_get_info` reports them."""
         assert self._eager is not None
+        self._asked = True
         used = device_used(self.allocator.reserved, self._eager.libraries, self._profile)
         if not (self._process.computed or self._eager.libraries):
             used -= self._profile.first_kernel_bytes
@@ -409,6 +415,8 @@ class Live:
             ]
         )
         libraries, profile = frozenset(self._eager.libraries), self._profile
+        requested = self.failures or any(isinstance(event, Malloc) for event in events)
+        untouched = not (requested or libraries or self._asked or graph.own_streams or graph.communicators)
         failure = self._failed if self._ended else None
         if failure is not None:
             self._states.cut(failure.position)
@@ -421,12 +429,15 @@ class Live:
             allocator=self.fresh,
             limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),
             device_used=lambda simulation: (
-                device_used(simulation.peak_reserved, libraries, profile, graph.communicators)
+                0
+                if untouched
+                else device_used(simulation.peak_reserved, libraries, profile, graph.communicators)
                 + pool_bytes(self._conf, graph.own_streams and not graph.communicators)
             ),
             libraries=libraries,
             unknown=dict(self._eager.unknown),
             notes=(
+                *([_UNTOUCHED.format(profile.context_bytes / 2**20)] if untouched else ()),
                 *notes_on(self._conf),
                 *notes_on_nccl(graph.communicators, profile),
                 *notes_on_transforms(graph.operators),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer import devices
+from analyzer import devices, releases
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn.choices import choices_of
 from analyzer.libraries.cudnn.convolution import Convolution, Question
@@ -229,3 +230,14 @@ def test_einsum_equations(equation: str, shapes: list[tuple[int, ...]], expected
     """Elements of every temporary, by the rules; None for equations they do not cover."""
     found = temporaries(equation, shapes, 4)
     assert found == (None if expected is None else [4 * count for count in expected])
+
+
+def test_the_kernels_of_both_providers_are_of_the_release_that_figures_are_of() -> None:
+    """1.31 has CUDA kernels that 1.24's list lacks (TopK of bfloat16, LabelEncoder), and none without an end for
+    what an operator became later (Dropout of version 22)."""
+    table = json.loads(registered.TABLE.read_text())
+    assert releases.parse(table["onnxruntime"]) == releases.RECORDED["onnxruntime"]
+    assert registered.has_kernel("cuda", "", "TopK", 24, ["bfloat16", "int64"], ["bfloat16", "int64"])
+    assert registered.has_kernel("cuda", "", "Dropout", 21, ["float32"], ["float32"])
+    assert not registered.has_kernel("cuda", "", "Dropout", 22, ["float32"], ["float32"])
+    assert registered.knows("cuda", "ai.onnx.ml", "LabelEncoder")

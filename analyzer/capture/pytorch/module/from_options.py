@@ -67,7 +67,9 @@ def batch_for(
     """
     inputs, targets = options.inputs, options.targets
     if isinstance(inputs, Mapping):
-        inputs = _in_order(program.model, inputs)
+        inputs = _in_order(program.model, inputs, named=True)
+    if inputs is not None:
+        _check_batch(inputs, options.batch)
     if inputs is None:
         if program.make_batch is None:
             raise InputError(
@@ -80,7 +82,7 @@ def batch_for(
         )
         targets = batch_targets if targets is None else targets
         if isinstance(inputs, Mapping):
-            inputs = _in_order(program.model, inputs, strict=True)
+            inputs = _in_order(program.model, inputs)
     arguments = inputs if isinstance(inputs, Mapping) else tuple(inputs)
     wanted = tuple(targets or ())
     return Batch(
@@ -105,14 +107,39 @@ def _are_positional(arguments: Any) -> bool:
     return isinstance(arguments, tuple) and all(hasattr(part, "shape") for part in arguments)
 
 
-def _in_order(model: torch.nn.Module, inputs: Mapping[str, Any], strict: bool = False) -> Any:
-    """Return inputs in the order of `forward`'s parameters if they are its first ones, else by name. As given
-    if a name is unknown to `forward`, unless strict: a target's own names are keywords."""
+def _check_batch(inputs: Any, batch: int | None) -> None:
+    """Raise InputError where given inputs are of another batch than was said. The batch is an input's first
+    dimension, or the second of one with three or more (sequences first, as in `torch.nn.RNN`)."""
+    shapes = [tuple(tensor.shape) for tensor in tensors_in(inputs)]
+    if batch is None or not any(shapes):
+        return
+    if not any(batch in shape[: 2 if len(shape) > 2 else 1] for shape in shapes):
+        first = next(filter(None, shapes))
+        raise InputError(
+            f"batch is {batch:,}, and the inputs are of batch {first[0]:,} ({'x'.join(map(str, first))})",
+            f"leave the batch out, or give inputs of batch {batch:,}; analyzer.sweep(target, batches, inputs)"
+            " sets their batch",
+        )
+
+
+def _in_order(model: torch.nn.Module, inputs: Mapping[str, Any], named: bool = False) -> Any:
+    """Return inputs in the order of `forward`'s parameters if they are its first ones, else by name. named:
+    by the caller, who is told of a name that is none of them (InputError); a target's own names are
+    keywords."""
     parameters = inspect.signature(model.forward).parameters
-    order = list(parameters)
+    kinds = {entry.kind for entry in parameters.values()}
+    several, keywords = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    order = [name for name, entry in parameters.items() if entry.kind not in (several, keywords)]
     if not set(inputs) <= set(order):
-        keywords = any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())
-        return inputs if strict or keywords else tuple(inputs.values())
+        if named and keywords not in kinds and several in kinds:
+            return tuple(inputs.values())  # which have no names
+        if named and keywords not in kinds:
+            wrong = next(name for name in inputs if name not in order)
+            raise InputError(
+                f"{type(model).__name__} takes no input {wrong!r}",
+                f"{did_you_mean(wrong, order)}it takes {', '.join(order) or 'none'}",
+            )
+        return inputs
     ordered = sorted(inputs, key=order.index)
     if ordered == order[: len(ordered)]:
         return tuple(inputs[name] for name in ordered)

@@ -32,12 +32,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.loss import _Loss
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
 from analyzer.capture.pytorch.device.nvml import nvml
-from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.explain import explained, fails_anywhere
 from analyzer.capture.pytorch.kernels.fetched import fetched_kernels
 from analyzer.capture.pytorch.kernels.flex import compiled_flex
 from analyzer.capture.pytorch.kernels.quantized import managed_memory
@@ -88,7 +89,7 @@ class Ran:
         and are stored once. steady: it was ended because from then on everything repeats. trained: whether
         there was a backward pass.
     unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not
-        of. weight_bytes, leaves: of the modules that were called, for the naive sum.
+        of. weight_bytes, trainable_bytes, leaves: of the modules that were called, for the naive sum.
     """
 
     graph: Graph
@@ -98,6 +99,7 @@ class Ran:
     steady: bool
     trained: bool
     weight_bytes: int
+    trainable_bytes: int
     leaves: tuple[LeafOutput, ...]
     caveats: tuple[str, ...]
     unreached: str
@@ -124,10 +126,12 @@ class Phases:
         self._uninitialized: set[str] = set()  # paths of lazy modules before their first call
         self._paths: dict[int, str] = {}
         self._leaf: set[int] = set()
-        self._leaves_of: int | None = None
+        self._root: int | None = None  # the model whose first forward pass is under way
+        self._passed: set[int] = set()  # models, and leaves inside them, of which one is over
+        self._weighed: set[int] = set()  # storages of `weight_bytes`
         self.steps = self.optimizers = 0
         self.steady = self.trained = False
-        self.weight_bytes = 0
+        self.weight_bytes = self.trainable_bytes = 0
         self.leaves: list[LeafOutput] = []
 
     def now(self) -> Phase:
@@ -148,12 +152,12 @@ class Phases:
         """Return a function that restores the current phase after a speculative run. Its argument says
         whether that run's leaf outputs count."""
         where = self._forward_seen, self._started, self._calls
-        leaves_of, count = self._leaves_of, len(self.leaves)
+        root, passed, count = self._root, set(self._passed), len(self.leaves)
 
         def again(counts: bool) -> None:
             self._forward_seen, self._started, self._calls = where
             if not counts:
-                self._leaves_of = leaves_of
+                self._root, self._passed = root, passed
                 del self.leaves[count:]
 
         return again
@@ -205,7 +209,7 @@ class Phases:
         if not self._recorder.places.modules:
             self.evaluations.calls(module)
             self._forward_seen = self._started = True
-            self._leaves_of = self._leaves_of or id(module)
+            self._root = None if id(module) in self._passed else id(module)
             self._calls = Phase.FORWARD
             if not torch.is_grad_enabled():
                 self._calls = Phase.GENERATION if generates() else Phase.EVALUATION
@@ -234,20 +238,34 @@ class Phases:
                     self._uninitialized.add(name.rpartition(".")[0])
                 elif tensor.is_cuda:
                     self._recorder.label(tensor, name, category)
-                    self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
+                    self._weigh(tensor)
+
+    def _weigh(self, tensor: torch.Tensor) -> None:
+        """Count a parameter or buffer, once if several models hold it."""
+        if (identity := id(tensor)) in self._weighed:
+            return
+        self._weighed.add(identity)
+        weakref.finalize(tensor, self._weighed.discard, identity)
+        nbytes = sum(part.numel() * part.element_size() for part in inside(tensor))
+        self.weight_bytes += nbytes
+        self.trainable_bytes += nbytes if tensor.requires_grad else 0
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
-        """Note a module's output; leaf outputs of the first forward pass enter the naive sum."""
+        """Note a module's output; leaf outputs of each model's first forward pass enter the naive sum, but
+        those of leaves that were in another model's."""
         if not self._recorder.places.modules:
             self.evaluations.returned(module, out)
         if self._uninitialized and (path := self._paths.get(id(module))) in self._uninitialized:
             self._uninitialized.remove(path)
             self._label_weights(module)
-        if self._leaves_of == id(module):
-            self._leaves_of = -1
-        elif self._leaves_of not in (None, -1) and id(module) in self._leaf:
+        if self._root is None:
+            return
+        if id(module) in self._leaf and id(module) not in self._passed and not isinstance(module, _Loss):
             nbytes, count = bytes_in(out)
             self.leaves.append(LeafOutput(self._paths[id(module)], nbytes, count, bool(module._parameters)))
+        if self._root == id(module):
+            self._root = None
+            self._passed |= {id(part) for part in module.modules()}
 
 
 def follow(
@@ -309,6 +327,8 @@ def follow(
                 pass
             except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:
                 error = ended
+                if isinstance(ended, SystemExit) and fails_anywhere(ended, recorder):
+                    ended.is_own = True  # type: ignore[attr-defined]
             except Exception as ended:
                 error = explained(ended, recorder)
                 error.__cause__ = ended
@@ -326,6 +346,7 @@ def follow(
         steady=phases.steady,
         trained=phases.trained,
         weight_bytes=phases.weight_bytes,
+        trainable_bytes=phases.trainable_bytes,
         leaves=tuple(phases.leaves),
         caveats=tuple(recorder.caveats),
         unreached=_unreached(recorder, phases) if _by_itself(error) else "",

@@ -8,9 +8,8 @@
    there. ONNX Runtime's extensions run on the CPU.
 
 Source: `core/framework/kernel_registry.cc` (`VerifyVersion`, `MatchKernelDefTypes`). The table is written by
-`benchmarks/onnx/kernels.py`: the CPU provider's from ONNX Runtime itself, CUDA's from
-`docs/OperatorKernels.md` of 1.24, the newest at hand: an operator that changed since is taken to have kept
-its kernels. Not modelled: kernels that a provider registers and then declines for a node's attributes.
+`benchmarks/onnx/kernels.py`, which asks ONNX Runtime itself, of the release in the table, for the kernels of
+both providers. Not modelled: kernels that a provider registers and then declines for a node's attributes.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ from typing import Any
 from analyzer.onnx.shapes import extensions
 
 TABLE = Path(__file__).with_name("registered.json")
-# Providers whose list is of an older ONNX Runtime: what it has for an operator's newest version then, later
-# versions have.
-_OLDER = frozenset({"cuda"})
 OWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
@@ -44,10 +40,7 @@ def has_kernel(
     own = {"T": inputs[0]} if inputs and "float" in inputs[0] else {}
     operands = _by_parameter(formals, inputs, outputs) if formals else own
     for first, last, types in _table().get(f"{provider}:{domain}", {}).get(op, ()):
-        if last is None:
-            fits = first <= since if provider in _OLDER else first == since
-        else:
-            fits = first <= since <= last
+        fits = first == since if last is None else first <= since <= last
         if (fits or since < 0) and _types_fit(types, operands):
             return True
     return False

@@ -294,7 +294,7 @@ def test_frozen_models_need_no_ddp() -> None:
 
 
 def test_onnx_files_and_other_runtimes_are_for_one_gpu() -> None:
-    with pytest.raises(OptionError, match="runs on one GPU: --parallel is for PyTorch models"):
+    with pytest.raises(OptionError, match="runs on one GPU: parallel is for PyTorch models"):
         analyzer.analyze(MODELS / "cnn.onnx", batch=1, parallel="ddp:2")
     with pytest.raises(OptionError, match="paddle runs one process"):
         estimate("ddp:2", runtime="paddle")

@@ -1,0 +1,86 @@
+"""An error of the program's own brings no hint to install what would end in it as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import analyzer
+from analyzer.engines import choice, reach
+from analyzer.errors import CaptureError
+
+INSTALL = "engine install"
+
+
+@pytest.fixture(autouse=True)
+def nothing_within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "within_reach", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise ValueError('no')",
+        "assert False",
+        "open('nosuch.csv')",
+        "import sys; sys.exit(3)",
+        "import argparse; p = argparse.ArgumentParser(); p.add_argument('--x', required=True); p.parse_args()",
+        "def f(a, b): pass\nf(1)",
+        "import json; json.loads('{')",
+        "import torch; torch.nn.Linear(3, 4).cuda()()",
+        "import torch; torch.nn.Linear(3, 4).cuda()(torch.ones(2, 5, device='cuda'))",
+        "import torch; torch.ones(200000, 3000, device='cuda') @ torch.ones(2, 3, device='cuda')",
+        "import torch; torch.optim.SGD([], 0.1)",
+    ],
+)
+def test_a_programs_own_error_installs_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "program.py").write_text(text)
+    answer: Any = choice.EngineChoice().analyze_program(
+        tmp_path / "program.py", (), choice.Options(device="h100"), {}
+    )
+    assert answer.estimate.incomplete is not None
+    hint = getattr(answer.error, "hint", "")
+    assert INSTALL not in hint and not any(INSTALL in note for note in answer.estimate.notes)
+    assert "own fault" not in hint or "json" in text
+
+
+MODELS = """
+import torch
+class Two(torch.nn.Module):
+    def forward(self, x, y):
+        return x + y
+class Raises(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError("of its own")
+class Shape(torch.nn.Module):
+    def forward(self, x):
+        return x @ torch.ones(9, 9, device=x.device)
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Two", "give each input that forward takes"),
+        ("Raises", "raised by the model itself"),
+        ("Shape", "check that the input's shape"),
+    ],
+)
+def test_a_models_own_error_installs_nothing(tmp_path: Path, name: str, hint: str) -> None:
+    (tmp_path / "net.py").write_text(MODELS)
+    with pytest.raises(CaptureError) as caught:
+        analyzer.analyze(f"{tmp_path / 'net.py'}:{name}", {"x": analyzer.TensorSpec((2, 8))}, device="h100")
+    assert INSTALL not in caught.value.hint and caught.value.hint.startswith(hint)
+
+
+def test_what_emulation_runs_is_still_offered(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODELS)
+    with pytest.raises(CaptureError, match=INSTALL):
+        analyzer.analyze(f"{tmp_path / 'net.py'}:Branch", {"x": analyzer.TensorSpec((2, 8))}, device="h100")

@@ -1,0 +1,53 @@
+"""Each figure is called what it is: a column has one meaning, a peak so far does not fall, a range has two ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.report import formats, html
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.sentences import assumed, marks_so_far, naive_terms
+from analyzer.report.words import span
+from analyzer.results.estimate import MarkRow, Room
+from analyzer.results.strategy import Strategy
+from tests.report.estimates import MIB, TRAINING
+
+
+def test_a_verdict_stands_beside_the_figure_it_is_of() -> None:
+    """A job that needs 2,090 MiB runs in 2,048: the verdict is on what it takes there."""
+    here = replace(TRAINING, device_used=2040 * MIB, capacity_bytes=2048 * MIB, device_assumed=False)
+    pressed = replace(here, with_room=Room(2000 * MIB, 2048 * MIB, 2090 * MIB))
+    base = replace(here, device_used=3000 * MIB)
+    ways = [Strategy("as it is", {}, base), Strategy("fsdp2", {}, pressed, saved=910 * MIB)]
+    titles, _, row = formats.render("strategies", "text", ways, View(width=120)).splitlines()[2:5]
+    assert titles.split()[:5] == ["strategy", "device", "MiB", "with", "room"]
+    assert row.split()[:5] == ["fsdp2", "2,040.0", "2,090.0", "30.3", "%"] and row.split()[-1] == "yes"
+    assert "with room" in formats.render("strategies", "html", ways)
+    assert "with room" not in formats.render("strategies", "text", ways[:1], View(width=120))
+
+
+def test_the_peak_so_far_does_not_fall() -> None:
+    marks = tuple(MarkRow(f"{i}.step", 0, peak * MIB, 9 * MIB) for i, peak in enumerate((3, 7, 5)))
+    estimate = replace(TRAINING, marks=marks)
+    assert [mark.peak for mark in marks_so_far(estimate)] == [3 * MIB, 7 * MIB, 7 * MIB]
+    assert "5.0 MiB" not in html.render(estimate, PLAIN).partition("peak so far")[2].partition("</table>")[0]
+
+
+def test_a_range_whose_ends_read_the_same_is_one_figure() -> None:
+    assert (span("15,994", "15,994"), span("1", "2")) == ("15,994", "1 to 2")
+    certainty = replace(
+        TRAINING.certainty,
+        assumed={"context": MIB},
+        reserved_range=(TRAINING.peak_reserved, TRAINING.peak_reserved + 1),
+        beside_range=(18 * MIB, 18 * MIB),
+    )
+    said = assumed(replace(TRAINING, certainty=certainty))[1]
+    assert said == "so device memory may be 60.0 MiB, reserved 42.0 MiB"
+
+
+def test_each_term_of_training_is_named() -> None:
+    naive = replace(TRAINING.naive, weight_gradient=32 * MIB, moments=2, ddp_factor=2)
+    assert naive_terms(replace(TRAINING, naive=naive)) == (
+        "naive = data 4.0 + weights 8.0 + outputs 16.0 + weight grads 8.0 + sent grads 8.0 + optimizer state 16.0"
+        " + output grads 20.0 MiB"
+    )
