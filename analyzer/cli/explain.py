@@ -1,31 +1,99 @@
-"""`analyze explain`: the rule behind a number of the output, in words, with its source."""
+"""`analyze explain`: the rule behind a number of the output, in words; or a recording: why memory ran out,
+and what would have helped."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._options import format_option
-from analyzer.cli._output import deliver
+from analyzer.cli._options import format_option, output_option
+from analyzer.cli._output import STDOUT, check_writable, columns, complain, deliver, wants_color, working
+from analyzer.errors import AnalyzerError, OptionError
+from analyzer.report import formats
+from analyzer.report.formats import View
 
 
 @click.command(
     cls=Command,
-    short_help="The rule behind a number of the output.",
-    examples=("analyze explain cublas-workspace", "analyze explain aten::convolution"),
+    short_help="A rule, a snapshot of PyTorch's allocator, or an error.",
+    examples=(
+        "analyze explain aten::convolution",
+        "analyze explain snapshot.pickle --format html -o snapshot.html",
+    ),
 )
 @click.argument("name", required=False)
-@format_option("explanation", help_text="Form of the explanation.")
-def command(name: str | None, form: str) -> None:
+@format_option("explanation", "recording", help_text="Form of the explanation (html: of a file).")
+@click.option(
+    "--top", type=click.IntRange(min=0), default=10, metavar="N", help="How many of the largest tensors."
+)
+@output_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(name: str | None, form: str, **options: Any) -> int:
     """Explain the rule NAME that the output cites, or the rules behind an operator; without NAME, list all
     rules.
 
     NAME is a rule ("cublas-workspace"), a PyTorch operator ("aten::convolution") or an ONNX one ("Conv").
+
+    Or NAME is a file (where one of that name exists, it wins over a rule): a snapshot that
+    `torch.cuda.memory._dump_snapshot` wrote, or a text with an OutOfMemoryError of PyTorch or an error of
+    ONNX Runtime or vLLM in it; "-" reads the text from stdin. A snapshot is read as data (nothing in it is
+    executed), replayed through a simulation of its allocator, and explained: what was asked for and what was
+    free, who holds the peak, what grows, and what each setting of the allocator would have held.
+
+    Exit code 0: explained, and nothing failed in it; 1: it ran out of memory; 2: bad usage or input.
     """
-    from analyzer.report import formats
+    check_writable("-o", options["output"])
+    if name is not None and (name == "-" or Path(name).is_file()):
+        return _file(name, form, options)
+    if form == "html":
+        raise OptionError(
+            "--format html is a form of a file's explanation", "leave it out for a rule, or name a file"
+        )
+    _rules(name, form, options["output"])
+    return 0
+
+
+def _rules(name: str | None, form: str, output: Path | None) -> None:
+    """Explain a rule, or list all."""
     from analyzer.rules import catalogue, find
 
     if name is None:
-        deliver(formats.render("rules", form, tuple(catalogue().values())), None)
-    else:
-        deliver(formats.render("explanation", form, find(name)), None)
+        deliver(formats.render("rules", form, tuple(catalogue().values())), output)
+        return
+    try:
+        found = find(name)
+    except AnalyzerError as error:
+        if Path(name).suffix or "/" in name:
+            raise OptionError(
+                f"there is no file {name}, and no rule of that name", "give a snapshot or a log"
+            ) from error
+        raise
+    deliver(formats.render("explanation", form, found), output)
+
+
+def _file(name: str, form: str, options: dict[str, Any]) -> int:
+    """Explain a file; return the exit code."""
+    from analyzer.recordings.opened import explained, message_of
+    from analyzer.results.recording import Recording
+
+    if name != str(STDOUT) and not options["quiet"] and _is_rule(name):
+        complain("note", f"{name} is a file here and a rule, too: the file is explained")
+    with working(name, options["quiet"]) as tell:
+        found = message_of(sys.stdin.read(), "stdin") if name == "-" else explained(Path(name), tell)
+    kind = "recording" if isinstance(found, Recording) else "message"
+    view = View(top=options["top"], color=wants_color(options["output"]), width=columns())
+    deliver(formats.render(kind, form, found, view), options["output"])
+    return int(not isinstance(found, Recording) or bool(found.failed))
+
+
+def _is_rule(name: str) -> bool:
+    from analyzer.rules import find
+
+    try:
+        return bool(find(name))
+    except AnalyzerError:
+        return False

@@ -36,7 +36,9 @@ def compare(
     after: Estimate | str | os.PathLike[str],
     tolerance: float = 0.0,
 ) -> Difference:
-    """Compare two estimates, or files of `analyze --format json`. `tolerance`: 0.01 allows 1 % more.
+    """Compare two estimates, files of `analyze --format json` or snapshots of PyTorch's allocator.
+
+    tolerance: 0.01 allows 1 % more.
 
     Raises InputError for a file that is no estimate, OptionError for a tolerance that is no share.
     """
@@ -75,8 +77,13 @@ def compare(
 def _opened(estimate: Estimate | str | os.PathLike[str]) -> Estimate:
     if isinstance(estimate, Estimate):
         return estimate
+    from analyzer.recordings.opened import is_snapshot
     from analyzer.report.json import read
 
+    if is_snapshot(Path(estimate)):
+        from analyzer.recordings.estimate import explain
+
+        return explain(Path(estimate), ways_too=False).estimate
     return read(Path(estimate))
 
 

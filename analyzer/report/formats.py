@@ -87,6 +87,16 @@ FORMATS: dict[str, dict[str, str]] = {
     },
     "device": {"text": "analyzer.report.devices:render_one", "json": "analyzer.report.devices:render_json"},
     "devices": {"text": "analyzer.report.devices:render", "json": "analyzer.report.devices:render_json"},
+    "recording": {
+        "text": "analyzer.report.recording:render",
+        "json": "analyzer.report.recording:render_json",
+        "html": "analyzer.report.recording:render_html",
+    },
+    "message": {
+        "text": "analyzer.report.recording:message",
+        "json": "analyzer.report.recording:message_json",
+        "html": "analyzer.report.recording:message_html",
+    },
     "rules": {"text": "analyzer.report.rules:render_list", "json": "analyzer.report.rules:render_json"},
     "explanation": {"text": "analyzer.report.rules:render", "json": "analyzer.report.rules:render_json"},
 }

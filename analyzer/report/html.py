@@ -46,8 +46,8 @@ _RANKS_DRAWN = 2 * _COLORS
 _TIMED = 8
 
 
-def render(estimate: Estimate, view: View = PLAIN) -> str:
-    """Return the estimate as one self-contained HTML page."""
+def render(estimate: Estimate, view: View = PLAIN, besides: str = "") -> str:
+    """Return the estimate as one self-contained HTML page. besides: HTML above its course."""
     body = [
         *(
             page.verdict(holds, sentence)
@@ -56,12 +56,12 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         *(page.verdict(False, message) for message in estimate.caveats),
         *(page.verdict(False, f"refused by {estimate.runtime}: {message}") for message in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
+        besides,
         course(estimate, 0, between="\n".join(_figures(estimate, view))),
         *ranks(estimate),
         *_time(estimate),
         *_tables(estimate, view),
-        page.heading("How sure"),
-        *_certainty(estimate),
+        *([page.heading("How sure"), *_certainty(estimate)] if estimate.engine != "recording" else []),
         page.heading("Notes") if sentences.other_notes(estimate) else "",
         page.items(folded(sentences.other_notes(estimate), view.verbose)),
     ]
@@ -175,7 +175,7 @@ def steps(estimate: Estimate) -> str:
     rounding = estimate.peak_allocated - estimate.peak_requested
     own = sum(estimate.breakdown.get(name, 0) for name in ("scratch", "workspace"))
     levels = sentences.estimate_rows(estimate)
-    whys = (
+    whys: tuple[str, ...] = (
         f"{levels[0][2]}: every layer's output once, weights, in training gradients and moments",
         "what is alive together: outputs that are never alive at once do not add up; what autograd keeps"
         f" besides outputs does ({size(estimate.saved_for_backward)} kept for backward)",
@@ -184,6 +184,8 @@ def steps(estimate: Estimate) -> str:
         "the allocator takes memory in segments and keeps them: what is cached, and holes nothing fits into",
         "the CUDA context and the code of libraries, loaded when first used",
     )
+    if estimate.engine == "recording":  # which says nothing of what lies beside the allocator
+        whys = whys[:-1]
     most = max(*(nbytes for _, nbytes, _ in levels), 1)
     rows = []
     before = 0

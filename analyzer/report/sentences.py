@@ -43,6 +43,8 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
 
     budget_bytes: instead of the one the estimate was made with.
     """
+    if estimate.engine == "recording":
+        return [_recorded(estimate)]
     where = f"on {tail(clean(estimate.device), 20)}"
     held = f"{_used(estimate)} of {size(estimate.usable_bytes)} {where}"
     budget_bytes = budget_bytes or estimate.budget_bytes
@@ -60,6 +62,14 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     if estimate.unreached:
         sentences.insert(0, (False, clean(estimate.unreached)))
     return sentences + [(None, sentence) for sentence in _other_sentences(estimate)]
+
+
+def _recorded(estimate: Estimate) -> tuple[bool | None, str]:
+    """Return the sentence on what was recorded."""
+    if estimate.out_of_memory is not None:
+        return False, f"out of memory: {_ended(estimate.out_of_memory)}"
+    held, used = size(estimate.peak_reserved), size(estimate.peak_allocated)
+    return None, f"recorded: the allocator held at most {held}, of which {used} in use at most"
 
 
 def _other_sentences(estimate: Estimate) -> list[str]:
@@ -153,7 +163,9 @@ def subject(estimate: Estimate) -> list[str]:
     words = [
         tail(clean(estimate.target), _LONGEST_NAME),
         tail(clean(estimate.runtime), _LONGEST_NAME),
-        {"infer": "inference", "train": "training", "generate": "generation"}[estimate.mode],
+        "recorded"
+        if estimate.engine == "recording"
+        else {"infer": "inference", "train": "training", "generate": "generation"}[estimate.mode],
     ]
     if estimate.batch is not None:
         together = estimate.options.get("grad_accumulation") or 1
@@ -174,7 +186,7 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
     runtime = tail(clean(estimate.runtime), 12)
     liveness = ("graph liveness", estimate.graph_peak, "tensors freed at last use")
     least = "at least; " if estimate.at_least else ""
-    return (
+    rows = (
         # Neither is known of a program that was emulated, the first not of one without modules.
         *((("naive sum", naive, off),) if naive else ()),
         *((liveness,) if naive or estimate.graph_peak else ()),
@@ -182,6 +194,7 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
         (f"{runtime}: reserved", estimate.peak_reserved, f"{least}peak held by the allocator"),
         (f"{runtime}: device", estimate.device_used, f"{least}what nvidia-smi shows"),
     )
+    return rows[:-1] if estimate.engine == "recording" else rows  # which knows the allocator alone
 
 
 def naive_terms(estimate: Estimate) -> str:

@@ -48,7 +48,7 @@ _UNKNOWN_SHOWN = 8
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """Return the whole report, ending with a newline."""
-    return printed(_parts(estimate, view), view.width, view.color)
+    return printed(parts(estimate, view), view.width, view.color)
 
 
 def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
@@ -74,10 +74,20 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
     return parts
 
 
-def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
+def parts(
+    estimate: Estimate, view: View, after_verdict: Sequence[str] = (), besides: Sequence[RenderableType] = ()
+) -> list[RenderableType]:
+    """Return the parts of the report. after_verdict: sentences behind the first one; besides: parts behind
+    the table of estimates."""
     from rich.text import Text
 
-    parts = _summary(estimate, view)
+    summary = _summary(estimate, view)
+    parts = [
+        *summary[:1],
+        *(Text(clean(line), style="bold") for line in after_verdict),
+        *summary[1:],
+        *besides,
+    ]
     if terms := naive_terms(estimate):
         parts.append(Text(terms, style="dim"))
     if sentence := step_line(estimate):
@@ -95,7 +105,8 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
             Text.assemble(("Largest tensors at the peak", "bold"), (" (analyze explain RULE)", "dim")),
             _tensors(estimate.top(view.top), view),
         ]
-    parts += ["", *_certainty(estimate)]
+    if estimate.engine != "recording":  # which happened
+        parts += ["", *_certainty(estimate)]
     if notes := other_notes(estimate):
         parts += ["", Text("Notes", style="bold"), _notes(folded(notes, view.verbose))]
     return parts

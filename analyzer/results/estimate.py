@@ -254,7 +254,7 @@ class Estimate:
     several ranks, a GPU
         without figures of its speed; None too in an estimate saved before it was kept.
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
-    (`analyzer.emulate`).
+    (`analyzer.emulate`), "recording" where a snapshot of its allocator was read (`analyze explain FILE`).
     """
 
     target: str

@@ -214,6 +214,39 @@ class PyTorchAllocator(Allocator):
         block = self._live[handle]
         return block.address if block else 0
 
+    def adopt(self, state: SegmentState) -> dict[int, int]:
+        """Hold a segment as it was at an earlier moment; return the handles of its used blocks by address.
+
+        Segments count as held, and blocks as made, in the order of the calls and of addresses.
+        """
+        pool = Pool(state.small, state.stream)
+        segment = Segment(state.address, state.size, pool, number=len(self.segment_events))
+        self._segments[state.address] = segment
+        self._reserve("segment_alloc", state.address, state.size)
+        handles: dict[int, int] = {}
+        block = segment.first
+        for part in state.blocks:
+            rest = block.cut(part.size) if part.size < block.size else None
+            self._number(block)
+            if part.allocated:
+                block.used, block.users, block.requested = True, (), part.requested
+                self.allocated += self._counted(block)
+                self.requested += part.requested
+                handles[block.address] = self._malloc_count
+                self._live[self._malloc_count] = block
+                self._malloc_count += 1
+            else:
+                self._insert(block)
+            block = rest or block
+        self.reset_peaks()
+        return handles
+
+    def block_of(self, handle: int) -> Block:
+        """Return the block behind a live handle of a request for more than 0 bytes."""
+        block = self._live[handle]
+        assert block is not None
+        return block
+
     def segments(self) -> tuple[tuple[int, int], ...]:
         """(address, bytes) of every segment, by address."""
         return tuple(sorted((segment.address, segment.size) for segment in self._segments.values()))

@@ -23,12 +23,12 @@ from collections.abc import Hashable
 
 from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import MIN_BLOCK_BYTES, SMALL_SEGMENT_BYTES, PyTorchAllocator
-from analyzer.allocators.pytorch.segments import Block, Pool, Segment
+from analyzer.allocators.pytorch.segments import Block, Pool, Segment, SegmentState
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 
 # Where ranges begin, and their size while the device's is unknown: any, far apart from each other and from
 # segments.
-RANGE_ORIGIN = {True: 1 << 47, False: (1 << 47) + (1 << 46)}
+RANGE_ORIGIN = {True: 1 << 47, False: 1 << 51}
 RANGE_BYTES = 1 << 44
 
 
@@ -45,6 +45,11 @@ class ExpandableAllocator(PyTorchAllocator):
         for small in (False, True):
             for block in self._cached(small):
                 self._unmap(block)
+
+    def adopt(self, state: SegmentState) -> dict[int, int]:
+        """Ask for the used blocks of a segment anew: where its range begins, a snapshot does not show."""
+        used = [block for block in state.blocks if block.allocated]
+        return {block.address: self.malloc(block.requested, state.stream) for block in used}
 
     def segments(self) -> tuple[tuple[int, int], ...]:
         """(address, bytes) of every run of mapped pages, by address."""

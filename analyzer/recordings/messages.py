@@ -1,0 +1,264 @@
+"""The text of an error for want of memory: PyTorch's, ONNX Runtime's or vLLM's, anywhere in a log.
+
+1. A figure counts with the precision it is printed with: PyTorch writes "2.00 GiB", which is that within
+   0.005 GiB. Sums and differences of such figures carry the sum of their precisions.
+2. PyTorch's text since 2.1 is read ("GPU 0 has a total capacity of ..."), and the one before ("(GPU 0;
+   ...)"), with a fraction's limit ("... allowed"), private pools and other processes; ROCm's and XPU's are
+   the same.
+3. Of several errors in a log the last counts; a size that is not printed is not guessed.
+
+Source: `c10/cuda/CUDACachingAllocator.cpp` (1.0 to 2.13, `format_size`); `onnxruntime/core/framework/
+bfc_arena.cc`; `vllm/v1/core/kv_cache_utils.py`, `vllm/v1/worker/utils.py`, `vllm/worker/worker.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from analyzer.results.recording import Figure, Message
+
+_UNITS = {
+    "bytes": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "KB": 1000,
+    "MB": 10**6,
+    "GB": 10**9,
+}
+_SIZE = r"(\d{1,12}(?:\.\d{1,4})?) (bytes|KiB|MiB|GiB|TiB|KB|MB|GB)"
+_ASKED = re.compile(rf"(CUDA|HIP|XPU) out of memory\. Tried to allocate {_SIZE}")
+_PYTORCH: tuple[tuple[str, str], ...] = (
+    ("total", rf"total capaci?ty of {_SIZE}|; {_SIZE} total capacity"),
+    ("free", rf"of which {_SIZE} is free|; {_SIZE} free"),
+    ("in this process", rf"this process has {_SIZE} memory in use"),
+    ("allocated by PyTorch", rf"memory {_SIZE} is allocated by PyTorch|; {_SIZE} already allocated"),
+    ("in private pools", rf"with {_SIZE} allocated in private pools"),
+    ("reserved but not in use", rf"{_SIZE} is reserved by PyTorch but unallocated"),
+    ("reserved by PyTorch", rf"; {_SIZE} (?:reserved in total by PyTorch|cached)"),
+    ("allowed", rf"{_SIZE} allowed"),
+)
+_OTHERS = re.compile(rf"Process (\d{{1,12}}) has {_SIZE} memory in use")
+_SNAPSHOT = (
+    "which lines hold it, what grows, which setting would have saved it: record a snapshot"
+    " (torch.cuda.memory._record_memory_history(), then torch.cuda.memory._dump_snapshot('snapshot.pickle'))"
+    " and"
+    " give it to analyze explain"
+)
+_LONGEST = 4000
+
+
+def understood(text: str) -> Message | None:
+    """Return the last error for want of memory in a text; None if there is none that is known."""
+    found = [(at, message) for reader in (_pytorch, _onnxruntime, _vllm) for at, message in reader(text)]
+    return max(found, key=lambda entry: entry[0])[1] if found else None
+
+
+def size(nbytes: int) -> str:
+    """Return bytes in words, as PyTorch writes them."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if nbytes >= _UNITS[unit]:
+            return f"{nbytes / _UNITS[unit]:,.2f} {unit}"
+    return f"{nbytes} bytes"
+
+
+def _figure(name: str, number: str, unit: str) -> Figure:
+    """Return a figure with its precision: of the last digit printed."""
+    whole = _UNITS[unit]
+    digits = len(number.partition(".")[2])
+    return Figure(name, round(float(number) * whole), 0 if unit == "bytes" else max(whole // 10**digits, 1))
+
+
+def _pytorch(text: str) -> Iterator[tuple[int, Message]]:
+    for asked in _ASKED.finditer(text):
+        rest = text[asked.end() : asked.end() + _LONGEST]
+        if (following := _ASKED.search(rest)) is not None:
+            rest = rest[: following.start()]
+        figures = {"asked": _figure("asked", asked[2], asked[3])}
+        for name, pattern in _PYTORCH:
+            if match := re.search(pattern, rest):
+                number, unit = (part for part in match.groups() if part is not None)
+                figures[name] = _figure(name, number, unit)
+        for process, number, unit in _OTHERS.findall(rest):
+            figures[f"in process {process}"] = _figure(f"in process {process}", number, unit)
+        if "reserved by PyTorch" in figures and "allocated by PyTorch" in figures:
+            held, used = figures["reserved by PyTorch"], figures["allocated by PyTorch"]
+            figures["reserved but not in use"] = Figure(
+                "reserved but not in use",
+                max(held.nbytes - used.nbytes, 0),
+                held.precision_bytes + used.precision_bytes,
+            )
+        quoted = text[asked.start() : asked.end()] + rest.partition("\n")[0]
+        yield asked.start(), _of_pytorch(figures, quoted, asked[1])
+
+
+def _of_pytorch(figures: dict[str, Figure], quoted: str, backend: str) -> Message:
+    def of(name: str) -> int:
+        return figures[name].nbytes if name in figures else 0
+
+    asked, unused, used = of("asked"), of("reserved but not in use"), of("allocated by PyTorch")
+    others = sum(figure.nbytes for name, figure in figures.items() if name.startswith("in process "))
+    advice = []
+    if "allowed" in figures or ("free" in figures and of("free") > 1.5 * asked):
+        limit = f" ({size(of('allowed'))})" if "allowed" in figures else ""
+        advice.append(
+            f"the device had {size(of('free'))} free: the process's own limit{limit} was in the way"
+            " (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction): raise it"
+        )
+    if unused and 10 * unused > used + unused:
+        enough = "more than was asked for, but in pieces" if unused >= asked else "in pieces"
+        advice.append(
+            f"{size(unused)} are held by PyTorch and not in use, {enough}: try"
+            " PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF before torch 2.9)"
+        )
+    if others:
+        advice.append(f"other processes hold {size(others)} of the same GPU: end those that need not run")
+    beside = of("in this process") - used - unused
+    if "in this process" in figures and beside > 2**30:
+        advice.append(
+            f"{size(beside)} of this process are not PyTorch's allocator's: context, libraries, NCCL, other"
+            " frameworks"
+        )
+    missing = asked - of("free") - unused
+    if missing > 0 and "free" in figures:
+        advice.append(
+            f"at least {size(missing)} have to go even if nothing lay in pieces: a smaller batch or"
+            " sequence, lower"
+            " precision, checkpointing; analyze fit and analyze advise say which suffices"
+        )
+    room = f", {size(of('free'))} free of {size(of('total'))}" if "total" in figures else ""
+    verdict = f"out of memory: {size(asked)} asked for with {size(used)} in use{room}"
+    return Message(
+        f"PyTorch ({backend})", verdict, tuple(figures.values()), tuple(advice), quoted, (_SNAPSHOT,)
+    )
+
+
+_ORT_BUFFER = re.compile(r"Failed to allocate memory for requested buffer of size (\d{1,19})")
+_ORT_LIMIT = re.compile(r"Available memory of (\d{1,19}) is smaller than requested bytes of (\d{1,19})")
+_ORT_CUDA = re.compile(r"CUDA failure 2: out of memory|CUDA error cudaErrorMemoryAllocation:out of memory")
+_ORT_NODE = re.compile(r"running (\w{1,80}) node\. Name:'([^'\n]{0,400})'")
+
+
+def _onnxruntime(text: str) -> Iterator[tuple[int, Message]]:
+    for match in (*_ORT_BUFFER.finditer(text), *_ORT_LIMIT.finditer(text), *_ORT_CUDA.finditer(text)):
+        before = text[max(match.start() - 2000, 0) : match.start()]
+        node = next(iter(reversed(list(_ORT_NODE.finditer(before)))), None)
+        where = f" at the {node[1]} node {node[2]!r}" if node else ""
+        line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0][:_LONGEST]
+        advice = [
+            "analyze MODEL.onnx --batch N says what the session takes, analyze fit MODEL.onnx the largest"
+            " batch",
+            "arena_extend_strategy=kSameAsRequested holds less where chunks of growing size do not fit",
+        ]
+        if match.re is _ORT_LIMIT:
+            left, asked = int(match[1]), int(match[2])
+            figures: tuple[Figure, ...] = (Figure("asked", asked), Figure("left of gpu_mem_limit", left))
+            advice.insert(
+                0, f"gpu_mem_limit leaves {size(left)}: raise it by {size(asked - left)}, or take it away"
+            )
+            verdict = f"out of memory: {size(asked)} asked for{where}, {size(left)} left of the arena's limit"
+        elif match.re is _ORT_BUFFER:
+            figures = (Figure("asked", int(match[1])),)
+            verdict = f"out of memory: {size(int(match[1]))} asked for{where}"
+        else:
+            figures, verdict = (), f"out of memory: the CUDA driver had no memory{where}"
+        yield (
+            match.start(),
+            Message(
+                "ONNX Runtime", verdict, figures, tuple(advice), line, ("what else held the GPU's memory",)
+            ),
+        )
+
+
+_VLLM_NOTHING = re.compile(r"No available memory for the cache blocks")
+_VLLM_TOKENS = re.compile(
+    r"max seq len \((\d{1,12})\) is larger than the maximum number of tokens that can be stored in KV cache"
+    r" \((\d{1,12})\)"
+)
+_VLLM_NEEDS = re.compile(
+    r"max seq len \((\d{1,12})\), \(?(\d{1,9}(?:\.\d{1,4})?) GiB KV cache is needed, which is larger than the"
+    r" available KV cache memory \((-?\d{1,9}(?:\.\d{1,4})?) GiB\)"
+)
+_VLLM_FREE = re.compile(
+    r"Free memory on device (?:\S{1,20} )?\((\d{1,9}(?:\.\d{1,4})?)/(\d{1,9}(?:\.\d{1,4})?) GiB\) on startup"
+    r" is less than desired GPU memory utilization \((\d(?:\.\d{1,6})?), (\d{1,9}(?:\.\d{1,4})?) GiB\)"
+)
+
+
+def _vllm(text: str) -> Iterator[tuple[int, Message]]:
+    readers: tuple[
+        tuple[re.Pattern[str], Callable[[re.Match[str]], tuple[str, list[Figure], list[str]]]], ...
+    ] = (
+        (_VLLM_NOTHING, _no_blocks),
+        (_VLLM_TOKENS, _too_few_tokens),
+        (_VLLM_NEEDS, _too_little_cache),
+        (_VLLM_FREE, _too_little_free),
+    )
+    for pattern, reader in readers:
+        for match in pattern.finditer(text):
+            verdict, figures, advice = reader(match)
+            advice.append(
+                "analyze serve CONFIG --device GPU says what the cache has room for, and what changes that"
+            )
+            line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0][:_LONGEST]
+            yield match.start(), Message("vLLM", verdict, tuple(figures), tuple(advice), line)
+
+
+def _no_blocks(_: re.Match[str]) -> tuple[str, list[Figure], list[str]]:
+    return (
+        "no room for the cache: weights, activations and CUDA graphs take all that gpu_memory_utilization"
+        " allows",
+        [],
+        ["raise --gpu-memory-utilization, or take less: quantized weights, --tensor-parallel-size, fewer"
+         " --max-num-batched-tokens, --enforce-eager"],
+    )  # fmt: skip
+
+
+def _too_few_tokens(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:
+    length, tokens = int(match[1]), int(match[2])
+    return (
+        f"one request of {length:,} tokens does not fit the cache, which has room for {tokens:,}",
+        [],
+        [f"--max-model-len {tokens} at most, or {length / max(tokens, 1):.2f} times the cache memory: raise"
+         " --gpu-memory-utilization, --kv-cache-dtype fp8 halves a token"],
+    )  # fmt: skip
+
+
+def _too_little_cache(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:
+    length = int(match[1])
+    needed, there = (
+        _figure("cache needed for one request", match[2], "GiB"),
+        _figure("cache there", match[3].lstrip("-"), "GiB"),
+    )
+    if match[3].startswith("-"):
+        there = Figure(there.name, -there.nbytes, there.precision_bytes)
+    fits = max(
+        (there.nbytes - there.precision_bytes) * length // max(needed.nbytes + needed.precision_bytes, 1), 0
+    )
+    missing = needed.nbytes - there.nbytes
+    advice = [f"{size(missing)} more for the cache: raise --gpu-memory-utilization, or --kv-cache-dtype fp8"]
+    if fits:
+        advice.insert(0, f"--max-model-len {fits} surely fits, if every token costs the same")
+    return (
+        f"one request of {length:,} tokens needs {size(needed.nbytes)} of cache,"
+        f" {size(max(there.nbytes, 0))} are there",
+        [needed, there],
+        advice,
+    )
+
+
+def _too_little_free(match: re.Match[str]) -> tuple[str, list[Figure], list[str]]:
+    free, total = _figure("free at start", match[1], "GiB"), _figure("total", match[2], "GiB")
+    wanted = _figure("wanted", match[4], "GiB")
+    share = max(free.nbytes - free.precision_bytes, 0) * 100 // max(total.nbytes, 1) / 100
+    return (
+        f"{size(wanted.nbytes)} are wanted of the GPU at the start ({match[3]} of it), {size(free.nbytes)}"
+        " are free",
+        [wanted, free, total],
+        [
+            f"other processes hold {size(total.nbytes - free.nbytes)}: end them",
+            f"or --gpu-memory-utilization {share:.2f}",
+        ],
+    )
