@@ -28,6 +28,7 @@ _WORDS: dict[Kind, str] = {
     "autograd": "the backward pass",
     "program": UNREAD[0],
     "graph": UNREAD[1],
+    "ahead": "what was still to come",
 }
 # Where a file is run there are no variables, and what nothing reads is a result.
 _OF_FILES = {**_WORDS, "model": "the session", "program": "the caller"}
