@@ -27,6 +27,7 @@ from analyzer.engines import ENGINES
 from analyzer.engines.emulated import Request, emulate
 from analyzer.errors import AnalyzerError, CaptureError, MissingDependencyError, OptionError
 from analyzer.options import Options, takes_options
+from analyzer.pipeline.diagnosis import diagnosed
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.spec import TensorSpec
@@ -100,6 +101,7 @@ class EngineChoice:
                 analysis, error = follow(
                     script, args, options, environment, until, progress=self.progress, job=job
                 )
+            analysis = diagnosed(analysis)
             return Answer(analysis.estimate, analysis, error)
 
         several = job is not None and job.world_size > job.local_world_size
@@ -110,7 +112,7 @@ class EngineChoice:
         from analyzer import pipeline
 
         def trace() -> Answer:
-            analysis = pipeline.analysis(target, options, self.progress)
+            analysis = diagnosed(pipeline.analysis(target, options, self.progress))
             return Answer(analysis.estimate, analysis)
 
         def request(build: Torch) -> Request:

@@ -100,6 +100,11 @@ def _moment(graph: Graph, event: AllocationEvent) -> int:
     return int(nodes[event.storage]["birth"] or 0) if isinstance(event, Malloc) and event.storage >= 0 else 0
 
 
+def holder_words(kind: Kind) -> str:
+    """Return what a holder of a program's tensors is called."""
+    return _WORDS[kind]
+
+
 def _holder_path(graph: Graph, holder: Holder) -> tuple[str, ...]:
     words = (_OF_FILES if graph.framework == "onnx" else _WORDS)[holder.kind]
     path = [words] if holder.operator is None else [words, _operator_label(graph.operators[holder.operator])]

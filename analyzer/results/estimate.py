@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.liveness.naive import Naive
+from analyzer.results.diagnosis import Fragmentation, Growth
 from analyzer.timing.step_time import StepTime
 
 
@@ -251,6 +252,8 @@ class Estimate:
     step_seconds: what a step takes of time (`StepTime`), None where nothing is known of that: ONNX files,
     several ranks, a GPU
         without figures of its speed; None too in an estimate saved before it was kept.
+    fragmentation, growth: where much is held that is not in use, or each call of a model leaves more alive
+    (`pipeline/diagnosis.py`); None where there is none, or nobody looked.
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
     (`analyzer.emulate`).
     """
@@ -300,6 +303,8 @@ class Estimate:
     driver_bytes: int = 0
     engine: str = "trace"
     step_seconds: StepTime | None = None
+    fragmentation: Fragmentation | None = None
+    growth: Growth | None = None
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """Return the n largest allocations alive at the peak, largest first."""

@@ -89,3 +89,50 @@ opt.step()
     estimate = run(text, device="24GiB")
     assert estimate.mode == "train" and in_vain(estimate) == 0
     assert estimate.breakdown["gradients"] == estimate.breakdown["parameters"] == 16 << 20
+
+
+def test_calls_that_leave_more_alive_are_named(run: Any) -> None:
+    text = """
+import torch
+net = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).cuda()
+total = 0.0
+for _ in range(40):
+    total += net(torch.randn(4096, 512, device="cuda")).square().mean()
+print(float(total))
+"""
+    tight, roomy = run(text, device="768MiB"), run(text, device="24GiB")
+    for estimate in (tight, roomy):
+        assert estimate.growth is not None and estimate.growth.held_by == "a graph"
+        # The input and four outputs of 4096 x 512 numbers of four bytes, with the loss's scalars.
+        assert 0 <= estimate.growth.step_bytes - (5 << 23) < 1 << 10
+    assert tight.growth is not None and roomy.growth is not None
+    fitting = run(text.replace("range(40)", f"range({tight.growth.full_at - 1})"), device="768MiB")
+    assert fitting.out_of_memory is None and tight.growth.full_at < 20 < roomy.growth.full_at
+    full = run(text.replace("range(40)", f"range({tight.growth.full_at})"), device="768MiB")
+    assert full.out_of_memory is not None
+
+
+def test_steps_of_a_training_do_not_grow(run: Any) -> None:
+    estimate = run(STEP.format(optimizer="Adam", batch=64).replace("range(3)", "range(9)"), device="24GiB")
+    assert estimate.growth is None and estimate.fragmentation is None
+
+
+def test_memory_in_holes_is_said_with_what_settings_would_hold(run: Any) -> None:
+    text = """
+import torch
+for i in range(10, 40):
+    a = torch.empty(i << 22, dtype=torch.uint8, device="cuda")
+    b = torch.empty(i << 21, dtype=torch.uint8, device="cuda")
+    del a, b
+"""
+    estimate = run(text, device="16GiB")
+    found = estimate.fragmentation
+    assert found is not None and found.missed_count > 5 and found.source.startswith("train.py:")
+    least = found.settings[0]
+    assert least.setting == "expandable_segments:True" and least.fits
+    real = run(text, device="16GiB", runtime_options={"alloc_conf": least.setting})
+    assert (least.peak_allocated, least.peak_reserved) == (real.peak_allocated, real.peak_reserved)
+    assert least.peak_reserved < estimate.peak_reserved // 4
+    divided = next(row for row in found.settings if row.setting.startswith("roundup"))
+    real = run(text, device="16GiB", runtime_options={"alloc_conf": divided.setting})
+    assert divided.peak_reserved == real.peak_reserved

@@ -241,6 +241,7 @@ class Phases:
             path = ""
         if not self._recorder.places.modules:
             self._end_in_time()
+            self._recorder.storages.called(id(module))
             self.evaluations.calls(module)
             self._forward_seen = self._started = True
             self._leaves_of = self._leaves_of or id(module)
@@ -359,6 +360,7 @@ def follow(
             communicators=communicators.uses,
             own_streams=recorder.streams.made_any,
             unfinished=unfinished,
+            calls=tuple(recorder.storages.calls),
         )
     return Ran(
         graph=graph,
