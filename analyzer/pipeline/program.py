@@ -111,9 +111,11 @@ def watched(
     limitless: bool = False,
     least_steps: int = 0,
     seconds: float | None = None,
+    text: str | None = None,
 ) -> Followed:
     """Follow the program, as `follow`. limitless: serve every request, whatever the device has. least_steps:
-    it is not steady before more than so many; seconds: end it after so long."""
+    it is not steady before more than so many; seconds: end it after so long. text:
+    what is run in the place of the script's own."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -134,7 +136,7 @@ def watched(
     work = Work(os.fspath(script), tuple(arguments), options, environment, until, one)
     with (
         Peers(work) if post is None and one.world_size > 1 else contextlib.nullcontext(post) as peers,
-        as_main(place, arguments, {**one.environment(), **environment}) as main,
+        as_main(place, arguments, {**one.environment(), **environment}, text) as main,
     ):
         begun = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
 

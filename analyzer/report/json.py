@@ -20,7 +20,7 @@ from analyzer import __version__
 from analyzer.errors import InputError
 from analyzer.liveness.naive import Naive
 from analyzer.report.formats import PLAIN, View
-from analyzer.results.diagnosis import Fragmentation, Growth, UnderSetting
+from analyzer.results.diagnosis import Fragmentation, Growth, Remedy, UnderSetting
 from analyzer.results.estimate import (
     Allocations,
     Certainty,
@@ -115,6 +115,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             values["fragmentation"] = _row(Fragmentation, {**document["fragmentation"], "settings": rows})
         if document.get("growth") is not None:
             values["growth"] = _row(Growth, document["growth"])
+        values["remedies"] = tuple(_row(Remedy, row) for row in document.get("remedies", ()))
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(

@@ -248,6 +248,19 @@ def fragmented(estimate: Estimate) -> str:
     )
 
 
+def remedies(estimate: Estimate) -> list[str]:
+    """Return lines on what makes it fit, each as it is typed; none without."""
+    lines = []
+    for remedy in estimate.remedies:
+        numbers = ", changes numbers" if remedy.numbers else ""
+        lines.append(f"{clean(remedy.name)}: {size(remedy.device_used)}{numbers}")
+        typed = remedy.typed.splitlines()
+        if remedy.kind == "patch":
+            typed = [line for line in typed if not line.startswith(("---", "+++"))]
+        lines += [f"    {clean(line)}" for line in typed]
+    return lines
+
+
 def growing(estimate: Estimate) -> str:
     """Return a sentence on calls that each leave more alive than the one before; "" without."""
     found = estimate.growth

@@ -28,6 +28,7 @@ from analyzer.report.sentences import (
     naive_terms,
     other_notes,
     peak_place,
+    remedies,
     step_line,
     subject,
     uncertain,
@@ -90,6 +91,8 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         for sentence in (attribution.unread(estimate), growing(estimate), fragmented(estimate)):
             if sentence:
                 parts.append(Text(sentence, style="yellow"))
+    if lines := remedies(estimate):
+        parts += ["", Text("It fits with any of these, each followed", style="bold"), *map(Text, lines)]
     if view.by and estimate.tensors:
         parts += ["", *_by_name(estimate, view)]
     if estimate.tensors and view.top > 0:

@@ -35,6 +35,22 @@ class Fragmentation:
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change with which a program that runs out of memory fits, followed before it is named. kind:
+    "environment" (a variable to set), "arguments" (the program's), "patch" (a diff of its file), or "device";
+    typed: what is typed. The figures are the changed program's, in bytes. numbers: whether it changes the
+    numbers that are computed."""
+
+    name: str
+    kind: str
+    typed: str
+    peak_allocated: int
+    peak_reserved: int
+    device_used: int
+    numbers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Growth:
     """A model's calls that each leave more alive than the one before. All sizes in bytes.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.liveness.naive import Naive
-from analyzer.results.diagnosis import Fragmentation, Growth
+from analyzer.results.diagnosis import Fragmentation, Growth, Remedy
 from analyzer.timing.step_time import StepTime
 
 
@@ -254,6 +254,7 @@ class Estimate:
         without figures of its speed; None too in an estimate saved before it was kept.
     fragmentation, growth: where much is held that is not in use, or each call of a model leaves more alive
     (`pipeline/diagnosis.py`); None where there is none, or nobody looked.
+    remedies: what makes a program fit that does not, where it was looked for (`planning/way_out.py`).
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
     (`analyzer.emulate`).
     """
@@ -305,6 +306,7 @@ class Estimate:
     step_seconds: StepTime | None = None
     fragmentation: Fragmentation | None = None
     growth: Growth | None = None
+    remedies: tuple[Remedy, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """Return the n largest allocations alive at the peak, largest first."""

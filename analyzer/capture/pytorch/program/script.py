@@ -49,6 +49,7 @@ from analyzer.capture.pytorch.module.modules import bytes_in
 from analyzer.capture.pytorch.module.step import label_gradients, label_optimized, label_state
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.program.batches import noting_drawn_sizes
+from analyzer.capture.pytorch.program.calls import called_as
 from analyzer.capture.pytorch.program.compiling import compiling
 from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.program.evaluating import Evaluations
@@ -70,6 +71,7 @@ from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
+from analyzer.graph.calls import ModelCall
 from analyzer.ranks import Post, Rank
 from analyzer.values.assumptions import Assumptions
 from analyzer.values.branches import generates
@@ -146,6 +148,7 @@ class Phases:
         self.steady = self.cut = self.trained = self.makes_optimizers = False
         self.weight_bytes = 0
         self.leaves: list[LeafOutput] = []
+        self.models: list[ModelCall] = []
 
     def now(self) -> Phase:
         """Return the phase of the next operator."""
@@ -231,13 +234,14 @@ class Phases:
             if module is not None:
                 label_gradients(module, self._recorder)
 
-    def module(self, module: torch.nn.Module) -> str:
+    def module(self, module: torch.nn.Module, args: Any, kwargs: Any) -> str:
         """Return the module's path; an unknown one called from outside any is a model of its own."""
         path = self._paths.get(id(module))
         if path is None:
             if self._recorder.places.modules:
                 return type(module).__name__
             self._adopt(module)
+            self.models.append(called_as(module, self._recorder.places.user_frame(), args, kwargs))
             path = ""
         if not self._recorder.places.modules:
             self._end_in_time()
@@ -361,6 +365,7 @@ def follow(
             own_streams=recorder.streams.made_any,
             unfinished=unfinished,
             calls=tuple(recorder.storages.calls),
+            models=tuple(phases.models),
         )
     return Ran(
         graph=graph,
@@ -431,7 +436,7 @@ def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
     def watched_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_scripted(self):
             recorder.caveat(CAVEAT)
-        path = phases.module(self)
+        path = phases.module(self, args, kwargs)
         place = recorder.places.current
         place.modules.append(path)
         place.callers.append(None)
