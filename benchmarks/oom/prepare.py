@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 # The part of what a program holds with room that its card leaves to the allocator.
 PARTS = {"backward": 0.93, "validation": 0.5, "running_loss": 0.5, "logits": 0.6, "second_step": 0.8}
 _USUAL = 0.7
-HOLES = ("lengths", "sizes", "holes")
+HOLES = ("sizes", "holes")
 _MIB = 1 << 20
 
 
