@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +24,11 @@ from analyzer.cli._options import (
 )
 from analyzer.cli._output import check_writable, keep_apart, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from analyzer.analysis import Analysis
+    from analyzer.options import Options
+    from analyzer.results.estimate import Estimate
 
 
 class _NumberOr(click.ParamType):  # type: ignore[type-arg]
@@ -58,6 +64,18 @@ def _no_such_option(word: str) -> OptionError:
     )
 
 
+def _with_ways_out(
+    script: str, arguments: tuple[str, ...], options: Options, until: str | int, analysis: Analysis, tell: Any
+) -> Estimate:
+    """Return the estimate, of a program that finds no memory with what makes it fit."""
+    from analyzer.planning.way_out import ways_out
+
+    estimate = analysis.estimate
+    if estimate.out_of_memory is None or estimate.incomplete is not None:
+        return estimate
+    return replace(estimate, remedies=ways_out(script, arguments, options, {}, until, analysis, tell))
+
+
 @click.command(
     cls=Command,
     short_help="Run a whole script on a GPU that is not there.",
@@ -89,6 +107,7 @@ def _no_such_option(word: str) -> OptionError:
     metavar="R|all",
     help="The rank to follow; all: one after another, the worst decides.",
 )
+@click.option("--no-advice", is_flag=True, help="Look for no change that makes a program fit.")
 @engine_options
 @sandbox_options
 @options_named("device", "budget", "runtime_options", "assume", "release", "strict")
@@ -158,6 +177,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             )
             answer = choice.analyze_program(name, arguments, parsed, {}, options["until"], job)
             estimate, error = answer.estimate, answer.error
+            if answer.analysis is not None and not options["no_advice"] and job.world_size == 1:
+                estimate = _with_ways_out(name, arguments, parsed, options["until"], answer.analysis, tell)
     code = show(estimate, options, has_limit=options["device"] is not None)
     if isinstance(error, AnalyzerError):
         sys.stdout.flush()

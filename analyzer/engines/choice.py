@@ -27,6 +27,7 @@ from analyzer.engines import ENGINES, Engine
 from analyzer.engines.emulated import Request, emulate
 from analyzer.errors import AnalyzerError, CaptureError, MissingDependencyError, OptionError
 from analyzer.options import Keywords, Options, takes_options, words_of
+from analyzer.pipeline.diagnosis import diagnosed
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.spec import TensorSpec
@@ -107,6 +108,7 @@ class EngineChoice:
                     )
             except sandbox.UnprotectedError as refused:
                 raise OptionError(*refused.args) from None
+            analysis = diagnosed(analysis)
             return Answer(analysis.estimate, analysis, error)
 
         several = job is not None and job.world_size > job.local_world_size
@@ -117,7 +119,7 @@ class EngineChoice:
         from analyzer import pipeline
 
         def trace() -> Answer:
-            analysis = pipeline.analysis(target, options, self.progress)
+            analysis = diagnosed(pipeline.analysis(target, options, self.progress))
             return Answer(analysis.estimate, analysis)
 
         def request(build: Torch) -> Request:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from analyzer.graph.calls import ModelCall
 from analyzer.graph.guard import SizeGuard
 
 
@@ -342,6 +343,10 @@ class Graph:
 
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
+    unfinished: the program ended before its end: whatever was alive then might still have been read.
+    calls: places in the program where a model is called from outside any, each with the model's number; of a
+    program that was followed.
+    models: how it first calls each of them.
     guards: its comparisons of sizes, where the capture was to record them
     (`capture/pytorch/recording/asked_sizes.py`).
     alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked
@@ -357,6 +362,9 @@ class Graph:
     notes: tuple[str, ...] = ()
     communicators: Mapping[str, Communicator] = field(default_factory=dict)
     own_streams: bool = False
+    unfinished: bool = False
+    calls: tuple[tuple[int, int], ...] = ()
+    models: tuple[ModelCall, ...] = ()
     guards: tuple[SizeGuard, ...] = ()
     alike: frozenset[tuple[int, int]] = frozenset()
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

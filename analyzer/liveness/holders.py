@@ -3,12 +3,16 @@
 1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state,
    the **caller** the inputs of a step: all that has a name of its own.
 2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the
-   backward pass, **autograd** keeps it.
+   backward pass, **autograd** keeps it, until the function that saved it is through.
 3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or
    goes out of scope.
 4. If it then dies together with a later result that was computed from it with gradients, and no backward pass
    goes through that computation, the **graph** behind the result keeps it: autograd saved it in vain, and a
    variable holds the result.
+
+5. In a program that ended before its end (`Graph.unfinished`) nothing that was alive then is held in vain:
+   what lies behind a living result, computed with gradients, waits for **autograd**'s backward pass, where
+   the program trains; everything else for what was **ahead**.
 
 Moments are places in `Graph.program`, edges those of the view (`graph/view.py`).
 
@@ -23,11 +27,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from analyzer.graph import Category, Graph, Phase, Run, Storage, view_of
 
-Kind: TypeAlias = Literal["model", "optimizer", "caller", "reader", "autograd", "program", "graph"]
+Kind: TypeAlias = Literal["model", "optimizer", "caller", "reader", "autograd", "program", "graph", "ahead"]
 
 _OWNERS: dict[Category, Kind] = {
     Category.PARAMETER: "model",
@@ -35,6 +39,7 @@ _OWNERS: dict[Category, Kind] = {
     Category.OPTIMIZER_STATE: "optimizer",
     Category.INPUT: "caller",
 }
+_COMPUTES = (Phase.FORWARD, Phase.LOSS)  # with gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,8 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
             last = max(readers)
             backward = storage.saved and graph.operators[last].phase is Phase.BACKWARD
             by_storage[index] = Holder("autograd" if backward else "reader", last)
+        elif graph.unfinished and view.nodes[index]["death"] is None:
+            by_storage[index] = Holder("autograd" if storage.saved else "ahead")
         else:
             unread.append(index)
     return by_storage | _unread(graph, position, unread) if unread else by_storage
@@ -75,22 +82,53 @@ def _owner(storage: Storage) -> Kind | None:
     return None if storage.name.startswith("aten::") else _OWNERS.get(storage.category)
 
 
+def awaiting_backward(graph: Graph) -> frozenset[int]:
+    """Return the storages that an unfinished program was computing gradients through when it ended: alive
+    then, behind a living result."""
+    import networkx as nx
+
+    view, tape = view_of(graph), _tape(graph)
+    alive = {
+        storage.index
+        for storage in graph.storages
+        if storage.index in tape
+        and (node := view.nodes[storage.index])["birth"] is not None
+        and node["death"] is None
+    }
+    behind: set[int] = set()
+    for result in sorted(alive, reverse=True):
+        makers = [operator for operator in view.pred[result] if operator in tape]
+        if result not in behind and any(graph.operators[~maker].phase in _COMPUTES for maker in makers):
+            behind |= nx.ancestors(tape, result)
+    return frozenset(behind & alive)
+
+
+def _tape(graph: Graph) -> Any:
+    """Return the part of the view that autograd records: operators with an input that requires gradients, and
+    what has no owner of its own."""
+    import networkx as nx
+
+    view = view_of(graph)
+
+    def tracked(node: int) -> bool:
+        if node >= 0:
+            return _owner(graph.storages[node]) is None
+        return any(tensor.requires_grad for tensor in graph.operators[~node].inputs)
+
+    return nx.subgraph_view(view, filter_node=tracked, filter_edge=lambda a, b: view[a][b]["kind"] != "write")
+
+
 def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
     """Return the holders of storages that nothing reads from that moment on."""
     import networkx as nx
 
-    view = view_of(graph)
+    view, tape = view_of(graph), _tape(graph)
     runs = [(place, moment.operator) for place, moment in enumerate(graph.program) if isinstance(moment, Run)]
 
     def until(index: int) -> int | None:
         died = view.nodes[index]["death"]
         before = -1 if died is None else bisect_left(runs, (died,)) - 1
         return None if before < 0 else runs[before][1]
-
-    def tracked(node: int) -> bool:
-        if node >= 0:
-            return _owner(graph.storages[node]) is None
-        return any(tensor.requires_grad for tensor in graph.operators[~node].inputs)
 
     ends = {index: until(index) for index in storages}
     together = set(ends.values())
@@ -101,12 +139,11 @@ def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
             maker = graph.program[born]
             if (
                 isinstance(maker, Run)
-                and tracked(index)
-                and tracked(~maker.operator)
+                and index in tape
+                and ~maker.operator in tape
                 and until(index) in together
             ):
                 results.append((born, index, maker.operator))
-    tape = nx.subgraph_view(view, filter_node=tracked, filter_edge=lambda a, b: view[a][b]["kind"] != "write")
     behind: dict[int, int] = {}
     seen: set[int] = set()
     for _, result, made_by in sorted(results, reverse=True):
@@ -115,7 +152,10 @@ def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
             seen |= before
             if not any(graph.storages[node].saved for node in before if node >= 0):
                 behind |= {index: made_by for index in before & ends.keys() if ends[index] == until(result)}
-    return {
-        index: Holder("graph" if index in behind else "program", behind.get(index), end)
-        for index, end in ends.items()
-    }
+    held: dict[int, Holder] = {}
+    for index, end in ends.items():
+        if graph.storages[index].saved and end is not None and graph.operators[end].phase is Phase.BACKWARD:
+            held[index] = Holder("autograd", end)
+        else:
+            held[index] = Holder("graph" if index in behind else "program", behind.get(index), end)
+    return held

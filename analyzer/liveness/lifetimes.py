@@ -11,7 +11,8 @@ included; an operator's inputs and results are therefore live together while it 
    c. Parameters, buffers and optimizer state stay to the end: the next step needs them. d. Inputs and targets
    stay to the end of the step they are for: they are the caller's. e. What no operator reads is either the
    caller's result or nobody's: as in `"eager"`, but at most to the end of the step that made it. f. Never
-   longer than `"eager"`.
+   longer than `"eager"`. g. What was alive when an unfinished program ended (`Graph.unfinished`) might have
+   been used later: it is live to the end.
 3. `"never"`: nothing is freed. Its peak is the sum of all storages.
 4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches
    it.
@@ -107,7 +108,8 @@ def lifetimes(graph: Graph, policy: Policy = "last_use") -> Lifetimes:
     ran = dict(view.nodes(data="position"))
     last = []
     for index, storage in enumerate(graph.storages):
-        if storage.category in _KEPT or eager[index] < 0:
+        ahead = graph.unfinished and eager[index] == end
+        if storage.category in _KEPT or eager[index] < 0 or ahead:
             use = eager[index]
         elif storage.category is Category.INPUT:
             use = step_end(first[index])

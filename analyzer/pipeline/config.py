@@ -19,7 +19,7 @@ from analyzer.analysis import Analysis
 from analyzer.devices import stands_in
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
 from analyzer.options import Options
-from analyzer.pipeline.program import Followed, concluded, watched
+from analyzer.pipeline.program import Followed, concluded, watched, with_room
 from analyzer.recipes.config import opened
 from analyzer.recipes.recipe import Recipe, require_packages
 from analyzer.recipes.source import script
@@ -59,22 +59,13 @@ def followed(
     if needs and on_device and program.live.retries:
         free, again = _followed(recipe, options, progress, limitless=True)
         if again.ran.error is None:
-            analysis = _with_room(analysis, free)
+            analysis = with_room(analysis, free)
     estimate = analysis.estimate
     if options.mode == "train":
         estimate = dataclasses.replace(estimate, optimizer=recipe.optimizer)
     if (stored := _note_on_mxfp4(recipe)) is not None:
         estimate = dataclasses.replace(estimate, notes=(stored, *estimate.notes))
     return dataclasses.replace(analysis, estimate=estimate)
-
-
-def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
-    """Merge the analysis on the device with one with room, whose figures count if memory ran out."""
-    tight, needed = analysis.estimate, free.estimate.needed
-    if tight.out_of_memory is None:
-        return dataclasses.replace(analysis, estimate=dataclasses.replace(tight, with_room=needed))
-    estimate = dataclasses.replace(free.estimate, out_of_memory=tight.out_of_memory)
-    return dataclasses.replace(free, estimate=estimate)
 
 
 def _followed(

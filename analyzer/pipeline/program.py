@@ -1,19 +1,26 @@
-"""A whole program: run as it is on a GPU that is not there, followed by the runtime while it runs."""
+"""A whole program: run as it is on a GPU that is not there, followed by the runtime while it runs.
+
+One that runs out of memory is followed once more on a card without a limit, as far as `_AGAIN_SECONDS`
+reach: its figures are then those with room, and everything alive at the peak is judged by what really reads
+it. Where that does not succeed, the program is judged by how far it got (`Graph.unfinished`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
-from analyzer.graph import Category
+from analyzer.graph import Category, Graph
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.pipeline.peers import Peers, Work
@@ -26,6 +33,8 @@ from analyzer.targets import require_torch
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.program.script import Ran
     from analyzer.runtimes.pytorch.live import Live
+
+_AGAIN_SECONDS = 60.0
 
 
 def follow(
@@ -47,20 +56,35 @@ def follow(
     ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     name = " ".join((place_of(script)[0], *map(str, args)))
+    follow_on = partial(
+        watched, script, args, options, environment, progress=progress, whole=whole, job=one, post=post
+    )
+    begun = time.monotonic()
     with apart() as box:
-        followed = watched(
-            script,
-            args,
-            options,
-            environment,
-            until=until,
-            progress=progress,
-            whole=whole,
-            job=one,
-            post=post,
-        )
+        followed = follow_on(until=until)
         notes = box.notes()
-    return concluded(followed, options, name, one, notes), followed.ran.error
+    error = followed.ran.error
+    analysis = concluded(followed, options, name, one, notes)
+    if error is None or not _is_out_of_memory(error) or one.world_size > 1:
+        return analysis, error
+    if progress is not None:
+        progress(f"out of memory ({analysis.estimate.peak_at or 'at the beginning'}); following it with room")
+    seconds = max(_AGAIN_SECONDS, 3 * (time.monotonic() - begun))
+    with apart(), contextlib.redirect_stdout(io.StringIO()):
+        until = "steady" if until == "end" else until
+        again = follow_on(until=until, limitless=True, least_steps=followed.ran.steps, seconds=seconds)
+    if again.ran.error is not None:
+        return analysis, error
+    free = concluded(again, options, name, one, notes)
+    return (analysis if free.estimate.out_of_memory is None else with_room(analysis, free)), error
+
+
+def with_room(analysis: Analysis, free: Analysis) -> Analysis:
+    """Merge the analysis on the device with one with room, whose figures count if memory ran out."""
+    tight, needed = analysis.estimate, free.estimate.needed
+    if tight.out_of_memory is None:
+        return replace(analysis, estimate=replace(tight, with_room=needed))
+    return replace(free, estimate=replace(free.estimate, out_of_memory=tight.out_of_memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +109,20 @@ def watched(
     job: Rank | None = None,
     post: Post | None = None,
     limitless: bool = False,
+    least_steps: int = 0,
+    seconds: float | None = None,
+    text: str | None = None,
 ) -> Followed:
-    """Follow the program, as `follow`; `limitless`: serve every request, whatever the device has."""
+    """Follow the program, as `follow`. limitless: serve every request, whatever the device has. least_steps:
+    it is not steady before more than so many; seconds: end it after so long. text:
+    what is run in the place of the script's own."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
     name, place = place_of(script)
     require_torch(f"{name} is a PyTorch program")
     from analyzer.capture.pytorch.program.as_main import as_main
+    from analyzer.capture.pytorch.program.script import Until
     from analyzer.capture.pytorch.program.script import follow as captured_while_it_runs
     from analyzer.runtimes.pytorch.live import Live
     from analyzer.runtimes.pytorch.settings import alloc_conf
@@ -106,7 +136,7 @@ def watched(
     work = Work(os.fspath(script), tuple(arguments), options, environment, until, one)
     with (
         Peers(work) if post is None and one.world_size > 1 else contextlib.nullcontext(post) as peers,
-        as_main(place, arguments, {**one.environment(), **environment}) as main,
+        as_main(place, arguments, {**one.environment(), **environment}, text) as main,
     ):
         begun = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
 
@@ -126,7 +156,7 @@ def watched(
             live,
             rank=one,
             post=peers,
-            until=None if until == "end" else until,
+            until=Until(None if until == "end" else until, least_steps, seconds),
             assume=options.assume,
             progress=_steps(progress, live),
             whole=whole,
@@ -149,11 +179,12 @@ def concluded(
 ) -> Analysis:
     """Return the analysis of a followed program. notes: notes to add."""
     ran, one = followed.ran, one or Rank()
+    graph = _awaited(ran)
     captured = Captured(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
         framework="pytorch",
         batch=None,
-        source=Source(ran.graph, prediction=followed.live.prediction(ran.graph)),
+        source=Source(graph, prediction=followed.live.prediction(graph)),
         profile=followed.profile,
         device_note=followed.device_note,
         naive=_naive(ran),
@@ -165,6 +196,21 @@ def concluded(
     if ran.trained:
         options = replace(options, mode="train")
     return assemble(captured, options, base.named(options.runtime or "pytorch"), limit)
+
+
+def _awaited(ran: Ran) -> Graph:
+    """Return the program's graph, with what a training that ended early had saved for its backward pass."""
+    from analyzer.liveness.holders import awaiting_backward
+
+    graph = ran.graph
+    if not (graph.unfinished and ran.trained):
+        return graph
+    storages = list(graph.storages)
+    for index in awaiting_backward(graph):
+        category = storages[index].category
+        kept = Category.SAVED if category is Category.ACTIVATION else category
+        storages[index] = replace(storages[index], saved=True, category=kept)
+    return replace(graph, storages=tuple(storages))
 
 
 def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
@@ -247,6 +293,10 @@ def _notes(ran: Ran) -> tuple[str, ...]:
         return (
             f"steady after {steps}: later ones ask for the same memory, and find the allocator as it was;"
             " what comes after them (a last evaluation) was not seen",
+        )
+    if ran.cut:
+        return (
+            f"followed with room through {steps}, then ended to save time: what comes after may need more",
         )
     if ran.repeated:
         steps += f", {ran.repeated} of which repeat others to the byte and are shown once"

@@ -28,6 +28,7 @@ _WORDS: dict[Kind, str] = {
     "autograd": "the backward pass",
     "program": UNREAD[0],
     "graph": UNREAD[1],
+    "ahead": "what was still to come",
 }
 # Where a file is run there are no variables, and what nothing reads is a result.
 _OF_FILES = {**_WORDS, "model": "the session", "program": "the caller"}
@@ -97,6 +98,11 @@ def _moment(graph: Graph, event: AllocationEvent) -> int:
     if isinstance(event, Malloc) and event.operator >= 0:
         return int(nodes[~event.operator]["position"] or 0)
     return int(nodes[event.storage]["birth"] or 0) if isinstance(event, Malloc) and event.storage >= 0 else 0
+
+
+def holder_words(kind: Kind) -> str:
+    """Return what a holder of a program's tensors is called."""
+    return _WORDS[kind]
 
 
 def _holder_path(graph: Graph, holder: Holder) -> tuple[str, ...]:

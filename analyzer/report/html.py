@@ -82,6 +82,10 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
         page.heading(f"At the peak{f' ({place})' if (place := sentences.peak_place(estimate)) else ''}"),
         _breakdown(estimate),
         page.paragraph(attribution.unread(estimate), "dim"),
+        page.paragraph(sentences.growing(estimate), "dim"),
+        page.paragraph(sentences.fragmented(estimate), "dim"),
+        page.heading("It fits with any of these, each followed") if estimate.remedies else "",
+        page.items(sentences.remedies(estimate)),
         *_holders(estimate, view),
     ]
 

@@ -21,6 +21,7 @@ from analyzer import __version__
 from analyzer.errors import InputError
 from analyzer.liveness.naive import Naive
 from analyzer.report.formats import PLAIN, View
+from analyzer.results.diagnosis import Fragmentation, Growth, Remedy, UnderSetting
 from analyzer.results.estimate import (
     Allocations,
     Certainty,
@@ -111,6 +112,12 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             values["with_room"] = _row(Room, document["with_room"])
         if document.get("step_seconds") is not None:
             values["step_seconds"] = _row(StepTime, document["step_seconds"])
+        if document.get("fragmentation") is not None:
+            rows = tuple(_row(UnderSetting, row) for row in document["fragmentation"]["settings"])
+            values["fragmentation"] = _row(Fragmentation, {**document["fragmentation"], "settings": rows})
+        if document.get("growth") is not None:
+            values["growth"] = _row(Growth, document["growth"])
+        values["remedies"] = tuple(_row(Remedy, row) for row in document.get("remedies", ()))
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(

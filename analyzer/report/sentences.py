@@ -262,6 +262,55 @@ def assumed(estimate: Estimate) -> list[str]:
     return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", sentence]
 
 
+def fragmented(estimate: Estimate) -> str:
+    """Return sentences on memory that is held and not in use, and what settings would hold; "" without."""
+    found = estimate.fragmentation
+    if found is None:
+        return ""
+    room = estimate.needed
+    missed = ""
+    if found.missed_count:
+        place = " ".join(filter(None, (operator_name(found.largest), clean(found.source))))
+        missed = (
+            f": {found.missed_count:,} requests ({size(found.missed_bytes)}) found no hole large enough, the"
+            f" largest {size(found.largest_bytes)} for {place} with {size(found.free_bytes)} free in pieces"
+        )
+    settings = "; ".join(
+        f"{clean(row.setting)} {size(row.peak_reserved)}{' (fits)' if row.fits else ''}"
+        for row in found.settings
+    )
+    return (
+        f"Fragmentation: {size(room.peak_reserved)} held for {size(room.peak_allocated)} in use{missed}."
+        f" PYTORCH_ALLOC_CONF would hold: {settings}"
+    )
+
+
+def remedies(estimate: Estimate) -> list[str]:
+    """Return lines on what makes it fit, each as it is typed; none without."""
+    lines = []
+    for remedy in estimate.remedies:
+        numbers = ", changes numbers" if remedy.numbers else ""
+        lines.append(f"{clean(remedy.name)}: {size(remedy.device_used)}{numbers}")
+        typed = remedy.typed.splitlines()
+        if remedy.kind == "patch":
+            typed = [line for line in typed if not line.startswith(("---", "+++"))]
+        lines += [f"    {clean(line)}" for line in typed]
+    return lines
+
+
+def growing(estimate: Estimate) -> str:
+    """Return a sentence on calls that each leave more alive than the one before; "" without."""
+    found = estimate.growth
+    if found is None:
+        return ""
+    place = " ".join(filter(None, (operator_name(found.operator), clean(found.source))))
+    return (
+        f"Growth: each call of the model leaves {size(found.step_bytes)} more, {found.calls:,} in a row; most"
+        f" is of {place}, held by {clean(found.held_by)}; {size(estimate.usable_bytes)} are full at call"
+        f" {found.full_at:,}"
+    )
+
+
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """Return the notes not printed beside the verdict."""
     beside = (*estimate.refused, *estimate.caveats)

@@ -23,9 +23,12 @@ from analyzer.report.sentences import (
     by_records,
     estimate_rows,
     figures_of,
+    fragmented,
+    growing,
     naive_terms,
     other_notes,
     peak_place,
+    remedies,
     step_line,
     subject,
     uncertain,
@@ -95,8 +98,11 @@ def parts(
     if estimate.breakdown:
         where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
-        if sentence := attribution.unread(estimate):
-            parts.append(Text(sentence, style="yellow"))
+        for sentence in (attribution.unread(estimate), growing(estimate), fragmented(estimate)):
+            if sentence:
+                parts.append(Text(sentence, style="yellow"))
+    if lines := remedies(estimate):
+        parts += ["", Text("It fits with any of these, each followed", style="bold"), *map(Text, lines)]
     if view.by and estimate.tensors:
         parts += ["", *_by_name(estimate, view)]
     if estimate.tensors and view.top > 0:

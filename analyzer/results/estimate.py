@@ -10,6 +10,7 @@ from typing import Any
 
 from analyzer.keywords import in_python
 from analyzer.liveness.naive import Naive
+from analyzer.results.diagnosis import Fragmentation, Growth, Remedy
 from analyzer.timing.step_time import StepTime
 
 
@@ -253,6 +254,9 @@ class Estimate:
     known of that: ONNX files,
     several ranks, a GPU
         without figures of its speed; None too in an estimate saved before it was kept.
+    fragmentation, growth: where much is held that is not in use, or each call of a model leaves more alive
+    (`pipeline/diagnosis.py`); None where there is none, or nobody looked.
+    remedies: what makes a program fit that does not, where it was looked for (`planning/way_out.py`).
     engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it
     (`analyzer.emulate`), "recording" where a snapshot of its allocator was read (`analyze explain FILE`).
     """
@@ -302,6 +306,9 @@ class Estimate:
     driver_bytes: int = 0
     engine: str = "trace"
     step_seconds: StepTime | None = None
+    fragmentation: Fragmentation | None = None
+    growth: Growth | None = None
+    remedies: tuple[Remedy, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """Return the n largest allocations alive at the peak, largest first."""

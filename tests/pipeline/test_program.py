@@ -144,9 +144,11 @@ def test_running_out_of_memory_is_a_result(
     estimate = run(text, device="4GiB")
     failed = estimate.out_of_memory
     assert failed is not None and failed.requested_bytes == 4 << 30 and failed.source == "train.py:3"
-    assert estimate.peak_allocated == 1 << 30
+    assert failed.allocated_bytes == 1 << 30 and estimate.peak_allocated == 5 << 30
     assert main(["run", "--device", "4GiB", str(tmp_path / "train.py")]) == 1
-    assert capsys.readouterr().out.startswith("out of memory: 4.0 GiB for ")
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("does not fit: needs 5.6 GiB of 4.0 GiB on 4GiB")
+    assert "first without memory: 4.0 GiB for " in said
 
 
 def test_a_large_model_made_on_the_host_needs_no_memory_there(run: Any) -> None:

@@ -178,3 +178,15 @@ def label_state(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
         for key, value in state.items():
             if isinstance(value, torch.Tensor) and value.device.type == "cuda":
                 recorder.label(value, str(key), Category.OPTIMIZER_STATE)
+
+
+def label_optimized(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
+    """Label what an optimizer trains, and its gradients, where no module has given it a name."""
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    for number, parameter in enumerate(parameters):
+        for tensor, name, category in (
+            (parameter, f"parameter {number}", Category.PARAMETER),
+            (parameter.grad, f"parameter {number}.grad", Category.GRADIENT),
+        ):
+            if tensor is not None and tensor.is_cuda:
+                recorder.label(tensor, name, category)

@@ -50,11 +50,22 @@ def _streams_and_folder() -> Iterator[None]:
         os.chdir(folder)
 
 
+def _run(text: str, name: str) -> object:
+    """Run a text as `runpy.run_path` runs a file of this name."""
+    code = compile(text, name, "exec")
+    run: Callable[..., object] = vars(runpy)["_run_module_code"]
+    return run(code, None, "__main__", pkg_name="", script_name=name)
+
+
 @contextlib.contextmanager
 def as_main(
-    script: Path | str, arguments: Sequence[str], environment: Mapping[str, str]
+    script: Path | str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    text: str | None = None,
 ) -> Iterator[Callable[[], object]]:
     """Yield a function that runs the script as `python SCRIPT ARGUMENTS`, or `python -m MODULE`, would.
+    text: what is run in the place of the script's own.
 
     Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the
     caller's again afterwards.
@@ -77,7 +88,9 @@ def as_main(
     try:
         # What this process imported before may have frozen cuDNN's flags; the program's own has not.
         with _streams_and_folder(), torch.backends.__allow_nonbracketed_mutation():
-            if isinstance(script, Path):
+            if text is not None:
+                yield lambda: _run(text, str(script))
+            elif isinstance(script, Path):
                 yield lambda: runpy.run_path(str(script), run_name="__main__")
             else:
                 yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)

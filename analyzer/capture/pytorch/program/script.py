@@ -8,7 +8,9 @@ followed.
    calls it; so is what follows outside.
 3. Values only a real run has get stand-ins, each noted with its line (`answers.py`), where they are not
    computed on the way (`values/budget.py`).
-4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
+4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts, and
+   the graph is unfinished: a program that made an optimizer was to train, and what its gradients and the
+   optimizer's states are is said although no step was completed.
 
 5. Of a job of several ranks one is followed (`world/`).
 
@@ -26,6 +28,7 @@ import os
 import site
 import sys
 import sysconfig
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,9 +47,10 @@ from analyzer.capture.pytorch.kernels.flex import compiled_flex
 from analyzer.capture.pytorch.kernels.quantized import managed_memory
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels
 from analyzer.capture.pytorch.module.modules import bytes_in
-from analyzer.capture.pytorch.module.step import label_gradients, label_state
+from analyzer.capture.pytorch.module.step import label_gradients, label_optimized, label_state
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.program.batches import noting_drawn_sizes
+from analyzer.capture.pytorch.program.calls import called_as
 from analyzer.capture.pytorch.program.compiling import compiling
 from analyzer.capture.pytorch.program.environment import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.program.evaluating import Evaluations
@@ -68,6 +72,7 @@ from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
+from analyzer.graph.calls import ModelCall
 from analyzer.ranks import Post, Rank
 from analyzer.values.assumptions import Assumptions
 from analyzer.values.branches import generates
@@ -82,12 +87,23 @@ class Enough(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """Where a program is ended. steps: after so many optimizer steps, or where it is "steady" (None: at its
+    end), there after more than `least` of them; seconds: after so long, at the next model's call or step."""
+
+    steps: int | str | None = None
+    least: int = 0
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
     """A program that was followed.
 
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others
-        and are stored once. steady: it was ended because from then on everything repeats. trained: whether
-        there was a backward pass.
+        and are stored once. steady: it was ended because from then on everything repeats. cut: it was ended
+        because its time was over. trained: whether there was a backward pass, or an optimizer for one that
+        the program did not come to.
     unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not
         of. weight_bytes, trainable_bytes, leaves: of the modules that were called, for the naive sum.
     """
@@ -97,6 +113,7 @@ class Ran:
     steps: int
     repeated: int
     steady: bool
+    cut: bool
     trained: bool
     weight_bytes: int
     trainable_bytes: int
@@ -112,10 +129,11 @@ class Phases:
         self,
         recorder: Recorder,
         progress: Callable[[str], None] | None,
-        until: int | str | None,
+        until: Until,
         repetition: Repetition | None,
     ) -> None:
         self._recorder, self._progress, self.until = recorder, progress, until
+        self._ends = None if until.seconds is None else time.monotonic() + until.seconds
         self._repetition = repetition
         self.looking = True  # for what repeats
         self.evaluations = Evaluations(recorder.places, recorder.note)
@@ -129,10 +147,12 @@ class Phases:
         self._root: int | None = None  # the model whose first forward pass is under way
         self._passed: set[int] = set()  # models, and leaves inside them, of which one is over
         self._weighed: set[int] = set()  # storages of `weight_bytes`
-        self.steps = self.optimizers = 0
-        self.steady = self.trained = False
+        self.steps = 0
+        self.optimizers = weakref.WeakSet[torch.optim.Optimizer]()
+        self.steady = self.cut = self.trained = self.makes_optimizers = False
         self.weight_bytes = self.trainable_bytes = 0
         self.leaves: list[LeafOutput] = []
+        self.models: list[ModelCall] = []
 
     def now(self) -> Phase:
         """Return the phase of the next operator."""
@@ -170,6 +190,7 @@ class Phases:
         """End an optimizer's step."""
         self._optimizing -= 1
         label_state(optimizer, self._recorder)
+        label_optimized(optimizer, self._recorder)
         if self._optimizing:
             return  # a part of another's step (`ZeroRedundancyOptimizer`)
         self._recorder.mark(f"{self.steps}.step")
@@ -178,9 +199,25 @@ class Phases:
         self._forward_seen = False
         if self._progress is not None:
             self._progress(f"step {self.steps}")
-        self.steady = self._segment_over() and self.until == "steady"
-        if self.steady or (isinstance(self.until, int) and self.steps >= self.until):
+        steps = self.until.steps
+        self.steady = self._segment_over() and steps == "steady" and self.steps > self.until.least
+        if self.steady or (isinstance(steps, int) and self.steps >= steps):
             raise Enough
+        self._end_in_time()
+
+    def _end_in_time(self) -> None:
+        """End the program if its time is over."""
+        if self._ends is not None and time.monotonic() > self._ends:
+            self.cut = True
+            raise Enough
+
+    def ended_early(self) -> None:
+        """Label what a program that did not come to its end holds of gradients and optimizers' states."""
+        self.trained = self.trained or self.makes_optimizers
+        self._label_gradients()
+        for optimizer in self.optimizers:
+            label_state(optimizer, self._recorder)
+            label_optimized(optimizer, self._recorder)
 
     def _segment_over(self) -> bool:
         """End a part of the program that may repeat; return whether everything repeats now."""
@@ -192,21 +229,27 @@ class Phases:
         self.evaluations.backward()
         self.trained = True
         self._forward_seen = False
+        self._label_gradients()
+        self._recorder.mark(f"{self.steps}.backward")
+
+    def _label_gradients(self) -> None:
         for root in self._roots.values():
             module = root()
             if module is not None:
                 label_gradients(module, self._recorder)
-        self._recorder.mark(f"{self.steps}.backward")
 
-    def module(self, module: torch.nn.Module) -> str:
+    def module(self, module: torch.nn.Module, args: Any, kwargs: Any) -> str:
         """Return the module's path; an unknown one called from outside any is a model of its own."""
         path = self._paths.get(id(module))
         if path is None:
             if self._recorder.places.modules:
                 return type(module).__name__
             self._adopt(module)
+            self.models.append(called_as(module, self._recorder.places.user_frame(), args, kwargs))
             path = ""
         if not self._recorder.places.modules:
+            self._end_in_time()
+            self._recorder.storages.called(id(module))
             self.evaluations.calls(module)
             self._forward_seen = self._started = True
             self._root = None if id(module) in self._passed else id(module)
@@ -275,15 +318,14 @@ def follow(
     *,
     rank: Rank | None = None,
     post: Post | None = None,
-    until: int | str | None = None,
+    until: Until = Until(),
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
     described: Callable[[str], bool] = lambda _: False,
 ) -> Ran:
-    """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until:
-    end it after so many optimizer steps, or where it is "steady". whole: steps that repeat are stored like
-    any other. described: as in `cuda_environment`."""
+    """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. whole:
+    steps that repeat are stored like any other. described: as in `cuda_environment`."""
     rank = rank or Rank()
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory, described) as recorder:
@@ -334,9 +376,16 @@ def follow(
                 error.__cause__ = ended
             error = recorder.ended or error
             phases.evaluations.finish()
+            if unfinished := phases.cut or not _by_itself(error):
+                phases.ended_early()
         recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
         graph = replace(
-            recorder.finish(None), communicators=communicators.uses, own_streams=recorder.streams.made_any
+            recorder.finish(None),
+            communicators=communicators.uses,
+            own_streams=recorder.streams.made_any,
+            unfinished=unfinished,
+            calls=tuple(recorder.storages.calls),
+            models=tuple(phases.models),
         )
     return Ran(
         graph=graph,
@@ -344,7 +393,8 @@ def follow(
         steps=phases.steps,
         repeated=0 if repetition is None else repetition.repeated_steps,
         steady=phases.steady,
-        trained=phases.trained,
+        cut=phases.cut,
+        trained=phases.trained or phases.steps > 0,
         weight_bytes=phases.weight_bytes,
         trainable_bytes=phases.trainable_bytes,
         leaves=tuple(phases.leaves),
@@ -363,7 +413,7 @@ def _unreached(recorder: Recorder, phases: Phases) -> str:
     sentences = []
     if not any(storage.on_device for storage in recorder.storages.all):
         sentences.append("put nothing on the GPU")
-    elif phases.optimizers and not phases.steps and phases.until is None:
+    elif phases.makes_optimizers and not phases.steps and phases.until.steps is None and not phases.cut:
         sentences.append("made an optimizer and took no step")
     if caught := recorder.caught():
         sentences.append(f"caught an error: {caught}")
@@ -407,7 +457,7 @@ def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
     def watched_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_scripted(self):
             recorder.caveat(CAVEAT)
-        path = phases.module(self)
+        path = phases.module(self, args, kwargs)
         place = recorder.places.current
         place.modules.append(path)
         place.callers.append(None)
@@ -431,8 +481,9 @@ def _places_recorded(recorder: Recorder, phases: Phases) -> Iterator[None]:
     make = torch.optim.Optimizer.__init__
 
     def watched_make(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        phases.optimizers += 1
+        phases.makes_optimizers = True
         make(self, *args, **kwargs)
+        phases.optimizers.add(self)
 
     recorder.places.calling = watched_call.__code__
     hooks = (

@@ -81,6 +81,7 @@ class Storages:
         self._known_values, self._twins = known, twins
         self.all: list[GrowingStorage] = []
         self.program: list[Moment] = []
+        self.calls: list[tuple[int, int]] = []  # places in it where a model is called from outside any
         self.live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._nowhere: set[int] = set()
@@ -106,6 +107,10 @@ class Storages:
     def mark(self, name: str) -> None:
         """End the named event."""
         self.happened(Mark(name))
+
+    def called(self, model: int) -> None:
+        """Note that a model is called from outside any."""
+        self.calls.append((len(self.program), model))
 
     def wait(self, stream: int | None = None, by: int | None = None) -> None:
         """Let the host, or the stream `by`, wait for a stream, or for all."""
@@ -301,6 +306,7 @@ class Storages:
                 self.live[key] = names[storage]
         del self.all[storages:]
         del self.program[moments:]
+        self.calls = [call for call in self.calls if call[0] < moments]
 
     def finish(self) -> tuple[Storage, ...]:
         """Stop recording deaths and return the storages."""

@@ -1,0 +1,138 @@
+"""A program that runs out of memory is judged by what it would have done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analyzer.pipeline import program
+from analyzer.results.estimate import UNREAD, Estimate
+
+STEP = """
+import torch, torch.nn as nn
+net = nn.Sequential(*[nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(6)]).cuda()
+opt = torch.optim.{optimizer}(net.parameters())
+for step in range(3):
+    loss = net(torch.randn({batch}, 512, device="cuda")).square().mean()
+    loss.backward(); opt.step(); opt.zero_grad()
+"""
+FORWARD, BACKWARD, OPTIMIZER = (
+    (STEP.format(optimizer="SGD", batch=16384), "1100MiB"),
+    (STEP.format(optimizer="SGD", batch=16384), "2600MiB"),
+    (STEP.format(optimizer="Adam", batch=16), "910MiB"),
+)
+
+
+def in_vain(estimate: Estimate) -> int:
+    return sum(row.nbytes for row in estimate.tensors if row.path[:1] and row.path[0] in UNREAD)
+
+
+def without_a_second_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the program cannot be followed any further with room."""
+    monkeypatch.setattr(program, "with_room", lambda tight, free: tight)
+
+
+@pytest.mark.parametrize(
+    ("text", "device"), [FORWARD, BACKWARD, OPTIMIZER], ids=["forward", "backward", "step"]
+)
+def test_it_is_judged_as_with_room(run: Any, text: str, device: str) -> None:
+    """Figures, categories and phases are those of the program on a card that has room."""
+    tight, roomy = run(text, device=device), run(text, device="24GiB")
+    assert tight.out_of_memory is not None and roomy.out_of_memory is None
+    assert (tight.mode, tight.breakdown, tight.peak_at) == (roomy.mode, roomy.breakdown, roomy.peak_at)
+    assert (tight.peak_reserved, tight.graph_peak) == (roomy.peak_reserved, roomy.graph_peak)
+    assert in_vain(tight) == 0 and tight.verdict() == "does not fit"
+
+
+@pytest.mark.parametrize(
+    ("text", "device"), [FORWARD, BACKWARD, OPTIMIZER], ids=["forward", "backward", "step"]
+)
+def test_nothing_that_is_still_to_be_read_is_held_in_vain(
+    run: Any, monkeypatch: pytest.MonkeyPatch, text: str, device: str
+) -> None:
+    without_a_second_run(monkeypatch)
+    estimate = run(text, device=device)
+    assert estimate.stopped and estimate.mode == "train" and in_vain(estimate) == 0
+    assert estimate.graph_peak <= estimate.peak_allocated < 1.2 * estimate.graph_peak
+    if (text, device) == FORWARD:
+        assert max(estimate.breakdown, key=lambda name: estimate.breakdown[name]) == "saved for backward"
+        saved = [row for row in estimate.tensors if row.category == "saved for backward"]
+        assert {row.path[0] for row in saved} == {"the backward pass"}
+    if (text, device) == OPTIMIZER:
+        assert estimate.breakdown["optimizer state"] > 0.9 * estimate.breakdown["parameters"]
+
+
+def test_a_leak_is_still_one(run: Any) -> None:
+    """Losses of an evaluation summed with their graphs: followed with room, nothing ever reads them."""
+    text = """
+import torch
+net = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).cuda()
+total = 0.0
+for _ in range(40):
+    total += net(torch.randn(4096, 512, device="cuda")).square().mean()
+print(float(total))
+"""
+    estimate = run(text, device="768MiB")
+    assert estimate.out_of_memory is not None and in_vain(estimate) > estimate.peak_allocated // 2
+
+
+def test_parameters_without_a_module_are_the_optimizers(run: Any) -> None:
+    text = """
+import torch
+w = [torch.nn.Parameter(torch.zeros(1 << 20, device="cuda")) for _ in range(4)]
+opt = torch.optim.AdamW(w)
+for p in w:
+    p.grad = torch.zeros_like(p)
+opt.step()
+"""
+    estimate = run(text, device="24GiB")
+    assert estimate.mode == "train" and in_vain(estimate) == 0
+    assert estimate.breakdown["gradients"] == estimate.breakdown["parameters"] == 16 << 20
+
+
+def test_calls_that_leave_more_alive_are_named(run: Any) -> None:
+    text = """
+import torch
+net = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).cuda()
+total = 0.0
+for _ in range(40):
+    total += net(torch.randn(4096, 512, device="cuda")).square().mean()
+print(float(total))
+"""
+    tight, roomy = run(text, device="768MiB"), run(text, device="24GiB")
+    for estimate in (tight, roomy):
+        assert estimate.growth is not None and estimate.growth.held_by == "a graph"
+        # The input and four outputs of 4096 x 512 numbers of four bytes, with the loss's scalars.
+        assert 0 <= estimate.growth.step_bytes - (5 << 23) < 1 << 10
+    assert tight.growth is not None and roomy.growth is not None
+    fitting = run(text.replace("range(40)", f"range({tight.growth.full_at - 1})"), device="768MiB")
+    assert fitting.out_of_memory is None and tight.growth.full_at < 20 < roomy.growth.full_at
+    full = run(text.replace("range(40)", f"range({tight.growth.full_at})"), device="768MiB")
+    assert full.out_of_memory is not None
+
+
+def test_steps_of_a_training_do_not_grow(run: Any) -> None:
+    estimate = run(STEP.format(optimizer="Adam", batch=64).replace("range(3)", "range(9)"), device="24GiB")
+    assert estimate.growth is None and estimate.fragmentation is None
+
+
+def test_memory_in_holes_is_said_with_what_settings_would_hold(run: Any) -> None:
+    text = """
+import torch
+for i in range(10, 40):
+    a = torch.empty(i << 22, dtype=torch.uint8, device="cuda")
+    b = torch.empty(i << 21, dtype=torch.uint8, device="cuda")
+    del a, b
+"""
+    estimate = run(text, device="16GiB")
+    found = estimate.fragmentation
+    assert found is not None and found.missed_count > 5 and found.source.startswith("train.py:")
+    least = found.settings[0]
+    assert least.setting == "expandable_segments:True" and least.fits
+    real = run(text, device="16GiB", runtime_options={"alloc_conf": least.setting})
+    assert (least.peak_allocated, least.peak_reserved) == (real.peak_allocated, real.peak_reserved)
+    assert least.peak_reserved < estimate.peak_reserved // 4
+    divided = next(row for row in found.settings if row.setting.startswith("roundup"))
+    real = run(text, device="16GiB", runtime_options={"alloc_conf": divided.setting})
+    assert divided.peak_reserved == real.peak_reserved
