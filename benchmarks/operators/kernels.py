@@ -241,7 +241,13 @@ ENTRIES: dict[str, Callable[[Made], Calls]] = {
     "_adaptive_avg_pool3d_backward": lambda m: iter([(m.t(2, 3, 2 * m.n, 2, 2), m.t(2, 3, 4 * m.n, 5, 6))]),
     "im2col": lambda m: iter([(m.t(2, 3, 6 * m.n, 7), [2, 2], [1, 1], [0, 0], [1, 1])]),
     "nll_loss_forward": lambda m: iter([(m.t(8 * m.n, 6), m.i(8 * m.n, below=6), weight, 1, -100) for weight in (None, m.t(6))]),
-    "nll_loss_backward": lambda m: iter([(m.t(), m.t(8 * m.n, 6), m.i(8 * m.n, below=6), weight, 1, -100, m.t()) for weight in (None, m.t(6))]),
+    "nll_loss_backward": lambda m: iter(
+        [
+            (m.t(*of_each), m.t(8 * m.n, 6), m.i(8 * m.n, below=6), weight, int(not of_each), -100, m.t())
+            for of_each in ((), (8 * m.n,))
+            for weight in (None, m.t(6))
+        ]
+    ),
     "native_layer_norm": lambda m: iter([(m.t(6 * m.n, 8), [8], *more, 1e-5) for more in ((None, None), (m.t(8), None), (m.t(8), m.t(8)))]),
     "_fused_rms_norm": lambda m: iter([(m.t(6 * m.n, 8), [8], weight, 1e-5) for weight in (None, m.t(8))]),
     "native_dropout": lambda m: iter([(m.t(6 * m.n, 8), 0.5, True)]),

@@ -31,7 +31,15 @@ from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.device.deep_copies import deep_copy
-from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients, HostMemory, Pinned, data_of
+from analyzer.capture.pytorch.device.host import (
+    PLAIN_TENSORS,
+    READERS,
+    SIZED,
+    Gradients,
+    HostMemory,
+    Pinned,
+    data_of,
+)
 from analyzer.capture.pytorch.device.placement import Placement, is_cuda
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
@@ -105,6 +113,10 @@ class FakeCuda(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._host is not None and self._host.workers.in_worker:
+            self._host.workers.make_real((args, kwargs))
+        if self._host is not None and func in READERS:
+            self._host.read((*args, *kwargs.values()))
         handler = self._handlers.get(func)
         if handler is not None:
             if types and not _UNINITIALIZED.isdisjoint(types):

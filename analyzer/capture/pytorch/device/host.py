@@ -7,12 +7,11 @@
    does in a CUDA build: its implementation is swapped.
 3. One without memory that was filled (`torch.zeros`, `ones`, `rand`, `randn`) becomes real, up to
    `REAL_BYTES`, where the program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] =
-   1`), as programs do that make or read their samples one by one: an operator on a real host tensor is
-   followed by nobody, and costs what it costs.
+   1`), as programs do that make or read their samples one by one, or a function reads all of it for a few
+   numbers (`READERS`). An operator on a real host tensor is followed by nobody, and costs what it costs.
 4. Where gradients are followed through a call of tensors with and without memory, all go without: what real
    ones are worth is lost from there on, and the gradients they get are zeros.
-5. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors
-   real.
+5. Pinned memory is host memory. Other processes have all their tensors real (`workers.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -30,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch.device.host_draws import HostDraws, even_numbers, normal_numbers
+from analyzer.capture.pytorch.device.workers import WorkerTensors
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -42,6 +42,15 @@ _PINNED = "_analyzer_pinned"  # how a tensor remembers it
 # Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
 _FILLED = (torch.zeros, torch.ones, torch.rand, torch.randn)
 SIZED = frozenset({torch.empty, *_FILLED})
+# Functions that read every element: for a few numbers a program may check, or to make a sparse tensor.
+_READING = "sum mean prod max min amax amin any all std var norm equal allclose"
+READERS = frozenset(
+    {
+        *(getattr(where, name) for where in (torch, torch.Tensor) for name in _READING.split()),
+        torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor, torch.sparse_bsr_tensor,
+        torch.sparse_bsc_tensor, torch.sparse_compressed_tensor,
+    }
+)  # fmt: skip
 _DRAWN = {torch.rand: even_numbers, torch.randn: normal_numbers}
 
 
@@ -52,6 +61,7 @@ class HostMemory:
         self._recorder = recorder
         self._process = os.getpid()
         self.draws = HostDraws()
+        self.workers = WorkerTensors(recorder, self)
         # By the tensor's identity: the tensor, weakly, and what fills it. Numbers come from a generator
         # apart, so that the program's own are the same whenever they are drawn.
         self._untouched: dict[int, tuple[weakref.ref[torch.Tensor], Callable[..., torch.Tensor]]] = {}
@@ -95,6 +105,17 @@ class HostMemory:
                 del self._untouched[key]
 
         self._untouched[key] = weakref.ref(tensor, gone), func
+
+    def filled_with(self, tensor: torch.Tensor) -> Callable[..., torch.Tensor] | None:
+        """Return what filled a tensor that nobody has written to since, None if that is not known."""
+        reference, func = self._untouched.get(id(tensor), (None, None))
+        return func if reference is not None and reference() is tensor and not tensor._version else None
+
+    def read(self, values: Iterable[Any]) -> None:
+        """Make tensors real, as `touched` does, which a function is about to read whole."""
+        for value in values:
+            if id(value) in self._untouched:
+                self.touched(value, 0)
 
     def touched(self, tensor: torch.Tensor, index: Any) -> bool:
         """Rows or elements of a tensor without memory are taken or written: whether it is a real one now."""

@@ -147,8 +147,10 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
     own, other = tensor.shape if by_rows else reversed(tensor.shape)
     count, small = plain.shape[0], compressed.dtype is torch.int32
     offset = _batch_offset(compressed, count)
+    past = compressed.narrow(0, 0, own).add(offset.expand(own))
     pointers = compressed.new_empty(own + 1)
-    pointers.narrow(0, 0, own).copy_(compressed.narrow(0, 0, own).add(offset.expand(own)))
+    pointers.narrow(0, 0, own).copy_(past)
+    del past
     pointers.narrow(0, own, 1).fill_(count)
     written = aten._convert_indices_from_csr_to_coo(pointers, plain, out_int32=small, transpose=True)
     _within_one_matrix(written, own, other)
@@ -302,9 +304,9 @@ def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 
 
 
 def _mv(recorder: Recorder, matrix: Any, vector: Any) -> Any:
-    """`addmv_out_sparse_csr`: the result, and cuSPARSE's buffer."""
-    matrix = _to_compressed(recorder, matrix)
+    """`addmv_out_sparse_csr`: the result, then the matrix by rows, and cuSPARSE's buffer."""
     result = vector.new_empty(matrix.shape[0])
+    matrix = _to_compressed(recorder, matrix)
     if not _entries(matrix):
         return result.zero_()
     products.with_dense(recorder, result, parts(matrix), vector)

@@ -5,8 +5,9 @@
    key, value, output, the logarithms and the block mask's own tensors.
 2. With fewer than 128 rows, keys and values are read in pieces, several a multiprocessor where heads are few:
    each piece has an output of its own in float32 and two numbers a row, which are put together afterwards.
-3. Backward: the output's gradient is copied where it lies otherwise than the output, a float32 a row and head
-   is computed of both, the output is dropped, then the three gradients are written.
+3. Backward: the output's gradient is copied where it is not contiguous (since torch 2.13: where it lies
+   otherwise than the output), a float32 a row and head is computed of both, the output is dropped, then the
+   three gradients are written.
 4. What a `score_mod` holds and trains has its gradient summed in float32.
 5. The first time each of these shapes is compiled, the kernels that sum (of rule 2's pieces, and of rule 3's
    rows) are timed, beside a buffer as large as the GPU's L2 cache, which clears it: 60 MiB on an H200,
@@ -19,9 +20,10 @@ Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attent
 `flex_attention_backward`), `flex/flex_decoding.py` (`_use_flex_decoding`, `get_split_k`,
 `create_flex_decoding_kernel`), `flex/common.py` (`infer_dense_strides`),
 `torch/_inductor/runtime/benchmarking.py` (`InductorBenchmarker`),
-`torch/_functorch/_aot_autograd/runtime_wrappers.py` (gradients that lie otherwise are copied). Not modelled:
-tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it, which runs as eager code
-(`program/compiling.py`).
+`torch/_functorch/_aot_autograd/runtime_wrappers.py` (`coerce_to_expected_memory_format`),
+`torch/_functorch/config.py` (`guess_tangent_strides_as_outputs`: false in 2.11, true in 2.13; 2.12 is taken
+to be as 2.11). Not modelled: tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it,
+which runs as eager code (`program/compiling.py`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.releases import Span
 from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 _MODULE = "torch.nn.attention.flex_attention"
 _NAME = "flex_attention_hop"
 _MOST_ROWS_IN_PIECES = 127
+_GRADIENT_AS_OUTPUT = Span(since=(2, 13))
 Timed = Callable[[torch.Tensor, Any], None]
 _open = threading.local()  # how many calls of compiled code this thread is in
 
@@ -73,6 +77,7 @@ def compiled_flex(device: DeviceProfile) -> Iterator[None]:
 def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[..., Any]:
     """Return the replacement of the attention operator, which allocates as the compiled kernels do."""
     clearing = device.architecture.cleared_bytes
+    as_output = device.releases["torch"] in _GRADIENT_AS_OUTPUT
     compiled: set[Any] = set()
 
     def timed(tensor: torch.Tensor, key: Any) -> None:
@@ -90,7 +95,7 @@ def _choosing(original: Callable[..., Any], device: DeviceProfile) -> Callable[.
         mask = tuple(part for part in block_mask if isinstance(part, torch.Tensor))
         held = tuple(part for part in _held(score_mod) if part.requires_grad)
         pieces = _pieces(query, value, block_mask, kernel_options, device.sm_count)
-        tensors = (query, key, value, mask, pieces, timed, *held)
+        tensors = (query, key, value, mask, pieces, timed, as_output, *held)
         return _Attention.apply(*tensors)  # type: ignore[no-untyped-call]
 
     return attention
@@ -102,7 +107,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: tuple[torch.Tensor, ...],
-        pieces: int | None, timed: Timed, *held: torch.Tensor,
+        pieces: int | None, timed: Timed, as_output: bool, *held: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
         """Allocate the result, the logarithms of its sums and its largest scores, as compiled kernels do."""
         rows = query.shape[:-1]
@@ -118,6 +123,7 @@ class _Attention(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(query, key, value, out, logarithms, *mask)
         ctx.held, ctx.timed = held, timed
+        ctx.as_output = as_output
         return out, logarithms, largest
 
     @staticmethod
@@ -127,10 +133,11 @@ class _Attention(torch.autograd.Function):
         ctx.maybe_clear_saved_tensors()
         if grad is None:
             grad = torch.zeros_like(out)
+        elif not ctx.as_output:
+            grad = grad.contiguous()
         elif grad.stride() != out.stride():
-            grad = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device).copy_(
-                grad
-            )
+            lying = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device)
+            grad = lying.copy_(grad)
         delta = torch.empty_like(logarithms)
         ctx.timed(delta, (query.shape, value.shape, query.dtype))
         del out
@@ -139,7 +146,7 @@ class _Attention(torch.autograd.Function):
         del delta, logarithms, grad, mask
         first, third, second = grads
         gradients = (part.to(held.dtype) for part, held in zip(trained, ctx.held, strict=True))
-        return first, second, third, None, None, None, *gradients
+        return first, second, third, None, None, None, None, *gradients
 
 
 def _lying_as(tensor: torch.Tensor, shape: Any) -> torch.Tensor:

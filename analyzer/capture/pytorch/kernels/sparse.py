@@ -292,6 +292,8 @@ def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
     columns = integers(indices.shape[1]).copy_(indices[1])
     columnwise = result.transpose(0, 1).clone(memory_format=torch.contiguous_format)
     matrix = {"row_offsets": offsets, "columns": columns, "values": values}
+    if dense.stride() != (1, dense.shape[0]):  # by columns without gaps
+        dense = dense.contiguous()  # what lies by rows without gaps is taken as it is
     recorder.record(aten._sparse_mm.default, (), {"result": columnwise, **matrix, "dense": dense}, ())
     result.copy_(columnwise.transpose(0, 1))
     return result

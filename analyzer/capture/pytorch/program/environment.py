@@ -81,6 +81,7 @@ def watching(recorder: Recorder, whole: bool = False) -> Iterator[FakeCuda]:
         fake.saved_tensor_hooks(),
         fake.storages(),
         contextlib.nullcontext() if files is None else files.open(),
+        contextlib.nullcontext() if host is None else host.workers.open(),
         recorder,
     ):
         recorder.believing = fake.in_another_thread

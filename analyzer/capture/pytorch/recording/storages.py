@@ -141,6 +141,12 @@ class Storages:
         index = self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata)
         return index is not None and not self.all[index].on_device
 
+    def any_in_host_memory(self) -> bool:
+        """Return whether tensors that live now stand for ones in host memory."""
+        return any(
+            not self.all[index].on_device and index not in self._nowhere for index in self.live.values()
+        )
+
     def on_host(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor lies in host memory, with values or without."""
         return tensor.device.type != "meta" or self.in_host_memory(tensor)

@@ -218,15 +218,38 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
         take_workspace(script, device)
 
 
-@rule("aten::mv", "aten::addmv", "aten::addmv_", "aten::dot", "aten::vdot")
-def vector_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A product with a vector, or of vectors: the result, and cuBLAS's workspace, unless a matrix has no
-    elements."""
+@rule("aten::dot", "aten::vdot")
+def vectors_product(_operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A product of vectors: the result, and cuBLAS's workspace."""
     script.outputs()
-    if _multiplies(
-        operator, operator.tensor("mat", "self") if operator.name.rstrip("_").endswith("mv") else None
-    ):
-        take_workspace(script, device)
+    take_workspace(script, device)
+
+
+@rule("aten::mv", "aten::addmv", "aten::addmv_")
+def vector_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A product with a vector: the result, a copy of a vector that is one number repeated (stride 0: a sum's
+    gradient), then one of a matrix that lies neither by rows nor by columns, and cuBLAS's workspace, unless
+    the matrix has no elements.
+
+    Source: `addmv_out_cuda`, `aten/src/ATen/native/cuda/Blas.cpp`.
+    """
+    script.outputs()
+    matrix, vector = operator.tensor("mat", "self"), operator.tensor("vec")
+    if not _multiplies(operator, matrix):
+        return
+    repeats = vector is not None and vector.stride[0] == 0 and vector.element_count > 1
+    script.temporary(bytes_of(vector) if vector is not None and repeats else 0)
+    script.temporary(_lying_copy(matrix))
+    take_workspace(script, device)
+
+
+def _lying_copy(matrix: TensorMeta | None) -> int:
+    """Return the bytes of the copy of a matrix that lies neither by rows nor by columns, 0 of another."""
+    if matrix is None or is_contiguous(matrix):
+        return 0
+    (rows, columns), (down, right) = matrix.shape, matrix.stride
+    in_order = (down == 1 and right >= max(1, rows)) or (right == 1 and down >= max(1, columns))
+    return 0 if in_order else bytes_of(matrix)
 
 
 @rule("aten::addbmm", "aten::addbmm_", name="sum-of-products")

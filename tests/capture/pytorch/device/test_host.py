@@ -136,3 +136,17 @@ def test_hooks_on_what_a_host_operator_saves_are_followed(recorder: Recorder) ->
     assert kept and all(tensor.is_cuda for tensor in kept)
     assert operators(recorder) == ["aten::_to_copy.default"] * len(kept)
     assert y.device.type == "cpu"
+
+
+@pytest.mark.usefixtures("recorder")
+def test_a_tensor_read_whole_has_its_values() -> None:
+    assert torch.ones(512, 512).sum().item() == 512 * 512
+    assert torch.zeros(600, 600).max() == 0 and 0.49 < torch.rand(1000, 1000).mean().item() < 0.51
+
+
+def test_a_sparse_tensor_of_real_places_and_large_values(recorder: Recorder) -> None:
+    """Places are real, values have no memory until they meet: 300,000 entries, of which two are the same."""
+    places = torch.arange(300_000).remainder(299_999).expand(2, -1)
+    matrix = torch.sparse_coo_tensor(places, torch.ones(300_000), (300_000, 300_000)).coalesce()
+    assert matrix._nnz() == 299_999 and matrix.values().sum().item() == 300_000
+    assert matrix.cuda()._nnz() == 299_999 and "aten::_coalesce" not in operators(recorder)

@@ -104,3 +104,30 @@ def test_what_was_measured(row: dict[str, Any]) -> None:
     assert found.incomplete is None and found.peak_reserved == row["peak_reserved"]
     off = found.peak_allocated - row["peak_allocated"]
     assert 0 <= off <= (6144 if row["name"] in ("flex_decode", "flex_tokens") else 0)
+
+
+@pytest.mark.parametrize(("release", "copies"), [("2.11", 1), ("2.13", 0)])
+def test_a_gradient_that_lies_as_the_output_but_not_in_order(
+    tmp_path: Path, release: str, copies: int
+) -> None:
+    """It is copied where PyTorch expects tangents that are contiguous: 4 MiB beside the three gradients; PyTorch's own code asks for it under the emulated runtime (torch 2.11)."""
+    script = tmp_path / "attends.py"
+    script.write_text(
+        BEGIN
+        + f"""
+q, k, v = (torch.zeros(4, 1024, 8, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+turned = [part.transpose(1, 2) for part in (q, k, v)]
+out = torch.compile(flex_attention)(*turned, block_mask=mask)
+gradient = torch.zeros_like(out)
+assert gradient.stride() == out.stride() != gradient.contiguous().stride()
+out.backward(gradient)
+q.grad = k.grad = v.grad = out = None
+out = torch.compile(flex_attention)(*turned, block_mask=mask)
+held = now()
+torch.cuda.reset_peak_memory_stats()
+out.backward(gradient)
+assert most() == held + ({copies} + 3) * 4 * MIB + 128 * KIB, (most() - held) / MIB
+"""
+    )
+    estimate = analyzer.run(script, device="h200", release={"torch": release})
+    assert estimate.incomplete is None, (estimate.incomplete, estimate.notes)
