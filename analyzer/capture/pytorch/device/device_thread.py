@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.device.default_device import default_device
 from analyzer.capture.pytorch.patches import replaced
 
 _NODES_AT_ONCE = 1000
@@ -60,8 +61,11 @@ class DeviceThread:
                 or torch.is_autocast_enabled("cpu")
             ):
                 return run(outputs, gradients, retain, create, *args, **kwargs)
+            default = default_device()  # which autograd brings along, as all of the thread's state
             return self._worker.submit(
-                lambda: self._run_on_thread(lambda: run(outputs, gradients, retain, create, *args, **kwargs))
+                lambda: self._run_on_thread(
+                    lambda: run(outputs, gradients, retain, create, *args, **kwargs), default
+                )
             ).result()
 
         try:
@@ -70,12 +74,12 @@ class DeviceThread:
         finally:
             self._worker.shutdown()
 
-    def _run_on_thread(self, run: Callable[[], Any]) -> Any:
-        """Run a function on this thread, counted and under the capture's modes."""
+    def _run_on_thread(self, run: Callable[[], Any], default: torch.device | None) -> Any:
+        """Run a function on this thread, counted, under the capture's modes and with that default device."""
         self._there = True
         self._count()
         try:
-            with self._modes():
+            with self._modes(), default or contextlib.nullcontext():
                 return run()
         finally:
             self._there = False
