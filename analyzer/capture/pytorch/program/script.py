@@ -62,7 +62,7 @@ from analyzer.capture.pytorch.program.tracing import (
     scripted,
     tracing,
 )
-from analyzer.capture.pytorch.recording.parts import inside
+from analyzer.capture.pytorch.recording.parts import inside, untransformed
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
@@ -233,7 +233,7 @@ class Phases:
                 if is_lazy(tensor):
                     self._uninitialized.add(name.rpartition(".")[0])
                 elif tensor.is_cuda:
-                    self._recorder.label(tensor, name, category)
+                    self._recorder.label(untransformed(tensor), name, category)
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
