@@ -11,7 +11,8 @@
 Source: `torch/csrc/autograd/engine.cpp` (`CompareNodeTaskTime`, `thread_init`), `function.h`
 (`sequence_nr_`), `aten/src/ATen/SequenceNumber.cpp`.
 
-Not modelled: passes under autocast, whose state belongs to the program's thread: they stay there.
+Not modelled: passes under autocast or within `torch.func`'s transforms, whose state belongs to the program's
+thread: they stay there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.device.default_device import default_device
 from analyzer.capture.pytorch.patches import replaced
 
 _NODES_AT_ONCE = 1000
@@ -58,10 +60,14 @@ class DeviceThread:
                 or self._there
                 or torch.is_autocast_enabled("cuda")
                 or torch.is_autocast_enabled("cpu")
+                or torch._C._functorch.peek_interpreter_stack() is not None
             ):
                 return run(outputs, gradients, retain, create, *args, **kwargs)
+            default = default_device()  # which autograd brings along, as all of the thread's state
             return self._worker.submit(
-                lambda: self._run_on_thread(lambda: run(outputs, gradients, retain, create, *args, **kwargs))
+                lambda: self._run_on_thread(
+                    lambda: run(outputs, gradients, retain, create, *args, **kwargs), default
+                )
             ).result()
 
         try:
@@ -70,12 +76,12 @@ class DeviceThread:
         finally:
             self._worker.shutdown()
 
-    def _run_on_thread(self, run: Callable[[], Any]) -> Any:
-        """Run a function on this thread, counted and under the capture's modes."""
+    def _run_on_thread(self, run: Callable[[], Any], default: torch.device | None) -> Any:
+        """Run a function on this thread, counted, under the capture's modes and with that default device."""
         self._there = True
         self._count()
         try:
-            with self._modes():
+            with self._modes(), default or contextlib.nullcontext():
                 return run()
         finally:
             self._there = False

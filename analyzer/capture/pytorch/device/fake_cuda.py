@@ -27,10 +27,11 @@ import numpy
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
-from torch.utils import _device as _default_device
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.device.deep_copies import deep_copy
+from analyzer.capture.pytorch.device.default_device import default_device
 from analyzer.capture.pytorch.device.host import (
     PLAIN_TENSORS,
     READERS,
@@ -126,8 +127,13 @@ class FakeCuda(TorchFunctionMode):
             return handler(*args, **kwargs)
         if kwargs and kwargs.pop("pin_memory", False):
             return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
-        if _default_device.CURRENT_DEVICE is not None and kwargs.get("device") is None:
-            kwargs = self._on_default_device(func, kwargs)
+        # PyTorch's own mode for it comes later than this one.
+        if (
+            (default := default_device()) is not None
+            and kwargs.get("device") is None
+            and func in _device_constructors()
+        ):
+            kwargs = {**kwargs, "device": default}
         if args and _real(args) and _own(func) and (not kwargs or _real(kwargs.values(), some=False)):
             return self._on_host(func, args, kwargs)
         if kwargs:
@@ -169,13 +175,6 @@ class FakeCuda(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             _push_on_torch_dispatch_stack(mode)
-
-    @staticmethod
-    def _on_default_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Add PyTorch's default device to a factory's arguments, as its later mode would."""
-        if func not in _default_device._device_constructors():
-            return kwargs
-        return {**kwargs, "device": _default_device.CURRENT_DEVICE}
 
     def _array_interface(self, tensor: torch.Tensor) -> dict[str, Any]:
         """`__cuda_array_interface__`, version 2, as `Tensor` writes it."""
@@ -394,7 +393,7 @@ def _own(func: Any) -> bool:
     if type(func) in _CALLS:
         return True
     # Those in Python may make tensors of their own, which go to the default device.
-    return _default_device.CURRENT_DEVICE is None and getattr(func, "__module__", None) in _MODULES
+    return default_device() is None and getattr(func, "__module__", None) in _MODULES
 
 
 def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool:

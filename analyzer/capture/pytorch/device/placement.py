@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils import _device as _default_device
 
+from analyzer.capture.pytorch.device.default_device import default_device
 from analyzer.capture.pytorch.device.host import Pinned, data_of
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
 from analyzer.capture.pytorch.recording.recorder import META
@@ -148,11 +148,11 @@ class Placement:
     def _tensor(self, data: Any, **kwargs: Any) -> torch.Tensor:
         """`torch.tensor`: made on the host, then copied to the named or default device."""
         device = kwargs.pop("device", None)
-        if _default_device.CURRENT_DEVICE is not None:
+        if (default := default_device()) is not None:
             if device in (None, "cpu") and _counts_adams_steps():
                 device = None if self._counts_on_default_device else "cpu"
             if device is None:
-                device = _default_device.CURRENT_DEVICE
+                device = default
         if kwargs.pop("pin_memory", False):
             return Pinned.mark(self._tensor(data, **kwargs))
         if isinstance(data, torch.Tensor):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch.utils import _device
+
+from analyzer.capture.pytorch.device.default_device import default_device
 
 
 def _forget(folder: str, modules_before: set[str]) -> None:
@@ -79,7 +80,7 @@ def as_main(
         torch.is_grad_enabled(),
         torch.backends.cuda.matmul.allow_tf32,
     )
-    device = _device.CURRENT_DEVICE
+    device = default_device()
     deterministic = torch.are_deterministic_algorithms_enabled()
     modules_before = set(sys.modules)
     sys.argv = [str(script), *arguments]
@@ -100,7 +101,7 @@ def as_main(
         os.environ.clear()
         os.environ.update(environment_before)
         torch.set_default_dtype(dtype)
-        if device != _device.CURRENT_DEVICE:
+        if device != default_device():
             torch.set_default_device(device)
         torch.set_grad_enabled(grad)
         if torch.are_deterministic_algorithms_enabled() != deterministic:  # saying it imports the compiler

@@ -199,3 +199,30 @@ def test_the_handle_given_back_last_is_handed_on_first() -> None:
     handles.give(1)
     handles.give(3)
     assert [handles.take(), handles.take(), handles.take()] == [3, 1, 4]
+
+
+def test_each_thread_has_a_default_device_of_its_own(followed: Any) -> None:
+    """A thread begins without one (the host); two that have chosen do not see each other's."""
+    found = followed("""
+kinds, both = {}, threading.Barrier(2)
+
+def work(name, device, wait=lambda: None):
+    if device:
+        torch.set_default_device(device)
+    wait()
+    made = torch.zeros(1 << 20), torch.tensor([1.0]), torch.nn.Linear(512, 512).weight
+    kinds[name] = [tensor.device.type for tensor in made] + [torch.get_default_device().type]
+    wait()
+
+torch.set_default_device("cuda")
+for together in [("a", None)], [("b", "cuda:0")], [("c", "cuda", both.wait), ("d", "cpu", both.wait)]:
+    threads = [threading.Thread(target=work, args=args) for args in together]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+assert torch.zeros(3).is_cuda
+assert kinds == {"a": ["cpu"] * 4, "b": ["cuda"] * 4, "c": ["cuda"] * 4, "d": ["cpu"] * 4}, kinds
+""")
+    assert found.estimate.incomplete is None
+    assert 5 << 20 <= found.estimate.peak_allocated < 6 << 20
