@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer import __version__
+from analyzer import __version__, files
 from analyzer.errors import InputError
 from analyzer.liveness.naive import Naive
 from analyzer.report.formats import PLAIN, View
@@ -119,11 +119,10 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
 def read(path: Path) -> Estimate:
     """Return the estimate in a file. Raises InputError, with the file's name in it."""
     try:
-        return loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        return loads(files.read_text(path))
+    except files.UnreadableError as error:
         raise InputError(
-            f"{path} cannot be read: {reason}", "write it with: analyze TARGET --format json -o FILE"
+            f"{path} cannot be read: {error}", "write it with: analyze TARGET --format json -o FILE"
         ) from error
     except InputError as error:
         raise InputError(f"{path}: {error.message}", error.hint) from error
@@ -132,10 +131,11 @@ def read(path: Path) -> Estimate:
 def loads(text: str) -> Estimate:
     """Return the estimate in a JSON text. Raises InputError."""
     try:
-        return from_dict(json.loads(text))
-    except ValueError as error:
+        return from_dict(files.parse_json(text))
+    except files.UnreadableError as error:
         raise InputError(
-            f"not JSON: {error}", "give a file written by: analyze TARGET --format json -o FILE"
+            f"this is not an estimate: {error}",
+            "give a file written by: analyze TARGET --format json -o FILE",
         ) from error
 
 
