@@ -168,6 +168,7 @@ class Options:
         multiple=True,
         metavar="NAME=VERSION",
     )
+    trust: bool = _option(False, "Open a program.pt2 although it runs code of its own.", "--trust")
     strict: bool = _option(False, "Fail when an operator's own memory use is unknown.", "--strict")
 
     task: str | None = _option(

@@ -17,8 +17,8 @@ _KINDS = {
         "precompute_reference", "load", "write_script",
     ),
     "What it runs on": (
-        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine",
-        "emulated", "python", "no_network", "no_graph", "workers", "ray",
+        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "trust", "force",
+        "engine", "emulated", "python", "no_network", "no_graph", "workers", "ray",
     ),
     "What is shown": (
         "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest",
