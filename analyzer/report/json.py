@@ -19,7 +19,9 @@ from typing import Any
 from analyzer import __version__, files
 from analyzer.errors import InputError
 from analyzer.liveness.naive import Naive
+from analyzer.report.checked import problem
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import clean
 from analyzer.results.estimate import (
     Allocations,
     Certainty,
@@ -83,6 +85,10 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         raise InputError(
             f"the estimate has schema {document['schema']!r}, this version reads {SCHEMA}",
             "make the estimate again with this version",
+        )
+    if wrong := problem(document):
+        raise InputError(
+            f"the estimate is damaged: {clean(wrong)}", "make it again: analyze TARGET --format json -o FILE"
         )
     try:
         values: dict[str, Any] = {
