@@ -96,6 +96,9 @@ def opened(text: str) -> ModelConfig:
             f"{path} does not say which model it is of: it has no model_type",
             "give the config.json that transformers' save_pretrained writes",
         )
+    architectures = document.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise TargetError(f"{path}: architectures is no list of names", "give the model's config.json")
     _check_counts(path, document)
     return ModelConfig(text, path, document)
 

@@ -181,6 +181,7 @@ def test_what_makes_no_sense_is_said(config: Path, options: dict[str, Any], erro
         ("[]", "no model_type"),
         ('{"hidden_size": 3}', "no model_type"),
         ("\xff", "it is no text"),
+        ('{"model_type": "gpt2", "architectures": 3}', "no list of names"),
     ],
 )
 def test_what_is_no_configuration_is_said(tmp_path: Path, text: str, error: str) -> None:
