@@ -176,6 +176,7 @@ class Options:
         multiple=True,
         metavar="NAME=VERSION",
     )
+    trust: bool = _option(False, "Open a program.pt2 although it runs code of its own.", "--trust")
     strict: bool = _option(False, "Fail when an operator's own memory use is unknown.", "--strict")
 
     task: Task | None = _option(  # noqa: RUF009, a field

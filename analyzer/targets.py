@@ -34,6 +34,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError, did_you_mean, install
+from analyzer.files import UnreadableError
 from analyzer.nested import strangers_in
 
 if TYPE_CHECKING:
@@ -118,15 +119,16 @@ def _is_config(name: str) -> bool:
     )
 
 
-def load(target: Target, real: bool = False) -> Program:
+def load(target: Target, real: bool = False, trust: bool = False) -> Program:
     """Build a PyTorch target: its file is executed, under the meta device first. Raises TargetError, or
     MissingDependencyError without torch.
 
-    real: on the CPU, with memory, as running the program itself would; its batches too.
+    real: on the CPU, with memory, as running the program itself would; its batches too. trust: an exported
+        program may run code of its own.
     """
     require_torch(f"{target.name} is a PyTorch target")
     if target.kind == "pt2":
-        return _exported(target)
+        return _exported(target, real, trust)
     if real:
         return _build(target, "cpu", real=True)
     try:
@@ -318,18 +320,25 @@ def arguments(part: Any) -> tuple[Any, ...] | Mapping[str, Any]:
     return tuple(part) if several else (part,)
 
 
-def _exported(target: Target) -> Program:
+def _exported(target: Target, real: bool, trust: bool) -> Program:
     """Return an exported program as a module, its examples resized for other batches. Raises TargetError."""
     import torch
 
-    with _reporting(
-        target, "cannot be opened as a torch.export program", "save it with torch.export.save(program, path)"
-    ):
-        logging.disable(logging.CRITICAL)  # torch logs the traceback of what is said in one line here
+    from analyzer.exported.loading import RunsCodeError, load
+
+    assert target.path is not None
+    what, hint = "cannot be opened as a torch.export program", "save it with torch.export.save(program, path)"
+    with _reporting(target, what, hint):
         try:
-            program = torch.export.load(str(target.path))
-        finally:
-            logging.disable(logging.NOTSET)
+            program = _trusted(target.path) if trust else load(target.path, real)
+            module = program.module()
+        except UnreadableError as error:
+            raise TargetError(f"{target.name} {what}: {error}", hint) from None
+        except RunsCodeError as error:
+            raise TargetError(
+                f"{target.name} runs code of its own when it is opened: {error}",
+                "if you know where it comes from: --trust",
+            ) from None
     examples: tuple[Any, ...] = tuple((program.example_inputs or ((), {}))[0])
 
     sizes = {x.shape[0] for x in examples if isinstance(x, torch.Tensor) and x.dim()}
@@ -347,7 +356,18 @@ def _exported(target: Target) -> Program:
         return tuple(resized), ()
 
     own = max(1, *sizes) if len(sizes) == 1 else 1
-    return Program(program.module(), make_batch if examples else None, own_batch=own)
+    return Program(module, make_batch if examples else None, own_batch=own, is_file=trust)
+
+
+def _trusted(path: Path) -> Any:
+    """Return the exported program as PyTorch loads it, which runs what the file names."""
+    import torch
+
+    logging.disable(logging.CRITICAL)  # torch logs the traceback of what is said in one line here
+    try:
+        return torch.export.load(str(path))
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ def test_reports_know_results_alone() -> None:
         "analyzer",  # its version
         "analyzer.devices",
         "analyzer.errors",
+        "analyzer.files",
         "analyzer.liveness.naive",  # a term of the estimate
         "analyzer.options",
         "analyzer.releases",

@@ -50,6 +50,7 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
         ({"onnxruntime": "1.32"}, {"onnxruntime": "1.32"}),
     ],
     "strict": [(False, False), (True, True)],
+    "trust": [(False, False), (True, True)],
     "task": [(None, None), ("seq2seq", "seq2seq")],
     "length": [(None, None), (2048, 2048)],
     "new_tokens": [(128, 128), (1, 1)],

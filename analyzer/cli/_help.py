@@ -25,8 +25,8 @@ _KINDS = {
         "precompute_reference", "load", "write_script",
     ),
     "What it runs on": (
-        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine",
-        "emulated", "python", "no_network", "unprotected", "no_graph", "workers", "ray", "release",
+        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "trust", "force",
+        "engine", "emulated", "python", "no_network", "unprotected", "no_graph", "workers", "ray", "release",
         "strict_fit",
     ),
     "What is shown": (

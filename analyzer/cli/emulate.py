@@ -23,7 +23,7 @@ from analyzer.options import CONFIG_ONLY
 # What may be said: of a script the first three, of a model all.
 _OPTIONS = (
     "device", "budget", "assume", "batch", "mode", "inputs", "loss", "optimizer", "dtype", "amp",
-    "channels_last", "grad_accumulation", "checkpoint", "runtime_options", *CONFIG_ONLY,
+    "channels_last", "grad_accumulation", "checkpoint", "runtime_options", "trust", *CONFIG_ONLY,
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from analyzer import files
 from analyzer.devices import nvml
 from analyzer.devices.mig import slice_of
 from analyzer.devices.profile import DeviceProfile
@@ -46,6 +46,7 @@ _MAKERS = re.compile("^(nvidia|geforce|tesla|quadro)+")
 KINDS = ("measured", "specified", "recorded", "published", "assumed")
 # What part of a context that nobody measured may be off, where its profile does not say.
 _UNSAID = 4
+_LARGEST_BYTES = 1 << 20
 
 
 def names() -> tuple[str, ...]:
@@ -206,13 +207,11 @@ def _known(name: str) -> DeviceProfile:
 def _read_profile(path: Path) -> DeviceProfile:
     """Return the profile in a JSON file. Raises OptionError, which names the file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+        content = files.read_json(path, _LARGEST_BYTES)
+    except files.UnreadableError as error:
         raise OptionError(
-            f"cannot read the device profile {path}: {error.strerror}", f"known devices: {', '.join(names())}"
+            f"cannot read the device profile {path}: {error}", f"known devices: {', '.join(names())}"
         ) from None
-    except ValueError as error:
-        raise OptionError(f"the device profile {path} is no JSON: {error}") from None
     try:
         return from_dict(content)
     except OptionError as error:

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from analyzer.errors import TargetError
+from analyzer.files import allowed, irregular, more
 from analyzer.onnx.node import DEFAULT_DOMAINS
 from analyzer.onnx.types import DTYPES, display, element_count
 
@@ -47,6 +48,8 @@ _DEEPEST = 100  # protobuf's own recursion limit
 # Of what is no tensor's content: a model of 20,000 nodes with their stack traces has some 100 MB in half a
 # million fields.
 MOST_BYTES, MOST_FIELDS = 256 << 20, 4_000_000
+# A language model exported operator by operator has some 20,000; each takes 0.3 ms to follow.
+MOST_NODES = 100_000
 
 
 def load(path: str | Path) -> Any:
@@ -70,7 +73,7 @@ def load(path: str | Path) -> Any:
                 data = without_bulk(view)
     except (OSError, ValueError) as error:
         if isinstance(error, _TooLargeError):
-            hint = "weights belong into tensors, whose contents are not read: export it again"
+            hint = f"{more()}; the contents of tensors, which are not read, do not count"
             raise TargetError(f"{shown} is too large: {error}", hint) from None
         if isinstance(error, _WireError):
             raise TargetError(
@@ -91,6 +94,9 @@ def parse(data: bytes, shown: str, hint: str = "export the model again") -> Any:
     except DecodeError:
         raise TargetError(f"{shown} is truncated or is not an ONNX file", hint) from None
     check_versions(model, shown, hint)
+    # Small subgraphs are not walked on their own.
+    if _node_count(model.graph.node) > allowed(MOST_NODES):
+        raise TargetError(f"{shown} is too large: it has more than {allowed(MOST_NODES):,} nodes", more())
     if not all(isinstance(text, str) for text in _texts(model)):
         raise TargetError(f"{shown} is damaged: it has names that are no text", hint)
     return model
@@ -186,6 +192,8 @@ def inside(folder: Path, location: str, name: str) -> Path:
         try:
             if not (folder / location).resolve().is_relative_to(folder.resolve()):
                 problem = "leaves the model's folder through a symbolic link"
+            elif reason := irregular(folder / location):
+                problem = f"is not read, because {reason}"
         except (OSError, RuntimeError, ValueError):
             problem = "has no usable location"
     if problem:
@@ -235,6 +243,12 @@ def tensors(graph: Any) -> Iterator[Any]:
                 yield from tensors(attribute.g)
             for inner in attribute.graphs:
                 yield from tensors(inner)
+
+
+def _node_count(nodes: Any) -> int:
+    """Return how many nodes there are, those of subgraphs included."""
+    inner = (attribute.g.node for node in nodes for attribute in node.attribute if attribute.HasField("g"))
+    return len(nodes) + sum(map(_node_count, inner))
 
 
 def _texts(model: Any) -> Iterator[Any]:
@@ -294,20 +308,28 @@ class _Bounds:
     """Counts what was read of a file, and limits it."""
 
     def __init__(self) -> None:
-        self.nbytes = self.fields = 0
+        self.nbytes = self.fields = self.nodes = 0
+        self._most_bytes, self._most_fields = allowed(MOST_BYTES), allowed(MOST_FIELDS)
+        self._most_nodes = allowed(MOST_NODES)
 
     def keep(self, view: Any, start: int, end: int) -> bytes:
         """Return this part of the file. Raises _TooLargeError if too much was read."""
         self.nbytes += end - start
-        if self.nbytes > MOST_BYTES:
-            raise _TooLargeError(f"more than {MOST_BYTES >> 20} MiB of it are no tensor's content")
+        if self.nbytes > self._most_bytes:
+            raise _TooLargeError(f"more than {self._most_bytes >> 20} MiB of it are no tensor's content")
         return bytes(view[start:end])
 
     def field(self) -> None:
         """Count one more field. Raises _TooLargeError if there are too many."""
         self.fields += 1
-        if self.fields > MOST_FIELDS:
-            raise _TooLargeError(f"it has more than {MOST_FIELDS:,} fields")
+        if self.fields > self._most_fields:
+            raise _TooLargeError(f"it has more than {self._most_fields:,} fields")
+
+    def node(self) -> None:
+        """Count one more node. Raises _TooLargeError if there are too many."""
+        self.nodes += 1
+        if self.nodes > self._most_nodes:
+            raise _TooLargeError(f"it has more than {self._most_nodes:,} nodes")
 
 
 def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bounds) -> list[bytes]:
@@ -327,6 +349,8 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bound
         wire = tag & 7
         if wire == 2:
             length, place = _varint(view, place, end)
+            if inner.get(tag >> 3) == "node":
+                bounds.node()
             body, place = place, place + length
             if length > KEEP_FLOAT_BYTES and place <= end:
                 message = inner.get(tag >> 3)

@@ -13,7 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from analyzer.errors import InputError, TargetError
+from analyzer.files import allowed, more
 from analyzer.onnx import file as onnx_file
+from analyzer.onnx.file import MOST_NODES
 from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
 from analyzer.onnx.shapes.any_batch import Shapes, infer_shapes
 from analyzer.onnx.shapes.bind import Described, check_batch
@@ -134,19 +136,25 @@ def _condition_names(structure: Structure) -> Iterator[str]:
             yield from _condition_names(graph)
 
 
-MOST_NODES = 250_000  # a language model exported operator by operator has some 20,000
+MOST_DEEP = 100  # functions that call each other: an exporter nests them as modules are
 
 
 def _inlined(model: Any) -> Any:
-    """Return the model with local functions inlined. Raises TargetError beyond `MOST_NODES`."""
+    """Return the model with local functions inlined. Raises TargetError for too many, or too deep."""
     import onnx
     import onnx.inliner
 
-    if (count := _inlined_count(model)) > MOST_NODES:
+    count, depth = _inlined_count(model)
+    if depth > MOST_DEEP:
+        raise TargetError(
+            f"the model's local functions and subgraphs are nested more than {MOST_DEEP} deep",
+            "export the model again without local functions",
+        )
+    if count > allowed(MOST_NODES):
         raise TargetError(
             f"the model's local functions come to {count:,} nodes where they are called: more than"
-            f" {MOST_NODES:,} are not read",
-            "export the model again without local functions",
+            f" {allowed(MOST_NODES):,} are not read",
+            f"export the model again without local functions; {more()}",
         )
     names = {(function.domain, function.name) for function in model.functions}
     try:
@@ -164,20 +172,27 @@ def _inlined(model: Any) -> Any:
     return inlined
 
 
-def _inlined_count(model: Any) -> int:
-    """Return the number of nodes after inlining every function; a recursive one is one node."""
+def _inlined_count(model: Any) -> tuple[int, int]:
+    """Return the nodes after inlining every function, and how deep they call each other; a recursive one is
+    one node. Beyond `MOST_DEEP` nothing is counted."""
     functions = {(function.domain, function.name): function for function in model.functions}
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def of(nodes: Any) -> int:
-        count = 0
+    def of(nodes: Any, depth: int) -> tuple[int, int]:
+        if depth > MOST_DEEP:
+            return 0, 1
+        count = deepest = 0
         for node in nodes:
             called = (node.domain, node.op_type)
             if called in functions and called not in counts:
-                counts[called] = 1  # until it is known: one that calls itself is not inlined
-                counts[called] = of(functions[called].node)
-            inner = sum(of(attribute.g.node) for attribute in node.attribute if attribute.HasField("g"))
-            count += counts.get(called, 1) + inner
-        return count
+                counts[called] = 1, 0  # until it is known: one that calls itself is not inlined
+                counts[called] = of(functions[called].node, depth + 1)
+            inner = [
+                of(attribute.g.node, depth + 1) for attribute in node.attribute if attribute.HasField("g")
+            ]
+            inner.append(counts.get(called, (1, -1)))
+            count += sum(inside for inside, _ in inner)
+            deepest = max(deepest, *(below + 1 for _, below in inner))
+        return count, deepest
 
-    return of(model.graph.node)
+    return of(model.graph.node, 0)

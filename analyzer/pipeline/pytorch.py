@@ -53,7 +53,7 @@ def built(target: torch.nn.Module | Target, options: Options) -> Program:
             f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
         )
     with triton_found(resolve(options.device)[0]), apart():
-        return load(target)
+        return load(target, trust=options.trust)
 
 
 def with_made(options: Options, make: Callable[..., tuple[Any, Any]]) -> Options:

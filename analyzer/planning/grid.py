@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer import devices
+from analyzer import devices, files
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 from analyzer.options import Options
 from analyzer.planning.workers import on_cores, on_ray
@@ -60,20 +60,16 @@ class Job:
 
 
 Row = dict[str, Any]
+_LARGEST_BYTES = 1 << 20
+_MOST_JOBS = 100_000
 
 
 def load(path: Path) -> tuple[Job, ...]:
     """Return the jobs of a grid file. Raises OptionError for a file that is none, with the key at fault."""
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"{path} cannot be read: {error.strerror}", "give a grid file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OptionError(
-            f"{path} is no YAML: {' '.join(str(error).split())}", "see: analyze grid --help"
-        ) from error
+        content = files.parse_yaml(files.read_text(path, _LARGEST_BYTES))
+    except files.UnreadableError as error:
+        raise OptionError(f"{path} is no grid: {error}", "see: analyze grid --help") from error
     try:
         return jobs(content)
     except AnalyzerError as error:
@@ -107,6 +103,12 @@ def jobs(content: Any) -> tuple[Job, ...]:
         for batch in batches:
             Options.of({**options, "batch": batch})
         whole.append((str(name), options))
+    count = len(targets) * len(batches) * len(whole) * len(named)
+    if count > files.allowed(_MOST_JOBS):
+        raise OptionError(
+            f"the grid has {count:,} jobs: more than {files.allowed(_MOST_JOBS):,} are not planned",
+            files.more(),
+        )
     product = itertools.product(targets, batches, whole, named)
     return tuple(
         Job(number, target, batch, strategy[0], device, strategy[1])
@@ -231,13 +233,19 @@ def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
     """Return the journal's complete rows. Raises OptionError if it belongs to another grid."""
     known = {_fingerprint(job): job.job for job in todo}
     done: dict[int, Row] = {}
-    for line in journal.read_text(encoding="utf-8").splitlines():
+    try:
+        lines = files.read_text(journal).splitlines()
+    except files.UnreadableError as error:
+        raise OptionError(
+            f"the journal {journal} cannot be read: {error}", "give another --journal"
+        ) from None
+    for line in lines:
         try:
-            row = json.loads(line)
+            row = files.parse_json(line)
             of = row.pop("of")
-        except (ValueError, KeyError, AttributeError):
+        except (files.UnreadableError, KeyError, AttributeError):
             continue
-        if of not in known:
+        if not isinstance(of, str) or of not in known:
             raise OptionError(
                 f"{journal} is the journal of another grid, or of this one before it or a target was changed",
                 "give another --journal, or remove it",

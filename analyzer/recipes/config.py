@@ -7,13 +7,13 @@ A configuration is data: it is read, never executed, and nothing is fetched. Wha
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analyzer import files
 from analyzer.errors import MissingDependencyError, TargetError
 
 CACHED = "hf:"
@@ -85,19 +85,20 @@ def opened(text: str) -> ModelConfig:
     path = _cached(text.removeprefix(CACHED)) if text.startswith(CACHED) else Path(text)
     if path.is_dir():
         path = path / "config.json"
-    if not path.is_file():
+    if not path.exists():
         raise TargetError(f"{path}: no such file", "give config.json, its folder, or hf:ORG/NAME")
-    if path.stat().st_size > _LARGEST_BYTES:
-        raise TargetError(f"{path} is too large to be a model's configuration", "give its config.json")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise TargetError(f"{path} is not JSON: {error}", "give the model's config.json") from error
+        document = files.read_json(path, _LARGEST_BYTES)
+    except files.UnreadableError as error:
+        raise TargetError(f"{path} is no configuration: {error}", "give the model's config.json") from error
     if not isinstance(document, dict) or not isinstance(document.get("model_type"), str):
         raise TargetError(
             f"{path} does not say which model it is of: it has no model_type",
             "give the config.json that transformers' save_pretrained writes",
         )
+    architectures = document.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise TargetError(f"{path}: architectures is no list of names", "give the model's config.json")
     _check_counts(path, document)
     return ModelConfig(text, path, document)
 

@@ -49,6 +49,7 @@ def _rows(estimate: Estimate) -> Iterator[tuple[Any, ...]]:
     )
     for index, (label, delta, allocated, reserved, category, phase, rule) in enumerate(rows):
         kind = "free" if delta < 0 else "malloc" if category else "mark" if label else "wait"
-        peak = next(marks).peak if kind == "mark" else ""
+        mark = next(marks, None) if kind == "mark" else None
+        peak = "" if mark is None else mark.peak
         names = clean(category), clean(phase), clean(rule)
         yield (index, kind, clean(label), delta, allocated, reserved, peak, *names)

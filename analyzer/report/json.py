@@ -17,10 +17,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer import __version__
+from analyzer import __version__, files
 from analyzer.errors import InputError
 from analyzer.liveness.naive import Naive
+from analyzer.report.checked import problem
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import clean
 from analyzer.results.diagnosis import Fragmentation, Growth, Remedy, UnderSetting
 from analyzer.results.estimate import (
     Allocations,
@@ -87,6 +89,10 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             f"the estimate has schema {document['schema']!r}, this version reads {SCHEMA}",
             "make the estimate again with this version",
         )
+    if wrong := problem(document):
+        raise InputError(
+            f"the estimate is damaged: {clean(wrong)}", "make it again: analyze TARGET --format json -o FILE"
+        )
     try:
         values: dict[str, Any] = {
             field.name: document[field.name] for field in fields(Estimate) if field.name in document
@@ -128,11 +134,10 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
 def read(path: Path) -> Estimate:
     """Return the estimate in a file. Raises InputError, with the file's name in it."""
     try:
-        return loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        return loads(files.read_text(path))
+    except files.UnreadableError as error:
         raise InputError(
-            f"{path} cannot be read: {reason}", "write it with: analyze TARGET --format json -o FILE"
+            f"{path} cannot be read: {error}", "write it with: analyze TARGET --format json -o FILE"
         ) from error
     except InputError as error:
         raise InputError(f"{path}: {error.message}", error.hint) from error
@@ -141,10 +146,11 @@ def read(path: Path) -> Estimate:
 def loads(text: str) -> Estimate:
     """Return the estimate in a JSON text. Raises InputError."""
     try:
-        return from_dict(json.loads(text))
-    except ValueError as error:
+        return from_dict(files.parse_json(text))
+    except files.UnreadableError as error:
         raise InputError(
-            f"not JSON: {error}", "give a file written by: analyze TARGET --format json -o FILE"
+            f"this is not an estimate: {error}",
+            "give a file written by: analyze TARGET --format json -o FILE",
         ) from error
 
 

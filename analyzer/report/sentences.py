@@ -328,5 +328,5 @@ def step_line(estimate: Estimate) -> str:
     how = "" if time.source.startswith("measured") else f"; {clean(time.source)}"
     return (
         f"Time of a step: about {about} on {tail(clean(time.device), 20)} ({span(low, high)}), bound by"
-        f" {time.bound}: device {busy}, host {handed}{how}"
+        f" {clean(time.bound)}: device {busy}, host {handed}{how}"
     )

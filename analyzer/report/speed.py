@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analyzer.report.words import duration, span
+from analyzer.report.words import clean, duration, span
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
@@ -47,7 +47,9 @@ def line(estimate: Estimate) -> str:
     time, speed = estimate.step_seconds, estimate.samples_per_second
     if time is None:
         return ""
-    sentence = f"a step takes about {duration(time.seconds)} ({step_range(estimate)}), bound by {time.bound}"
+    sentence = (
+        f"a step takes about {duration(time.seconds)} ({step_range(estimate)}), bound by {clean(time.bound)}"
+    )
     if speed is None:
         return sentence
     about, least, most = map(number, speed)

@@ -101,7 +101,7 @@ def build(target: str, options: Options) -> Any:
     from analyzer.capture.pytorch.module.step import Step
     from analyzer.targets import load, parse
 
-    program = load(parse(target), real=True)
+    program = load(parse(target), real=True, trust=options.trust)
     batch = from_options.batch_for(program, options, _real)
     train = options.mode == "train"
     from_options.preparation(options)(program.model)

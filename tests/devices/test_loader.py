@@ -71,7 +71,7 @@ def test_paths_are_told_from_names(tmp_path: Path) -> None:
         devices.load("none")
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    with pytest.raises(OptionError, match="is no JSON"):
+    with pytest.raises(OptionError, match="is not JSON"):
         devices.load(broken)
 
 

@@ -180,7 +180,8 @@ def test_what_makes_no_sense_is_said(config: Path, options: dict[str, Any], erro
         ("{", "is not JSON"),
         ("[]", "no model_type"),
         ('{"hidden_size": 3}', "no model_type"),
-        ("\xff", "not JSON"),
+        ("\xff", "it is no text"),
+        ('{"model_type": "gpt2", "architectures": 3}', "no list of names"),
     ],
 )
 def test_what_is_no_configuration_is_said(tmp_path: Path, text: str, error: str) -> None:

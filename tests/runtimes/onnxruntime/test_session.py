@@ -376,7 +376,7 @@ def test_where_a_tensor_goes(steps: str, size: int, offset: int) -> None:
         else:
             last, _, units = step.partition("=")
             planner.allocate(last, int(units) * 256)
-    at = {name: place // 256 for place, _, name in planner._living}
+    at = {name: begin // 256 for name, (begin, _) in planner._living.items()}
     assert (planner.size_bytes // 256, at.get(last, at.get("b"))) == (size, offset)
     assert planner.pattern() == MemoryPattern(size * 256, frozenset(planner.members))
 
