@@ -1,6 +1,6 @@
 """Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`) or that cuDNN does
-not have (transposed ones padded by a stride or more), their gradients, and the kernels called by their own
-names.
+not have (transposed ones padded by a stride or more; bfloat16 before compute capability 8), their gradients,
+and the kernels called by their own names.
 
 1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS. There are as many rows as a window
    has elements, and a column for each place of the result; a kernel of size 1 that neither skips nor pads
