@@ -203,8 +203,12 @@ def _one_backward(
         if wanted[0] or wanted[1]:
             taken = _columns(script, device, windows)
         samples = grad.shape[0] if wanted[2] and isinstance(grad.shape[0], int) else 0
+        shape = (grad.shape[1] // windows.groups, *grad.shape[2:])
+        part = contiguous_like(replace(grad, shape=shape, stride=()))
         for _ in range(samples):
-            script.release(script.temporary(windows.bias))
+            total = script.temporary(windows.bias)
+            sum_over(script, device, part, tuple(range(1, len(shape))))
+            script.release(total)
     script.release(taken, copy)
     return made
 
