@@ -8,6 +8,7 @@ KIND: only these of the device's rows are made anew, the others are kept.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -67,6 +68,7 @@ def table(rows: list[str]) -> str:
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=KINDS)
 def main(python: str, device: str, networks: tuple[str, ...], kinds: tuple[str, ...]) -> None:
     """Predict and emulate networks in three precisions on one GPU, and write its rows."""
+    os.environ["PYTHONPATH"] = str(ROOT)  # where the script finds its networks, in the other Python too
     for kind in kinds:
         for network in networks or NETWORKS:
             line = row(python, device, network, kind)

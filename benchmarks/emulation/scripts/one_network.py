@@ -1,11 +1,8 @@
 """Two training steps of a network of the third held-out set: NETWORK fp32|bf16|fp16, the halves under autocast."""
 
 import sys
-from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from benchmarks.networks.held_out_3 import M
 
